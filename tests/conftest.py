@@ -1,0 +1,24 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The real data sets. Absent: the test is skipped, or fails where VFLBENCH_REQUIRE_DATA=1 says that they must be there."""
+    folder = Path(os.environ.get("VFLBENCH_DATA", DEFAULT_DATA))
+    if not folder.is_dir():
+        message = f"no real data at {folder}; set VFLBENCH_DATA"
+        if os.environ.get("VFLBENCH_REQUIRE_DATA") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder

@@ -1,0 +1,35 @@
+"""Attack: what every entry of configs/attack builds."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from vflbench.transcript import Knowledge, Seat, View
+from vflbench.wire import Kind
+
+
+class Attack:
+    """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
+
+    seat: the party whose view it has. knows: what it may read of that view. scores: the kind of message its answer is
+    about. max_classes: the most classes it can tell apart.
+    """
+
+    seat: ClassVar[Seat] = Seat.NON_LABEL
+    knows: ClassVar[frozenset[Knowledge]]
+    scores: ClassVar[Kind]
+    max_classes: ClassVar[int] = 2
+
+    def infer(self, view: View) -> Mapping[str, Tensor]:
+        """Layer -> (n,) scores, higher for rows that are more likely positive; called once an audited batch, in order."""
+        raise NotImplementedError
+
+    def unmet(self, offered: frozenset[Knowledge], classes: int) -> str | None:
+        """Why this attack can't run here, or None. offered: what the protocol lets an attacker of this seat know."""
+        missing = sorted(self.knows - offered)
+        if missing:
+            return f"it needs to know the {', '.join(missing)}, which this protocol does not give the {self.seat}"
+        if classes > self.max_classes:
+            return f"it tells {self.max_classes} classes apart, and the labels have {classes}"
+        return None

@@ -1,0 +1,209 @@
+"""The front door: `vflbench train | list`."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+COMMANDS = ("train", "list")
+
+USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
+
+  vflbench train                    train and attack a split network; the embedded data needs no file
+  vflbench train --help             its options;  --cfg job shows them all as they would run
+  vflbench list [GROUP]             datasets, models, defenses, attacks, ... that can be chosen
+  vflbench --version
+
+Examples:
+  vflbench train 'attack=[norm,spectral]' dataset=criteo dataset.path=train.txt.gz
+  vflbench train -m defense=none,max_norm seed=0,1,2
+  eval "$(vflbench -sc install=bash)"   # tab completion
+"""
+
+
+def config_folder() -> Path:
+    """The package's own configs if it was installed with them, else the checkout's."""
+    packaged = Path(__file__).resolve().parent / "configs"
+    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    arguments = sys.argv[1:]
+    command = arguments[0] if arguments else "--help"
+    if command in ("-sc", "--shell-completion"):
+        complete(arguments)
+    elif command == "train":
+        sys.argv = ["vflbench train", *arguments[1:]]
+        report_errors(train)
+    elif command == "list":
+        report_errors(lambda: list_choices(arguments[1:]))
+    elif command == "--version":
+        from vflbench import __version__
+
+        print(f"vflbench {__version__}")
+    elif command in ("-h", "--help", "help"):
+        print(USAGE)
+    else:
+        fail(f"vflbench {command}: there is no such command; there are {', '.join(COMMANDS)} (see: vflbench --help)")
+
+
+def train() -> None:
+    """Hand over to Hydra, which reads the command line and calls `train_one` once or, with -m, many times."""
+    import hydra
+
+    register_resolvers()
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(train_one)()
+
+
+def train_one(config: Any) -> float:
+    """One run, in the folder that Hydra chose. Returns its test AUC, for sweepers that search."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra_config = HydraConfig.get()
+    make_importable([s.path for s in hydra_config.runtime.config_sources if s.schema == "file"])
+    try:
+        return run_and_report(config, hydra_config)
+    except Exception as error:
+        text = describe_error(error)
+        if text is None or wants_traceback():
+            raise
+        if str(hydra_config.mode).endswith("MULTIRUN"):  # Hydra goes on with the other jobs, and ends with the first error
+            print(f"failed: {' '.join(hydra_config.overrides.task)}: {text}", file=sys.stderr)
+            error.told = True
+            raise
+        fail(text)  # at once: Hydra would add lines of its own
+
+
+def run_and_report(config: Any, hydra_config: Any) -> float:
+    """Build, run, draw, print."""
+    from omegaconf import OmegaConf
+
+    from vflbench.build import build
+    from vflbench.experiment import run
+    from vflbench.provenance import provenance
+    from vflbench.recorder import Recorder
+    from vflbench.report.figures import draw
+    from vflbench.report.table import final_table
+
+    experiment = build(config)
+    manifest = provenance(
+        seed=experiment.settings.seed,
+        overrides=list(hydra_config.overrides.task),
+        choices=OmegaConf.to_container(hydra_config.runtime.choices),
+    )
+    folder = Path(hydra_config.runtime.output_dir)
+    recorder = Recorder(folder, OmegaConf.to_yaml(config, resolve=True), manifest, quiet=not sys.stdout.isatty())
+    summary = run(experiment, recorder)
+    draw(folder)
+    print(final_table(folder), flush=True)
+    return summary["test_auc"]
+
+
+def list_choices(arguments: Sequence[str]) -> None:
+    """`vflbench list [GROUP] [--config-dir DIR]`."""
+    from vflbench.catalog import catalog, table
+
+    parser = argparse.ArgumentParser(prog="vflbench list", description="What can be chosen, one line each.")
+    parser.add_argument("group", nargs="?", help="dataset, model, defense, attack, ...; all if left out")
+    parser.add_argument("--config-dir", "-cd", help="a folder with configs of your own")
+    options = parser.parse_args(arguments)
+    folders = [config_folder()]
+    if options.config_dir is not None:
+        folders.insert(0, Path(options.config_dir))
+        make_importable([options.config_dir])
+    print(table(catalog(folders, options.group)))
+
+
+def complete(arguments: Sequence[str]) -> None:
+    """Tab completion: Hydra's, told of a command line without the word `train`."""
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split()
+    if arguments[1:2] == ["query=bash"] and (len(words) < 2 or (len(words) == 2 and not line.endswith(" "))):
+        print(" ".join(COMMANDS))
+        return
+    if len(words) > 1:
+        if words[1] != "train":
+            return
+        os.environ["COMP_LINE"] = line.replace("train", "", 1) if words[0] != "train" else line
+    report_errors(train)
+
+
+def make_importable(folders: Sequence[str]) -> None:
+    """Let a user's own classes be found: in the folder given as --config-dir, then in the current one."""
+    for folder in [*(str(Path(f).resolve()) for f in folders), os.getcwd()]:
+        if folder not in sys.path:
+            sys.path.append(folder)  # last, so that nothing installed is shadowed
+
+
+def register_resolvers() -> None:
+    """`${names:attack}` joins the names chosen in a keyed group: norm+spectral, or none."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("names", lambda group, _root_: "+".join(_root_.get(group) or {}) or "none", replace=True)
+
+
+def wants_traceback() -> bool:
+    return os.environ.get("VFLBENCH_TRACEBACK") == "1"
+
+
+def report_errors(command: Callable[[], None]) -> None:
+    """Run a command; what the user did wrong ends in one paragraph and exit code 1.
+
+    Hydra would print such errors in its own way. With HYDRA_FULL_ERROR=1 it lets them through, so it is set here, and
+    what the user wanted of it is kept in VFLBENCH_TRACEBACK.
+    """
+    os.environ.setdefault("VFLBENCH_TRACEBACK", "1" if os.environ.get("HYDRA_FULL_ERROR") == "1" else "0")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        command()
+    except Exception as error:
+        text = describe_error(error)
+        if text is None or wants_traceback():
+            raise
+        if getattr(error, "told", False):
+            sys.exit(1)
+        fail(text)
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was finished stays in the run's folder", file=sys.stderr)
+        sys.exit(130)
+
+
+def describe_error(error: Exception) -> str | None:
+    """One paragraph for a mistake of the user's; None for a fault of ours, which deserves its traceback."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from vflbench.errors import UserError
+
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return describe_hydra_error(error)
+    if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    return None
+
+
+def describe_hydra_error(error: Exception) -> str:
+    """Hydra's own words in one paragraph, and where to look."""
+    from difflib import get_close_matches
+
+    from vflbench.catalog import option_names
+
+    text = " ".join(str(error).split())
+    unknown = re.match(r"Could not override '(?P<key>[^']+)'", text)
+    if unknown:
+        close = get_close_matches(unknown["key"], option_names(config_folder()), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"{unknown['key']}: there is no such option here{hint} (see: vflbench train --cfg job)"
+    text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
+    return f"{text} (see: vflbench list, vflbench train --help)"
+
+
+def fail(text: str) -> None:
+    print(text, file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,24 @@
+"""Wisconsin breast cancer, from scikit-learn."""
+
+from typing import Any
+
+import torch
+from sklearn.datasets import load_breast_cancer
+
+from vflbench.data.base import Dataset
+from vflbench.data.encode import RawNumeric, RawTable
+from vflbench.options import options
+
+
+@options
+class BreastCancer(Dataset):
+    """Wisconsin breast cancer: 569 rows, 30 numeric columns, class 1 (benign) 63 %; comes with scikit-learn, needs no file.
+
+    Source: Street, Wolberg and Mangasarian, "Nuclear feature extraction for breast tumor diagnosis", 1993.
+    """
+
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        bunch = load_breast_cancer()
+        data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
+        names = (str(name).replace(" ", "_") for name in bunch.feature_names)
+        return RawTable(tuple(RawNumeric(name, data[:, j]) for j, name in enumerate(names)), labels), {}

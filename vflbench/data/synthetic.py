@@ -1,0 +1,120 @@
+"""Criteo-shaped data with a planted signal, of which the best possible AUC is known."""
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from vflbench.data.base import Dataset
+from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
+from vflbench.errors import UserError
+from vflbench.options import Count, Fraction, NonNegativeInt, options
+
+_CALIBRATION_ROWS = 1 << 20
+_EFFECT_DECAY = 0.8
+"""Each column says so much less than the one before it: a few columns carry most of the signal, as in click logs."""
+
+
+@options
+class Synthetic(Dataset):
+    """Rows shaped like Criteo's: numeric columns, and categories with Zipf-distributed ids, around a planted signal.
+
+        u_ij ~ U(0, 1),  x_ij = u_ij^3;   id_ij = floor((V_j + 1)^U(0, 1)) - 1, so P(id = k) is close to 1 / (k ln V_j)
+        s_i = sum_j w_j sqrt(12) (u_ij - 1/2) + sum_j w_j effect_j[id_ij],   effect ~ N(0, 1),   w_j = 0.8^j
+        P(y_i = 1) = eta_i = sigmoid(a s_i + b)
+
+    a and b are solved for so that the mean of eta is `positive_ratio` and the Bayes AUC, that of eta itself, is
+    `bayes_auc`; the value reached on the rows made is stated as `bayes_auc` in the manifest and on the terminal.
+
+    rows: how many. numeric, categorical: columns I1 .. and C1 ... vocabulary: ids over all categorical columns, spread
+    over them as unevenly as Criteo's. bayes_auc: in (0.5, 1). positive_ratio: in (0, 1).
+    """
+
+    rows: Count = 200_000
+    numeric: NonNegativeInt = 13
+    categorical: NonNegativeInt = 26
+    vocabulary: Count = 20_000
+    bayes_auc: Annotated[float, Field(gt=0.5, lt=1)] = 0.8
+    positive_ratio: Fraction = 0.25
+    min_count: NonNegativeInt = 0
+
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        if self.numeric + self.categorical == 0:
+            raise UserError("there must be a column: numeric or categorical must be above 0", key="dataset.numeric", value=0)
+        draw = np.random.default_rng(torch.randint(2**62, (), generator=rng).item())
+        weights = iter(_EFFECT_DECAY ** np.arange(self.numeric + self.categorical))
+        columns: list[RawNumeric | RawCategorical] = []
+        signal = np.zeros(self.rows)
+        for j, size in enumerate(self._vocabulary_sizes(), 1):
+            ids = _zipf(draw, size, self.rows)
+            signal += next(weights) * draw.standard_normal(size)[ids]
+            columns.append(RawCategorical(f"C{j}", ids, size))
+        for j in range(1, self.numeric + 1):
+            u = draw.random(self.rows)
+            signal += next(weights) * math.sqrt(12) * (u - 0.5)
+            columns.insert(j - 1, RawNumeric(f"I{j}", u**3))
+        eta = self._probabilities(signal)
+        labels = (draw.random(self.rows) < eta).astype(np.int8)
+        return RawTable(tuple(columns), labels), {"bayes_auc": bayes_auc(eta)}
+
+    def _vocabulary_sizes(self) -> list[int]:
+        """Sizes from 3 up in even steps on a log scale, which add up to `vocabulary`."""
+        if not self.categorical:
+            return []
+        if self.vocabulary < 3 * self.categorical:
+            raise UserError(
+                f"{self.categorical} categorical columns need at least 3 ids each, {3 * self.categorical} in all",
+                key="dataset.vocabulary",
+                value=self.vocabulary,
+            )
+        steps = np.arange(self.categorical) / max(1, self.categorical - 1)
+        growth = brentq(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
+        sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
+        sizes[-1] += self.vocabulary - sizes.sum()
+        # Odd places first: columns that matter much and little are large and small alike.
+        return [*sizes[1::2].tolist(), *sizes[::2].tolist()]
+
+    def _probabilities(self, signal: np.ndarray) -> np.ndarray:
+        """eta, with slope and intercept solved for on at most 2^20 rows."""
+        sample = signal[:_CALIBRATION_ROWS]
+        if len(sample) < 2 or sample.min() == sample.max():
+            return np.full(len(signal), self.positive_ratio)
+
+        def intercept(a: float) -> float:
+            farthest = a * np.abs(sample).max() + 40
+            return brentq(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -farthest, farthest, xtol=1e-9)
+
+        def auc_gap(log_a: float) -> float:
+            a = math.exp(log_a) / sample.std()
+            return bayes_auc(expit(a * sample + intercept(a))) - self.bayes_auc
+
+        a = math.exp(brentq(auc_gap, -12.0, 6.0, xtol=1e-6)) / sample.std()
+        return expit(a * signal + intercept(a))
+
+
+def bayes_auc(eta: np.ndarray) -> float:
+    """Expected AUC of the scores eta when each label is drawn as y_i ~ Bernoulli(eta_i): no score can do better.
+
+        sum_(i != j) eta_i (1 - eta_j) ([eta_i > eta_j] + 1/2 [eta_i = eta_j]) / sum_(i != j) eta_i (1 - eta_j)
+
+    eta: (n,) probabilities.
+    """
+    values, counts = np.unique(eta, return_counts=True)
+    positives, negatives = values * counts, (1 - values) * counts
+    won = (positives * (negatives.cumsum() - negatives / 2)).sum()
+    with_itself = (eta * (1 - eta)).sum()
+    return float((won - with_itself / 2) / (positives.sum() * negatives.sum() - with_itself))
+
+
+def _zipf(draw: np.random.Generator, size: int, rows: int) -> np.ndarray:
+    """(rows,) ids in 0 .. size - 1 with P(id = k) = log((k + 2) / (k + 1)) / log(size + 1)."""
+    ids = np.exp(draw.random(rows) * math.log(size + 1)).astype(np.int64) - 1
+    return np.minimum(ids, size - 1).astype(np.int32)
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(z, -700, 700)))

@@ -1,0 +1,55 @@
+"""Defense: what every entry of configs/defense builds; and Chain, several of them in a row."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Defense:
+    """One transformation on its owner's side of the slot. Every hook is the identity; override the one you stand at.
+
+    h, g: (n, d) values of one layer that crosses; y: (n,) classes; ids: (n,) row ids; rng: the owner's generator, on the
+    device of the values. A party has an instance of its own, so a defense may keep state.
+    """
+
+    def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
+        """Non-label party, before the slot: what is sent in place of h. Gradients pass straight through."""
+        return h
+
+    def labels(self, y: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
+        """Label party, before the loss: the labels it trains on; `penalty` and `gradient` see these as well."""
+        return y
+
+    def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
+        """Label party: added to the loss, differentiable in the embeddings, one (n, d) a non-label party."""
+        return 0.0
+
+    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """Label party, before the slot: what is sent in place of g, the gradients per example."""
+        return g
+
+
+class Chain(Defense):
+    """Defenses one after the other: each sees what the one before it left. Penalties add up; empty is no defense."""
+
+    def __init__(self, defenses: Sequence[Defense]):
+        self.defenses = tuple(defenses)
+
+    def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
+        for defense in self.defenses:
+            h = defense.embedding(h, rng)
+        return h
+
+    def labels(self, y: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
+        for defense in self.defenses:
+            y = defense.labels(y, ids, rng)
+        return y
+
+    def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
+        return sum(defense.penalty(embeddings, y) for defense in self.defenses)
+
+    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        for defense in self.defenses:
+            g = defense.gradient(g, y, rng)
+        return g

@@ -1,0 +1,33 @@
+"""Max-norm alignment: no gradient looks longer than another."""
+
+import torch
+from torch import Tensor
+
+from vflbench.defenses.base import Defense
+from vflbench.options import options
+
+
+@options
+class MaxNorm(Defense):
+    """Noise along each gradient, so that every expected norm is that of the longest in the batch.
+
+        g'_i = g_i (1 + s_i e_i),   s_i^2 = max_j |g_j|^2 / |g_i|^2 - 1,   e_i ~ N(0, 1)
+
+    Hides the norm from the norm attack; carries no guarantee against any other.
+
+    Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "Max Norm
+    Alignment".
+    """
+
+    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """Perturb per-example gradients.
+
+        g: (n, d). A zero row carries no direction to scale and stays zero. Scale-free: rows are divided by the largest
+        entry first, so that squares neither underflow nor overflow.
+        """
+        largest = g.abs().max()
+        squared_norm = (g / torch.where(largest > 0, largest, 1.0)).square().sum(dim=1, keepdim=True)  # (n, 1)
+        ratio = squared_norm.max() / squared_norm
+        scale = torch.where(squared_norm > 0, ratio - 1, 0.0).clamp_min(0).sqrt()
+        noise = torch.randn(len(g), 1, generator=rng, device=g.device, dtype=g.dtype)
+        return g * (1 + scale * noise)

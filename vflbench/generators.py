@@ -1,0 +1,30 @@
+"""One named random generator per purpose, so that drawing for one never shifts another."""
+
+import hashlib
+
+import torch
+
+
+class Generators:
+    """Generators by name, each seeded from (seed, name) alone.
+
+        state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
+
+    g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, model/<party>,
+    defense/<party>, defense/<party>/predicting, attack/<name>.
+    """
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self._made: dict[tuple[str, str], torch.Generator] = {}
+
+    def __getitem__(self, name: str) -> torch.Generator:
+        return self.on(torch.device("cpu"), name)
+
+    def on(self, device: torch.device, name: str) -> torch.Generator:
+        """The generator of that name, on that device; the same object at each call."""
+        key = (str(device), name)
+        if key not in self._made:
+            digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
+            self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
+        return self._made[key]

@@ -1,0 +1,99 @@
+"""What an attack's scores give away: (scores, truth) -> leak AUC, over the audited batches of an epoch."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scipy import stats
+from torch import Tensor
+
+from vflbench.numerics.auc import auc
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its 95 % interval; low and high are nan where one value is too few to tell."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's t interval of the mean, mean +- t(0.975, n - 1) s / sqrt(n). nan for no values."""
+    n = len(values)
+    if not n:
+        return Interval(math.nan, math.nan, math.nan)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Interval(mean, math.nan, math.nan)
+    variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
+    half = float(stats.t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
+    return Interval(mean, mean - half, mean + half)
+
+
+def two_sided(raw: Interval) -> Interval:
+    """max(a, 1 - a) of a mean leak AUC, its interval folded at 0.5 with it.
+
+    Taken of the epoch's mean, not batch by batch: the mean of max(a, 1 - a) is above 0.5 even for a coin.
+    """
+    if math.isnan(raw.mean):
+        return raw
+    mean = max(raw.mean, 1 - raw.mean)
+    ends = sorted((abs(raw.low - 0.5), abs(raw.high - 0.5)))
+    low = 0.5 if raw.low <= 0.5 <= raw.high else 0.5 + ends[0]
+    return Interval(mean, low, 0.5 + ends[1])
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One attack on one layer of one party's network over an epoch.
+
+    raw: leak AUC, mean over `batches` audited batches. two_sided: max(a, 1 - a) of that mean. oriented: the mean of
+    max(a, 1 - a), what an attacker would reach who is told in each batch which end is positive; a coin's is above 0.5, by
+    about 0.8 sqrt((n + 1) / (12 P N)) for P positives and N negatives a batch. left_out: batches of a single class, where
+    no AUC exists.
+    """
+
+    attack: str
+    message: str
+    party: str
+    layer: str
+    visible: bool
+    raw: Interval
+    two_sided: Interval
+    oriented: Interval
+    batches: int
+    left_out: int
+
+
+@dataclass
+class LeakTable:
+    """Collects leak AUCs batch by batch."""
+
+    _values: dict[tuple[str, str, str, str, bool], list[float]] = field(default_factory=dict)
+
+    def add(self, key: tuple[str, str, str, str, bool], scores: Tensor, truth: Tensor) -> None:
+        """key: (attack, message, party, layer, visible); scores (n,): higher = more likely positive; truth (n,) classes.
+
+        Raises ValueError for scores that are not one finite number a row: a broken attack must not pass for a harmless one.
+        """
+        if scores.shape != truth.shape or not scores.isfinite().all():
+            shape = tuple(scores.shape)
+            raise ValueError(f"{key[0]} on {key[3]}: scores must be {len(truth)} finite numbers, got shape {shape}")
+        self._values.setdefault(key, []).append(auc(scores, truth != 0))
+
+    def leaks(self) -> list[Leak]:
+        """One entry a key, in the order they first came."""
+        found = []
+        for key, values in self._values.items():
+            valid = [v for v in values if not math.isnan(v)]
+            raw = _within_unit(mean_interval(valid))
+            oriented = _within_unit(mean_interval([max(v, 1 - v) for v in valid]))
+            found.append(Leak(*key, raw, two_sided(raw), oriented, len(valid), len(values) - len(valid)))
+        return found
+
+
+def _within_unit(interval: Interval) -> Interval:
+    """An AUC lies in [0, 1], and so does its interval (nan stays nan)."""
+    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))

@@ -1,0 +1,29 @@
+"""How well the trained model does its job: (logits, labels) -> numbers."""
+
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+from torch.nn import functional as F
+
+from vflbench.numerics.auc import auc
+
+
+def utility(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Of a two-class model (logits (n, 1)): auc and log_loss. Of a K-class model (logits (n, K)): accuracy as well.
+
+    labels: (n,) classes. log_loss is the mean cross-entropy in nats; auc for K > 2 is the unweighted mean over classes of
+    one class against the rest, and nan when a class has no row or fills them all.
+    """
+    logits = logits.double().cpu()
+    labels = labels.cpu()
+    if logits.shape[1] == 1:
+        log_loss = F.binary_cross_entropy_with_logits(logits[:, 0], labels.double()).item()
+        return {"auc": auc(logits[:, 0], labels), "log_loss": log_loss}
+    accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
+    return {"auc": _macro_auc(logits, labels), "log_loss": F.cross_entropy(logits, labels).item(), "accuracy": accuracy}
+
+
+def _macro_auc(logits: Tensor, labels: Tensor) -> float:
+    if len(labels.unique()) < logits.shape[1] or not logits.isfinite().all():
+        return float("nan")
+    return float(roc_auc_score(labels.numpy(), torch.softmax(logits, dim=1).numpy(), multi_class="ovr"))

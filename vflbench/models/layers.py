@@ -1,0 +1,71 @@
+"""Layers that several models are made of, initialised from a generator of their own."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -> nn.Linear:
+    """A linear layer with weights U(-b, b), b = gain sqrt(3 / inputs), so that Var(Wx) = gain^2 mean(x^2); zero bias."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    bound = gain * math.sqrt(3 / inputs)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=rng)
+        layer.bias.zero_()
+    return layer
+
+
+class ReluStack(nn.Module):
+    """ReLU layers, each with a name. x: (n, inputs). Returns name -> activation (n, width), first layer first.
+
+        a_0 = x;  a_l = max(0, W_l a_(l-1) + b_l)
+
+    Weights have the gain sqrt(2) of He et al. 2015, which keeps the second moment of the activations from layer to layer.
+    """
+
+    def __init__(self, names: Sequence[str], inputs: int, widths: Sequence[int], rng: torch.Generator):
+        super().__init__()
+        sizes = [inputs, *widths]
+        self.layers = nn.ModuleDict(
+            {name: linear(sizes[i], sizes[i + 1], rng, gain=math.sqrt(2)) for i, name in enumerate(names)}
+        )
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        activations = {}
+        for name, layer in self.layers.items():
+            x = activations[name] = F.relu(layer(x))
+        return activations
+
+
+class ColumnEmbedding(nn.Module):
+    """One table for all categorical columns. ids: (n, c) int, counted from 0 in each column. Returns (n, c, dim).
+
+    e_ij = T[offset_j + id_ij],   offset_j = the sum of the cardinalities before column j
+    """
+
+    def __init__(self, cardinalities: Sequence[int], dim: int, rng: torch.Generator, std: float):
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(sum(cardinalities), dim).normal_(0.0, std, generator=rng))
+        offsets = torch.tensor([0, *cardinalities], dtype=torch.int64).cumsum(0)[:-1]
+        self.register_buffer("offsets", offsets.to(torch.int32), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids + self.offsets, self.table)
+
+
+class Wide(nn.Module):
+    """The linear part: one weight a category and numeric column and output. Returns (n, outputs), added to the logits.
+
+    z_i = sum_j w[offset_j + id_ij] + V x_i
+    """
+
+    def __init__(self, numeric: int, cardinalities: Sequence[int], outputs: int, rng: torch.Generator):
+        super().__init__()
+        self.categories = ColumnEmbedding(cardinalities, outputs, rng, std=0.0)
+        self.numeric = nn.Parameter(torch.zeros(numeric, outputs))
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        return self.categories(categorical).sum(dim=1) + numeric @ self.numeric

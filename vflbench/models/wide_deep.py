@@ -1,0 +1,46 @@
+"""Wide & Deep: category embeddings and numeric features through ReLU layers, with an optional linear part beside them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vflbench.models.base import WIDE, Bottom, Model, layer_names
+from vflbench.models.layers import ColumnEmbedding, ReluStack, Wide
+from vflbench.options import Count, options
+
+_EMBEDDING_STD = 0.01  # small: rows seen once or twice should say little
+
+
+@options
+class WideDeep(Model):
+    """Embedding lookup and numeric features -> 5 ReLU layers of 128 | cut | 3 ReLU layers of 128 -> logit.
+
+    embedding_dim: numbers a category.
+    wide: add the linear part. What it sends, one logit contribution a row, crosses the cut and is attacked too.
+
+    Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016; sizes from Sun et al., "Label Leakage and
+    Protection from Forward Embedding in Vertical Federated Learning", 2022.
+    """
+
+    embedding_dim: Count = 4
+    wide: bool = False
+
+    def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
+        return _WideDeepBottom(self, len(numeric), cardinalities, outputs, rng)
+
+
+class _WideDeepBottom(Bottom):
+    def __init__(self, model: WideDeep, numeric: int, cardinalities: Sequence[int], outputs: int, rng: torch.Generator):
+        super().__init__()
+        self.layers = layer_names("f", model.bottom_layers)
+        self.cut_width = model.bottom_widths[-1]
+        self.embedding = ColumnEmbedding(cardinalities, model.embedding_dim, rng, _EMBEDDING_STD)
+        inputs = numeric + len(cardinalities) * model.embedding_dim
+        self.stack = ReluStack(self.layers, inputs, model.bottom_widths, rng)
+        self.wide = Wide(numeric, cardinalities, outputs, rng) if model.wide else None
+        self.sends = (self.cut, WIDE) if model.wide else (self.cut,)
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
+        deep = self.stack(torch.cat([numeric, self.embedding(categorical).flatten(1)], dim=1))
+        return deep if self.wide is None else {**deep, WIDE: self.wide(numeric, categorical)}

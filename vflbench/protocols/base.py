@@ -1,0 +1,66 @@
+"""Protocol: what every entry of configs/protocol builds: the order of messages in one round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflbench.data.table import VerticalTable
+from vflbench.defenses.base import Defense
+from vflbench.generators import Generators
+from vflbench.models.base import Model
+from vflbench.optimizers.base import Optimizer
+from vflbench.options import options
+from vflbench.transcript import Knowledge, Seat, Transcript
+from vflbench.wire import Wire
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a protocol needs to seat its parties. defense: makes one party's own instance at each call."""
+
+    table: VerticalTable
+    model: Model
+    optimizer: Optimizer
+    wire: Wire
+    defense: Callable[[], Defense]
+    generators: Generators
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One round: the mean loss of its batch, and what the defenses added to it."""
+
+    loss: float
+    penalty: float
+
+
+class Session:
+    """Parties that were seated and are ready for rounds."""
+
+    def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
+        """Train on one batch; with a transcript, also write down who saw what. The numbers are the same either way."""
+        raise NotImplementedError
+
+    def predict(self, batch: VerticalTable) -> Tensor:
+        """Logits (n, 1) for two classes, (n, K) for K > 2."""
+        raise NotImplementedError
+
+    def seats(self, seat: Seat) -> tuple[str, ...]:
+        """The parties that sit at such a seat."""
+        raise NotImplementedError
+
+
+@options
+class Protocol:
+    """A way to train together. A subclass overrides both methods."""
+
+    def offers(self, seat: Seat) -> frozenset[Knowledge]:
+        """What an attacker at that seat can know."""
+        raise NotImplementedError
+
+    def start(self, setting: Setting) -> Session:
+        """Build the parties."""
+        raise NotImplementedError

@@ -1,0 +1,85 @@
+"""Split learning: embeddings up, gradients down."""
+
+import torch
+from torch import Tensor
+
+from vflbench.data.table import LABEL_PARTY, VerticalTable
+from vflbench.models.base import Bottom
+from vflbench.options import options
+from vflbench.parties import LabelParty, Noise, NonLabelParty
+from vflbench.protocols.base import Outcome, Protocol, Session, Setting
+from vflbench.transcript import Knowledge, Seat, Transcript
+from vflbench.wire import Kind, Wire
+
+
+@options
+class Split(Protocol):
+    """Non-label parties hold bottom models, the label party the top: one batch a round, one message each way a party.
+
+    Source: Vepakomma et al., "Split learning for health: Distributed deep learning without sharing raw patient data", 2018.
+    """
+
+    def offers(self, seat: Seat) -> frozenset[Knowledge]:
+        everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
+        return everywhere | {Knowledge.GRADIENTS} if seat is Seat.NON_LABEL else everywhere
+
+    def start(self, setting: Setting) -> Session:
+        outputs = 1 if setting.table.classes == 2 else setting.table.classes
+        bottoms = {party: _bottom(party, outputs, setting) for party in setting.table.features}
+        parties = [
+            NonLabelParty(party, bottoms[party], setting.optimizer, setting.defense(), _noise(party, setting))
+            for party in setting.table.non_label_parties
+        ]
+        inputs = sum(bottom.cut_width for bottom in bottoms.values())
+        top = setting.model.top(inputs, outputs, setting.generators[f"model/{LABEL_PARTY}/top"]).to(setting.device)
+        label_party = LabelParty(
+            top,
+            bottoms.get(LABEL_PARTY),
+            setting.table.classes,
+            setting.optimizer,
+            setting.defense(),
+            _noise(LABEL_PARTY, setting),
+        )
+        return SplitSession(parties, label_party, setting.wire)
+
+
+class SplitSession(Session):
+    """One round: every non-label party embeds, the label party answers, every non-label party learns."""
+
+    def __init__(self, parties: list[NonLabelParty], label_party: LabelParty, wire: Wire):
+        self.parties, self.label_party, self.wire = parties, label_party, wire
+
+    def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
+        watched = transcript is not None
+        self.wire.tap = transcript.received if watched else None
+        embeddings = [
+            self.wire.send(party.embed(batch.features[party.name], batch.ids, watched=watched)) for party in self.parties
+        ]
+        response = self.label_party.respond(embeddings, batch.features.get(LABEL_PARTY), batch.labels)
+        for party, message in zip(self.parties, response.messages, strict=True):
+            party.learn(self.wire.send(message))
+        self.wire.tap = None
+        if transcript is not None:
+            transcript.computed(LABEL_PARTY, Kind.EMBEDDING, response.activations)
+            for party in self.parties:
+                transcript.computed(party.name, Kind.EMBEDDING, party.activations)
+                transcript.computed(party.name, Kind.GRADIENT, party.layer_gradients)
+        return Outcome(response.loss, response.penalty)
+
+    def predict(self, batch: VerticalTable) -> Tensor:
+        embeddings = [self.wire.send(party.predict(batch.features[party.name], batch.ids)) for party in self.parties]
+        return self.label_party.predict(embeddings, batch.features.get(LABEL_PARTY))
+
+    def seats(self, seat: Seat) -> tuple[str, ...]:
+        return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
+
+
+def _bottom(party: str, outputs: int, setting: Setting) -> Bottom:
+    columns = setting.table.features[party].columns
+    rng = setting.generators[f"model/{party}"]
+    return setting.model.bottom(columns.numeric, columns.cardinalities, outputs, rng).to(setting.device)
+
+
+def _noise(party: str, setting: Setting) -> Noise:
+    names = (f"defense/{party}", f"defense/{party}/predicting")
+    return Noise(*(setting.generators.on(torch.device(setting.device), name) for name in names))

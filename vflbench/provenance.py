@@ -1,0 +1,53 @@
+"""What a result came from: versions, source revision, command."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vflbench import __version__
+
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic")
+
+
+def provenance(*, seed: int, overrides: list[str], choices: dict[str, Any]) -> dict[str, Any]:
+    """The part of manifest.json that is known before anything is loaded."""
+    return {
+        "vflbench": __version__,
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "overrides": overrides,
+        "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
+    }
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
+    source = Path(__file__).resolve().parent
+    if not (source.parent / ".git").exists():
+        return None
+    try:
+        commit = _git(source, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(source, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", os.fspath(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,151 @@
+"""One run as two pictures: AUC per epoch, and leak per layer."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vflbench.report.read import Measurement, read_metrics
+
+# Okabe and Ito's palette: told apart by people of every colour vision.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_UTILITY = "#333333"
+
+Series = tuple[str, str, str]
+"""Attack, message, party."""
+
+
+def draw(folder: Path) -> list[Path]:
+    """auc_per_epoch.png and, if anything was attacked, leak_per_layer.png, from metrics.csv. Returns what was drawn."""
+    rows = read_metrics(folder)
+    pictures = {"auc_per_epoch.png": draw_epochs(rows)}
+    if any(row.metric == "leak_auc_two_sided" for row in rows):
+        pictures["leak_per_layer.png"] = draw_layers(rows)
+    for name, figure in pictures.items():
+        figure.savefig(folder / name, dpi=150)
+    return [folder / name for name in pictures]
+
+
+def draw_epochs(rows: Sequence[Measurement]) -> Figure:
+    """Test and train AUC, and the two-sided leak AUC of each attack at the layer where it sees most."""
+    figure, axes = _axes("epoch", "AUC")
+    for split, style in (("test", "-"), ("train", ":")):
+        points = [row for row in rows if row.metric == "auc" and row.split == split]
+        axes.plot(
+            [p.epoch for p in points],
+            [p.value for p in points],
+            style,
+            color=_UTILITY,
+            marker=".",
+            label=f"{split} AUC",
+        )
+    seen = [row for row in rows if row.metric == "leak_auc_two_sided" and row.visible]
+    for index, series in enumerate(dict.fromkeys(map(_series, seen))):
+        points = [
+            _worst([r for r in seen if _series(r) == series and r.epoch == e]) for e in sorted({r.epoch for r in seen})
+        ]
+        _plot(
+            axes,
+            [p.epoch for p in points],
+            points,
+            colour=_COLOURS[index % len(_COLOURS)],
+            marker=_MARKERS[index % len(_MARKERS)],
+            label=f"{_label(series, seen)}, worst layer",
+        )
+    axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--")
+    axes.set_xticks(sorted({row.epoch for row in rows}))
+    return _finish(figure, axes, "Model and leak per epoch")
+
+
+def draw_layers(rows: Sequence[Measurement]) -> Figure:
+    """The last epoch's two-sided leak AUC at every layer, with lines at 0.5 and at test AUC; hollow: no attacker sees it."""
+    last = max(row.epoch for row in rows)
+    leaks = [row for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == last]
+    layers = sorted({row.layer for row in leaks}, key=_layer_order)
+    attacks = list(dict.fromkeys(row.attack for row in leaks))
+    parties = list(dict.fromkeys(row.party for row in leaks))
+    figure, axes = _axes("layer, input to output", "two-sided leak AUC (mean and 95 % interval)")
+    for series in dict.fromkeys(map(_series, leaks)):
+        points = sorted((r for r in leaks if _series(r) == series), key=lambda r: _layer_order(r.layer))
+        _plot(
+            axes,
+            [layers.index(p.layer) for p in points],
+            points,
+            colour=_COLOURS[attacks.index(series[0]) % len(_COLOURS)],
+            marker=_MARKERS[parties.index(series[2]) % len(_MARKERS)],
+            label=_label(series, leaks) if points[0].visible else f"{series[0]}, label party's own layers (hidden)",
+            hollow=not points[0].visible,
+        )
+    test_auc = next(row.value for row in rows if row.metric == "auc" and row.split == "test" and row.epoch == last)
+    axes.axhline(test_auc, color=_UTILITY, linewidth=1.2, linestyle="-.", label=f"test AUC {test_auc:.3f}")
+    axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--", label="0.5, a coin")
+    own = [layer for layer in layers if layer.startswith("f")]
+    axes.set_xticks(range(len(layers)), [f"{layer}\n(cut)" if layer in own[-1:] else layer for layer in layers])
+    return _finish(figure, axes, f"Label leakage per layer, epoch {last}")
+
+
+def _axes(x: str, y: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(7, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(axis="y", color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _plot(
+    axes: Axes,
+    places: Sequence[float],
+    points: Sequence[Measurement],
+    *,
+    colour: str,
+    marker: str,
+    label: str,
+    hollow: bool = False,
+) -> None:
+    below = [p.value - p.ci_low if p.ci_low == p.ci_low else 0.0 for p in points]
+    above = [p.ci_high - p.value if p.ci_high == p.ci_high else 0.0 for p in points]
+    axes.errorbar(
+        places,
+        [p.value for p in points],
+        yerr=[[max(b, 0.0) for b in below], [max(a, 0.0) for a in above]],
+        color=colour,
+        marker=marker,
+        markerfacecolor="white" if hollow else colour,
+        linestyle=":" if hollow else "-",
+        capsize=2,
+        label=label,
+    )
+
+
+def _finish(figure: Figure, axes: Axes, title: str) -> Figure:
+    axes.set_title(title, loc="left")
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.48), min(max(high, 0.82), 1.02))
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def _series(row: Measurement) -> Series:
+    return row.attack, row.message, row.party
+
+
+def _label(series: Series, rows: Sequence[Measurement]) -> str:
+    """Attack and message, and the party where there are several."""
+    attack, message, party = series
+    several = len({row.party for row in rows if row.visible}) > 1
+    return f"{attack} on {message}s" + (f", party {party}" if several else "")
+
+
+def _worst(rows: Sequence[Measurement]) -> Measurement:
+    return max(rows, key=lambda row: -1.0 if math.isnan(row.value) else row.value)
+
+
+def _layer_order(layer: str) -> tuple[int, int]:
+    """f1, f2, ..., the linear part beside the cut, then h1, h2, ..."""
+    digits = "".join(c for c in layer if c.isdigit())
+    return (1, 0) if not digits else (0 if layer.startswith("f") else 2, int(digits))

@@ -1,0 +1,49 @@
+"""One run as a table on the terminal."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from vflbench.report.read import read_summary
+
+_HEADER = ("attack", "message", "party", "layer", "leak AUC", "95 % interval", "two-sided", "")
+
+
+def final_table(folder: Path) -> str:
+    """Test and train AUC, then every leak of the last epoch with its interval; `hidden` marks what no attacker sees."""
+    summary = read_summary(folder)
+    lines = [
+        f"after epoch {summary['epochs'] - 1}: test AUC {_number(summary['test_auc'])}, "
+        f"train AUC {_number(summary['train_auc'])}, test log loss {_number(summary['test_log_loss'])}"
+        + (f", test accuracy {_number(summary['test_accuracy'])}" if "test_accuracy" in summary else "")
+    ]
+    if summary["leaks"]:
+        lines += ["", *_columns([_HEADER, *map(_cells, summary["leaks"])]), ""]
+        batches = sorted({leak["batches"] for leak in summary["leaks"]})
+        lines.append(
+            f"leak AUC: mean over {' or '.join(map(str, batches))} audited batches; 0.5 is a coin, two-sided is "
+            "max(a, 1 - a); hidden: a layer of the label party, which no attacker sees"
+        )
+    lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
+    return "\n".join([*lines, f"results: {folder}"])
+
+
+def _cells(leak: dict[str, Any]) -> tuple[str, ...]:
+    raw = leak["raw"]
+    interval = "-" if raw["low"] is None else f"{raw['low']:.3f} .. {raw['high']:.3f}"
+    return (
+        *(leak[name] for name in ("attack", "message", "party", "layer")),
+        _number(raw["mean"]),
+        interval,
+        _number(leak["two_sided"]["mean"]),
+        "" if leak["visible"] else "hidden",
+    )
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None or math.isnan(value) else f"{value:.4f}"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,123 @@
+"""What an epoch and a run came to, as rows of metrics.csv and as summary.json."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vflbench.data.table import LABEL_PARTY, TrainTest
+from vflbench.metrics.leakage import Leak
+from vflbench.recorder import Row
+from vflbench.wire import Kind, Traffic
+
+TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
+
+
+@dataclass
+class EpochResult:
+    """One epoch. utility: train and test -> metric -> value. traffic, seconds: phase -> what it took."""
+
+    epoch: int
+    loss: float
+    penalty: float
+    leaks: list[Leak]
+    seconds: dict[str, float]
+    utility: dict[str, dict[str, float]] = field(default_factory=dict)
+    traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """The epoch in one line for a person."""
+        worst = {}
+        for leak in self.leaks:
+            if leak.visible:
+                worst[leak.attack] = max(worst.get(leak.attack, 0.0), leak.two_sided.mean)
+        leaks = "".join(f"  {attack} {value:.4f}" for attack, value in worst.items())
+        return (
+            f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
+            f"test AUC {self.utility['test']['auc']:.4f}  worst leak AUC{leaks or ': no attack ran'}  "
+            f"{sum(self.seconds.values()):.1f} s"
+        )
+
+
+def epoch_rows(result: EpochResult) -> list[Row]:
+    """Everything measured in an epoch, in long form."""
+    epoch = result.epoch
+    rows = [Row(epoch, "train", metric="loss", value=result.loss)]
+    if result.penalty:
+        rows.append(Row(epoch, "train", metric="penalty", value=result.penalty))
+    for split, metrics in result.utility.items():
+        rows += [Row(epoch, split, metric=metric, value=value) for metric, value in metrics.items()]
+    for leak in result.leaks:
+        place = (epoch, "train", leak.party, leak.layer, leak.message, leak.attack)
+        values = {"leak_auc": leak.raw, "leak_auc_two_sided": leak.two_sided, "leak_auc_oriented": leak.oriented}
+        rows += [Row(*place, metric, v.mean, v.low, v.high, leak.visible) for metric, v in values.items()]
+    for phase, traffic in result.traffic.items():
+        for (sender, receiver, kind), count in traffic.items():
+            party = receiver if sender == LABEL_PARTY else sender
+            rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
+            rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
+    rows += [Row(epoch, phase, metric="seconds", value=round(s, 3)) for phase, s in result.seconds.items()]
+    return rows
+
+
+def summarise(results: Sequence[EpochResult], skipped: Mapping[str, str], data: TrainTest) -> dict[str, Any]:
+    """The last epoch's figures (never the best one's), and the costs of the whole run."""
+    last = results[-1]
+    return {
+        "epochs": len(results),
+        **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
+        "loss": last.loss,
+        "leak_auc": _tree(last.leaks, two_sided=False),
+        "leak_auc_two_sided": _tree(last.leaks, two_sided=True),
+        "leaks": [asdict(leak) for leak in last.leaks],
+        "skipped": dict(skipped),
+        "bytes_sent": {
+            str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
+            for kind in Kind
+        },
+        "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
+        "facts": dict(data.facts),
+    }
+
+
+def _tree(leaks: Sequence[Leak], *, two_sided: bool) -> dict[str, dict[str, dict[str, float]]]:
+    """attack -> message -> layer -> leak AUC; where several parties have such a layer, of the attacker that learns most."""
+    worst: dict[tuple[str, str, str], Leak] = {}
+    for leak in leaks:
+        key = (leak.attack, leak.message, leak.layer)
+        if key not in worst or (leak.visible, leak.two_sided.mean) > (worst[key].visible, worst[key].two_sided.mean):
+            worst[key] = leak
+    tree: dict[str, dict[str, dict[str, float]]] = {}
+    for (attack, message, layer), leak in worst.items():
+        value = leak.two_sided.mean if two_sided else leak.raw.mean
+        tree.setdefault(attack, {}).setdefault(message, {})[layer] = value
+    return tree
+
+
+def describe(data: TrainTest) -> dict[str, Any]:
+    """What manifest.json says of the data."""
+    parties = {
+        party: {"numeric": list(block.columns.numeric), "categorical": list(block.columns.categorical)}
+        for party, block in data.train.features.items()
+    }
+    return {
+        "fingerprint": data.fingerprint(),
+        "train_rows": len(data.train),
+        "test_rows": len(data.test),
+        "classes": data.train.classes,
+        "train_positive_ratio": data.train.positive_ratio,
+        "ids": sum(sum(block.columns.cardinalities) for block in data.train.features.values()),
+        "parties": parties,
+        **data.facts,
+    }
+
+
+def introduce(data: TrainTest) -> str:
+    """One line on the data and the parties."""
+    held = ", ".join(f"{party}: {len(block.columns)} columns" for party, block in data.train.features.items())
+    facts = "".join(
+        f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
+    )
+    return (
+        f"{len(data.train):,} training and {len(data.test):,} test rows, "
+        f"positive ratio {data.train.positive_ratio:.4f}{facts}; {held}"
+    )

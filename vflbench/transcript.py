@@ -1,0 +1,112 @@
+"""What each party saw of one audited batch, and the View of it that an attack declared it may see."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from vflbench.wire import Kind, Message
+
+
+class Knowledge(StrEnum):
+    """What an attack may declare it knows beside the row ids of the batch."""
+
+    EMBEDDINGS = "embeddings"
+    """Activations of every layer of its own network, the cut layer among them."""
+    GRADIENTS = "gradients"
+    """The cut-layer gradient it was sent, and what its own network makes of it layer by layer."""
+    PRIOR = "prior"
+    """The share of rows whose class is not 0, among the training rows."""
+
+
+class Seat(StrEnum):
+    """The party whose view an attack has."""
+
+    NON_LABEL = "non-label party"
+    LABEL = "label party"
+
+
+class UndeclaredKnowledgeError(AttributeError):
+    """An attack read what it did not declare."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One party's view of one batch, restricted to `knows`; what was not declared can't be read.
+
+    party: whose view. epoch, step: when. ids: (n,) row ids. rng: the attack's own generator.
+    visible: False for a layer of the label party, which no attacker sees; such views serve the cost-of-privacy figures.
+    """
+
+    party: str
+    epoch: int
+    step: int
+    ids: Tensor
+    knows: frozenset[Knowledge]
+    visible: bool
+    rng: torch.Generator
+    _values: Mapping[Kind, Mapping[str, Tensor]]
+    _prior: float
+
+    @property
+    def embeddings(self) -> Mapping[str, Tensor]:
+        """Layer -> activations (n, d)."""
+        self._require(Knowledge.EMBEDDINGS)
+        return self._values[Kind.EMBEDDING]
+
+    @property
+    def gradients(self) -> Mapping[str, Tensor]:
+        """Layer -> gradient of the loss by that layer's activations, (n, d)."""
+        self._require(Knowledge.GRADIENTS)
+        return self._values[Kind.GRADIENT]
+
+    @property
+    def prior(self) -> float:
+        self._require(Knowledge.PRIOR)
+        return self._prior
+
+    def _require(self, knowledge: Knowledge) -> None:
+        if knowledge not in self.knows:
+            declared = ", ".join(sorted(self.knows)) or "nothing"
+            raise UndeclaredKnowledgeError(f"the attack reads the {knowledge} but declares that it knows {declared}")
+
+
+class Transcript:
+    """One batch as it was seen.
+
+    Values are kept per (party that saw them, kind) under the layer's name, prefixed by its owner where that is another
+    party: the label party sees `a.f5`, party a sees `f5`.
+    """
+
+    def __init__(self, ids: Tensor, epoch: int, step: int, prior: float):
+        self.ids, self.epoch, self.step, self.prior = ids, epoch, step, prior
+        self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
+
+    def received(self, message: Message) -> None:
+        """A message reached its receiver: a gradient is about the receiver's layers, an embedding about the sender's."""
+        owner = message.sender if message.kind is Kind.EMBEDDING else message.receiver
+        for layer, values in message.tensors.items():
+            name = layer if owner == message.receiver else f"{owner}.{layer}"
+            self._seen[message.receiver, message.kind][name] = values
+
+    def computed(self, party: str, kind: Kind, layers: Mapping[str, Tensor]) -> None:
+        """What a party worked out by itself: activations of its layers, gradients inside its network."""
+        for layer, values in layers.items():
+            self._seen[party, kind].setdefault(layer, values.detach())
+
+    def view(self, party: str, knows: frozenset[Knowledge], rng: torch.Generator, *, visible: bool = True) -> View:
+        """The party's view; with visible=False only the layers of its own network."""
+        values = {}
+        for kind in Kind:
+            seen = self._seen[party, kind]
+            values[kind] = {name: seen[name] for name in sorted(seen, key=_layer_order) if visible or "." not in name}
+        return View(party, self.epoch, self.step, self.ids, knows, visible, rng, values, self.prior)
+
+
+def _layer_order(name: str) -> tuple[str, int, str]:
+    letters = name.rstrip("0123456789")
+    digits = name[len(letters) :]
+    return letters, int(digits or 0), name

@@ -1,0 +1,90 @@
+"""The only door between parties: messages, and the wires that carry them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torch import Tensor
+
+from vflbench.options import options
+
+
+class Kind(StrEnum):
+    """What a message holds: embeddings go up to the label party, gradients come down."""
+
+    EMBEDDING = "embedding"
+    GRADIENT = "gradient"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one party tells another about one batch.
+
+    sender, receiver: party names.
+    ids: (n,) row ids; both sides know them from aligning their rows beforehand, so they are not sent again.
+    tensors: layer name -> (n, d), values without any autograd history.
+    """
+
+    sender: str
+    receiver: str
+    kind: Kind
+    ids: Tensor
+    tensors: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        attached = [layer for layer, values in self.tensors.items() if values.requires_grad]
+        if attached:
+            raise ValueError(f"{self.sender} -> {self.receiver}: {attached[0]} still hangs on the sender's graph; detach it")
+
+    @property
+    def nbytes(self) -> int:
+        return sum(values.numel() * values.element_size() for values in self.tensors.values())
+
+
+@dataclass
+class Traffic:
+    """Messages and bytes in one direction."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+@options
+class Wire:
+    """Carries messages, counts them per (sender, receiver, kind), and shows them to `tap` while one is set.
+
+    A subclass overrides `carry`.
+    """
+
+    def __post_init__(self) -> None:
+        self.traffic: dict[tuple[str, str, Kind], Traffic] = defaultdict(Traffic)
+        self.tap: Callable[[Message], None] | None = None
+
+    def carry(self, message: Message) -> Message:
+        """Bring the message to its receiver."""
+        raise NotImplementedError
+
+    def send(self, message: Message) -> Message:
+        """The message as its receiver gets it."""
+        count = self.traffic[message.sender, message.receiver, message.kind]
+        count.messages += 1
+        count.bytes += message.nbytes
+        arrived = self.carry(message)
+        if self.tap is not None:
+            self.tap(arrived)
+        return arrived
+
+    def take_traffic(self) -> dict[tuple[str, str, Kind], Traffic]:
+        """What was carried since the last call."""
+        taken = dict(self.traffic)
+        self.traffic.clear()
+        return taken
+
+
+@options
+class LocalWire(Wire):
+    """Both parties in one process: the message arrives as it was sent."""
+
+    def carry(self, message: Message) -> Message:
+        return message
