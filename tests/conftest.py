@@ -14,7 +14,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The real data sets. Absent: the test is skipped, or fails where VFLBENCH_REQUIRE_DATA=1 says that they must be there."""
+    """The real data sets. Where they are absent the test is skipped, or fails if VFLBENCH_REQUIRE_DATA=1 asks for them."""
     folder = Path(os.environ.get("VFLBENCH_DATA", DEFAULT_DATA))
     if not folder.is_dir():
         message = f"no real data at {folder}; set VFLBENCH_DATA"

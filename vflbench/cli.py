@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import vflbench.resolvers  # noqa: F401  (the configs need it, in worker processes as well)
+
 COMMANDS = ("train", "list")
 
 USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
@@ -55,7 +57,6 @@ def train() -> None:
     """Hand over to Hydra, which reads the command line and calls `train_one` once or, with -m, many times."""
     import hydra
 
-    register_resolvers()
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(train_one)()
 
 
@@ -137,13 +138,6 @@ def make_importable(folders: Sequence[str]) -> None:
     for folder in [*(str(Path(f).resolve()) for f in folders), os.getcwd()]:
         if folder not in sys.path:
             sys.path.append(folder)  # last, so that nothing installed is shadowed
-
-
-def register_resolvers() -> None:
-    """`${names:attack}` joins the names chosen in a keyed group: norm+spectral, or none."""
-    from omegaconf import OmegaConf
-
-    OmegaConf.register_new_resolver("names", lambda group, _root_: "+".join(_root_.get(group) or {}) or "none", replace=True)
 
 
 def wants_traceback() -> bool:

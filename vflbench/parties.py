@@ -105,7 +105,7 @@ class LabelParty:
         y = self.defense.labels(labels, ids, self.noise.training)
         activations, logits = self._forward(received, own)
         loss = classification_loss(logits, y)
-        penalty = self.defense.penalty([_deep(tensors) for tensors in received], y)
+        penalty = torch.as_tensor(self.defense.penalty([_deep(tensors) for tensors in received], y))
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
         self.optimizer.step()
@@ -119,7 +119,7 @@ class LabelParty:
             )
             for message, tensors in zip(embeddings, received, strict=True)
         )
-        return Response(messages, loss.item(), float(penalty), {k: v.detach() for k, v in activations.items()})
+        return Response(messages, loss.item(), penalty.item(), {k: v.detach() for k, v in activations.items()})
 
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message], own: Features | None) -> Tensor:

@@ -1,0 +1,68 @@
+import pytest
+import torch
+from attacks.views import view_of
+
+from vflbench.attacks.spectral import Spectral, point_to_positives, spectral_projection
+from vflbench.numerics.auc import auc
+
+
+def clusters(rng, n=2000, d=12, positive=0.25, gap=3.0):
+    y = torch.rand(n, generator=rng) < positive
+    direction = torch.nn.functional.normalize(torch.randn(d, generator=rng), dim=0)
+    return torch.randn(n, d, generator=rng) + 5.0 + gap * y[:, None] * direction, y
+
+
+def scores(x, prior=0.25, **options):
+    attack = Spectral(**options)
+    return attack.infer(view_of(attack.knows, embeddings={"f1": x}, prior=prior))["f1"]
+
+
+def test_projection_is_that_of_the_singular_value_decomposition(rng):
+    x, _ = clusters(rng)
+    centred = x.double() - x.double().mean(0)
+    reference = centred @ torch.linalg.svd(centred, full_matrices=False).Vh[0]
+    ours = spectral_projection(x)
+    assert torch.allclose(ours.abs(), reference.abs(), atol=1e-9)
+
+
+@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75, 0.9])
+def test_a_planted_class_is_found_and_the_right_way_round(rng, positive):
+    x, y = clusters(rng, positive=positive, gap=4.0)
+    assert auc(scores(x, prior=positive), y) > 0.98
+
+
+def test_shift_rotation_and_units_do_not_matter(rng):
+    x, y = clusters(rng)
+    rotation = torch.linalg.qr(torch.randn(12, 12, generator=rng)).Q
+    reference = auc(scores(x), y)
+    for changed in (x + 100, x @ rotation, x * 1e-20, x * 1e15):
+        assert auc(scores(changed), y) == pytest.approx(reference, abs=0.002)
+
+
+def test_abs_scores_see_outliers_on_both_sides(rng):
+    x = torch.randn(1000, 4, generator=rng)
+    y = torch.arange(1000) < 100
+    x[:50, 0] += 9
+    x[50:100, 0] -= 9
+    assert auc(scores(x, score="abs"), y) > 0.99
+    assert 0.4 < auc(scores(x, score="signed"), y) < 0.6
+
+
+def test_the_smaller_cluster_gets_the_higher_scores():
+    s = torch.tensor([-1.0] * 30 + [3.0] * 10)
+    assert torch.equal(point_to_positives(s, prior=0.25), s)
+    assert torch.equal(point_to_positives(-s, prior=0.25), s)
+    assert torch.equal(point_to_positives(s, prior=0.75), -s)
+
+
+def test_a_constant_layer_says_nothing_and_raises_nothing():
+    x = torch.full((64, 8), 0.1)
+    for score in ("signed", "abs"):
+        assert auc(scores(x, score=score), torch.arange(64) < 20) == 0.5
+
+
+def test_one_row_and_one_column_are_defined(rng):
+    assert scores(torch.randn(1, 4, generator=rng)).tolist() == [0.0]
+    x = torch.randn(30, 1, generator=rng)
+    centred = (x - x.mean()).double()[:, 0]
+    assert torch.allclose(scores(x).abs(), centred.abs(), atol=1e-6)

@@ -1,0 +1,74 @@
+"""Small tables, parties and runs that several tests need."""
+
+from pathlib import Path
+
+import torch
+
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.base import Chain
+from vflbench.experiment import Experiment, run
+from vflbench.generators import Generators
+from vflbench.models.wide_deep import WideDeep
+from vflbench.optimizers.adam import Adam
+from vflbench.protocols.base import Setting
+from vflbench.protocols.split import Split
+from vflbench.recorder import Recorder
+from vflbench.settings import Audit, Settings
+from vflbench.wire import LocalWire
+
+
+def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",), classes: int = 2) -> VerticalTable:
+    """Two numeric and two categorical columns a party, random labels."""
+    columns = Columns(("I1", "I2"), ("C1", "C2"), (5, 7))
+    features = {
+        party: Features(
+            columns,
+            torch.rand(rows, 2, generator=rng),
+            torch.stack([torch.randint(size, (rows,), generator=rng) for size in columns.cardinalities], 1).int(),
+        )
+        for party in parties
+    }
+    return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
+
+
+def session(rows: VerticalTable, *, model=None, optimizer=None, defenses=(), seed=0, wire=None):
+    return Split().start(
+        Setting(
+            table=rows,
+            model=model or WideDeep(bottom_layers=2, top_layers=1, width=8),
+            optimizer=optimizer or Adam(),
+            wire=wire or LocalWire(),
+            defense=lambda: Chain(list(defenses)),
+            generators=Generators(seed),
+            device=torch.device("cpu"),
+        )
+    )
+
+
+def weights(split_session) -> list[torch.Tensor]:
+    networks = [*(party.bottom for party in split_session.parties), split_session.label_party.top]
+    if split_session.label_party.bottom is not None:
+        networks.append(split_session.label_party.bottom)
+    return [parameter.detach().clone() for network in networks for parameter in network.parameters()]
+
+
+def experiment(**changes) -> Experiment:
+    """A run of seconds on 3,000 synthetic rows."""
+    parts = {
+        "dataset": Synthetic(rows=3000, vocabulary=300),
+        "model": WideDeep(bottom_layers=2, top_layers=1, width=16),
+        "protocol": Split(),
+        "wire": LocalWire(),
+        "optimizer": Adam(lr=1e-3),
+        "defenses": {},
+        "attacks": {"norm": Norm(), "spectral": Spectral()},
+        "settings": Settings(epochs=2, batch_size=128, audit=Audit(batches=5)),
+    }
+    return Experiment(**{**parts, **changes})
+
+
+def run_in(folder: Path, **changes) -> dict:
+    return run(experiment(**changes), Recorder(folder, "", {}, quiet=True))

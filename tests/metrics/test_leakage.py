@@ -1,0 +1,86 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from vflbench.metrics.leakage import Interval, LeakTable, mean_interval, two_sided
+
+KEY = ("norm", "gradient", "a", "f5", True)
+
+
+def test_interval_is_students():
+    values = [0.5, 0.6, 0.75, 0.9]
+    ours = mean_interval(values)
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((np.mean(values), low, high))
+
+
+def test_interval_covers_the_truth_95_times_in_100():
+    draws = np.random.default_rng(0).normal(0.6, 0.1, (2000, 8))
+    covered = np.mean([i.low <= 0.6 <= i.high for i in map(mean_interval, draws.tolist())])
+    assert covered == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_value_has_no_interval_and_none_has_no_mean():
+    assert mean_interval([0.7]).mean == 0.7
+    assert math.isnan(mean_interval([0.7]).low)
+    assert math.isnan(mean_interval([]).mean)
+
+
+@pytest.mark.parametrize(
+    ("raw", "folded"),
+    [
+        (Interval(0.8, 0.7, 0.9), (0.8, 0.7, 0.9)),
+        (Interval(0.2, 0.1, 0.3), (0.8, 0.7, 0.9)),
+        (Interval(0.52, 0.45, 0.59), (0.52, 0.5, 0.59)),
+        (Interval(0.48, 0.4, 0.56), (0.52, 0.5, 0.6)),
+    ],
+)
+def test_two_sided_folds_at_one_half(raw, folded):
+    ours = two_sided(raw)
+    assert (ours.mean, ours.low, ours.high) == pytest.approx(folded)
+
+
+def test_a_leak_far_below_one_half_counts_in_full():
+    """Leak AUCs of exactly 0.0 must not be dropped from the mean."""
+    table, truth = LeakTable(), torch.arange(100) < 25
+    for _ in range(4):
+        table.add(KEY, -truth.double(), truth.long())
+    (leak,) = table.leaks()
+    assert (leak.raw.mean, leak.two_sided.mean, leak.batches) == (0.0, 1.0, 4)
+
+
+def test_batches_of_one_class_are_left_out_and_counted():
+    table = LeakTable()
+    table.add(KEY, torch.arange(4.0), torch.tensor([0, 0, 1, 1]))
+    table.add(KEY, torch.arange(4.0), torch.zeros(4, dtype=torch.long))
+    (leak,) = table.leaks()
+    assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
+
+
+def test_oriented_sees_a_leak_whose_direction_flips_and_two_sided_does_not():
+    table, truth = LeakTable(), torch.arange(100) < 25
+    for sign in (1, -1, 1, -1):
+        table.add(KEY, sign * truth.double(), truth.long())
+    (leak,) = table.leaks()
+    assert leak.raw.mean == leak.two_sided.mean == 0.5
+    assert leak.oriented.mean == 1.0
+
+
+def test_a_coin_oriented_per_batch_lies_where_the_docstring_says(rng):
+    positives, n = 128, 512
+    truth, table = torch.arange(n) < positives, LeakTable()
+    for _ in range(2000):
+        table.add(KEY, torch.rand(n, generator=rng), truth.long())
+    (leak,) = table.leaks()
+    expected = 0.5 + 0.8 * math.sqrt((n + 1) / (12 * positives * (n - positives)))
+    assert leak.oriented.mean == pytest.approx(expected, abs=0.002)
+    assert leak.two_sided.mean == pytest.approx(0.5, abs=0.003)
+
+
+@pytest.mark.parametrize("scores", [torch.tensor([1.0, math.nan, 0.0]), torch.zeros(2), torch.zeros(3, 1)])
+def test_a_broken_answer_does_not_pass_for_a_harmless_one(scores):
+    with pytest.raises(ValueError, match="norm on f5"):
+        LeakTable().add(KEY, scores, torch.tensor([0, 1, 1]))

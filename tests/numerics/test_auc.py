@@ -1,0 +1,38 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from vflbench.numerics.auc import auc
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=60))
+def test_equals_the_share_of_won_pairs_with_ties_counted_half(rows):
+    scores, truth = torch.tensor([float(s) for s, _ in rows]), torch.tensor([y for _, y in rows])
+    pairs = [(p > n) + (p == n) / 2 for p in scores[truth] for n in scores[~truth]]
+    value = auc(scores, truth)
+    assert math.isnan(value) if not pairs else value == pytest.approx(float(sum(pairs)) / len(pairs), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_agrees_with_scikit_learn(rng, dtype):
+    scores = torch.randn(20_000, generator=rng, dtype=dtype).mul(50).round()
+    truth = torch.rand(20_000, generator=rng) < 0.2
+    assert auc(scores, truth) == pytest.approx(roc_auc_score(truth.numpy(), scores.numpy()), abs=1e-12)
+
+
+def test_turning_the_scores_around_gives_one_minus(rng):
+    scores, truth = torch.randn(999, generator=rng), torch.rand(999, generator=rng) < 0.3
+    assert auc(-scores, truth) == pytest.approx(1 - auc(scores, truth), abs=1e-15)
+
+
+def test_equal_scores_are_a_coin():
+    assert auc(torch.zeros(10), torch.arange(10) < 3) == 0.5
+
+
+def test_no_area_without_both_classes_or_with_a_score_that_is_no_number():
+    assert math.isnan(auc(torch.arange(4.0), torch.ones(4)))
+    assert math.isnan(auc(torch.tensor([0.0, math.nan]), torch.tensor([0, 1])))

@@ -1,0 +1,232 @@
+"""The command line from outside, as a user meets it."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import vflbench
+
+SMALL = ["dataset.rows=2000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=3"]
+OPEN = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VFLBENCH_TRACEBACK")}
+
+
+def vflbench_command(*arguments, cwd, **environment):
+    command = [sys.executable, "-m", "vflbench", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, env={**OPEN, **environment}
+    )
+
+
+def run_folders(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.rglob("summary.json"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run with everything: several parties, the wide part, a defense, two attacks, a spare epoch of log lines."""
+    cwd = tmp_path_factory.mktemp("user")
+    result = vflbench_command(
+        *("train", *SMALL, "attack=[norm,spectral]", "defense=max_norm", "model.wide=true", "dataset.parties=2"),
+        *("log_every=10", "batch_size=64", "seed=3"),
+        cwd=cwd,
+    )
+    assert result.returncode == 0, result.stderr
+    return result, *run_folders(cwd)
+
+
+def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
+    result, folder = finished
+    assert result.stderr == ""  # no progress bar: this is no terminal
+    assert result.stdout.startswith("after epoch 1: test AUC 0.")
+    assert f"results: {folder}" in result.stdout
+
+
+def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
+    _, folder = finished
+    names = {file.name for file in folder.iterdir()}
+    assert names == {
+        *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log"),
+        *("auc_per_epoch.png", "leak_per_layer.png"),
+    }
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
+    assert (config["seed"], config["model"]["wide"]) == (3, True)
+    assert "${" not in (folder / "config.yaml").read_text()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["vflbench"] == vflbench.__version__
+    assert manifest["seed"] == 3
+    assert manifest["device"] == "cpu" or manifest["device"].startswith("cuda")
+    assert len(manifest["data"]["fingerprint"]) == 64
+    assert manifest["overrides"][-1] == "seed=3"
+    assert manifest["end"] >= manifest["start"]
+    assert manifest["versions"]["torch"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert 0.4 < summary["test_auc"] < 1
+    assert 0.4 < summary["train_auc"] < 1
+    assert set(summary["leak_auc"]["norm"]["gradient"]) == {"f1", "f2", "wide"}
+    assert set(summary["leak_auc"]["spectral"]["embedding"]) == {"f1", "f2", "wide", "h1", "h2", "h3"}
+
+
+def test_metrics_hold_everything_that_was_promised(finished):
+    _, folder = finished
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    have = {(r["split"], r["metric"]) for r in rows if r["epoch"] == "1"}
+    assert have >= {("train", "loss"), ("train", "auc"), ("test", "auc"), ("test", "log_loss")}
+    assert have >= {("train", "leak_auc"), ("train", "leak_auc_two_sided"), ("train", "bytes_sent"), ("train", "seconds")}
+    for row in rows:
+        if row["metric"].startswith("leak"):
+            assert float(row["ci_low"]) <= float(row["value"]) <= float(row["ci_high"])
+            assert row["visible"] in ("true", "false")
+
+
+def test_the_log_has_a_line_every_so_many_steps(finished):
+    _, folder = finished
+    lines = (folder / "train.log").read_text().splitlines()
+    steps = [line for line in lines if line.startswith("epoch 0 step ")]
+    assert [line.split(" loss: ")[0] for line in steps] == [f"epoch 0 step {k}/28" for k in (0, 10, 20)]
+    assert all(len(line.split(" loss: ")[1].split(".")[1]) == 4 for line in steps)
+
+
+def test_the_written_config_runs_again_to_the_same_numbers(finished, tmp_path):
+    _, folder = finished
+    result = vflbench_command("train", f"--config-dir={folder}", "--config-name=config", "hydra.run.dir=again", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+    def timeless(file):
+        return [line for line in file.read_text().splitlines() if ",seconds," not in line]
+
+    assert timeless(tmp_path / "again" / "metrics.csv") == timeless(folder / "metrics.csv")
+
+
+def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
+    result = vflbench_command("train", "-m", *SMALL, "attack=norm", "epochs=1", "batch_size=0,64", "seed=0,1", cwd=tmp_path)
+    assert result.returncode == 1
+    assert [json.loads((f / "manifest.json").read_text())["seed"] for f in run_folders(tmp_path)] == [0, 1]
+    assert result.stderr.count("batch_size=0: it must be greater than or equal to 1") == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_an_attack_of_the_users_own_is_one_yaml_and_one_class(tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "attack").mkdir(parents=True)
+    (folder / "attack" / "loud.yaml").write_text("loud:\n  _target_: loud.Loud\n  power: 2\n")
+    (folder / "loud.py").write_text(
+        '''from vflbench.attacks.base import Attack
+from vflbench.transcript import Knowledge
+from vflbench.wire import Kind
+
+
+class Loud(Attack):
+    """The largest coordinate of each gradient."""
+
+    knows = frozenset({Knowledge.GRADIENTS})
+    scores = Kind.GRADIENT
+
+    def __init__(self, power: float = 1):
+        self.power = power
+
+    def infer(self, view):
+        return {layer: g.abs().amax(dim=1) ** self.power for layer, g in view.gradients.items()}
+'''
+    )
+    listed = vflbench_command("list", "attacks", "--config-dir", "mine", cwd=tmp_path)
+    assert "loud" in listed.stdout
+    assert "The largest coordinate of each gradient." in listed.stdout
+    result = vflbench_command(
+        "train", "--config-dir", "mine", "attack=[loud,norm]", *SMALL, "attack.loud.power=3", "epochs=1", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    (run,) = run_folders(tmp_path)
+    assert set(json.loads((run / "summary.json").read_text())["leak_auc"]) == {"loud", "norm"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "epoch=3"], ["epoch", "epochs"]),
+        (["train", "attack=spectrl"], ["attack/spectrl", "norm spectral"]),
+        (["train", "dataset=criteo"], ["dataset.path", "must be given"]),
+        (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
+        (["train", "seed=-1"], ["seed=-1", "greater than or equal to 0"]),
+        (["train", "wire._target_=os.system", "+wire.command=id"], ["wire._target_=os.system", "subclass"]),
+        (["train", "attack=[norm"], ["[norm"]),
+        (["list", "nothing"], ["nothing", "dataset"]),
+        (["trian"], ["trian", "train"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_ends_in_one_paragraph_and_exit_code_1(tmp_path, arguments, told):
+    result = vflbench_command(*arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert result.stdout == ""
+    for words in told:
+        assert words in result.stderr
+    assert run_folders(tmp_path) == []
+
+
+def test_the_traceback_is_there_for_those_who_ask(tmp_path):
+    result = vflbench_command("train", "seed=-1", cwd=tmp_path, HYDRA_FULL_ERROR="1")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(finished, tmp_path):
+    _, folder = finished
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    result = vflbench_command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "already holds a run" in result.stderr
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+
+
+def test_help_version_and_the_shown_config(tmp_path):
+    assert "vflbench train" in vflbench_command("--help", cwd=tmp_path).stdout
+    assert vflbench_command("--version", cwd=tmp_path).stdout.split() == ["vflbench", vflbench.__version__]
+    shown = vflbench_command("train", "--help", cwd=tmp_path).stdout
+    for word in ("dataset: ", "criteo", "attack: ", "batch_size: auto", "--config-dir"):
+        assert word in shown
+    job = vflbench_command("train", "defense=max_norm", "--cfg", "job", cwd=tmp_path).stdout
+    assert yaml.safe_load(job)["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tab_completion_knows_commands_groups_and_options(tmp_path):
+    def complete(line):
+        return vflbench_command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
+
+    assert complete("vflbench tr") == ["train", "list"]
+    assert complete("vflbench train attack=s") == ["attack=spectral"]
+    assert "dataset.rows=" in complete("vflbench train dataset.")
+    install = vflbench_command("-sc", "install=bash", cwd=tmp_path)
+    assert "complete -o nospace" in install.stdout
+
+
+def test_the_list_has_a_line_for_every_choice_with_threat_model_and_source(tmp_path):
+    lines = vflbench_command("list", cwd=tmp_path).stdout.splitlines()
+    for name in (
+        "criteo",
+        "avazu",
+        "synthetic",
+        "breast_cancer",
+        "wide_deep",
+        "mlp",
+        "max_norm",
+        "norm",
+        "spectral",
+        "published",
+    ):
+        assert sum(line.split()[:1] == [name] for line in lines) == 1, name
+    (spectral,) = (line for line in lines if line.startswith("  spectral"))
+    assert "[non-label party; knows embeddings, prior]" in spectral
+    assert "Sun et al." in spectral

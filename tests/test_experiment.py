@@ -1,0 +1,192 @@
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from builders import run_in
+
+from vflbench.attacks.base import Attack
+from vflbench.attacks.norm import Norm
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.errors import UserError
+from vflbench.models.mlp import Mlp
+from vflbench.models.wide_deep import WideDeep
+from vflbench.optimizers.sgd import Sgd
+from vflbench.settings import Audit, Settings, choose_device
+from vflbench.transcript import Knowledge, Seat
+from vflbench.wire import Kind
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def without_times(folder: Path) -> list[str]:
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+
+def settings(**changes) -> Settings:
+    return Settings(**{"epochs": 2, "batch_size": 128, "audit": Audit(batches=5), **changes})
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
+    for name, seed in (("first", 0), ("second", 0), ("third", 1)):
+        run_in(tmp_path / name, settings=settings(seed=seed), defenses={"max_norm": MaxNorm()})
+    assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
+    assert without_times(tmp_path / "first") != without_times(tmp_path / "third")
+
+
+def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
+    audits = {
+        "few": {"settings": settings(audit=Audit(batches=1))},
+        "all": {"settings": settings(audit=Audit(batches="all"))},
+        "none": {"attacks": {}},
+        "short": {"settings": settings(audit=Audit(train_rows=10))},
+    }
+    models = {}
+    for name, changes in audits.items():
+        run_in(tmp_path / name, defenses={"max_norm": MaxNorm()}, **changes)
+        models[name] = [
+            (r["epoch"], r["metric"], r["value"])
+            for r in rows_of(tmp_path / name)
+            if r["metric"] == "loss" or r["split"] == "test"
+        ]
+    assert models["few"] == models["all"] == models["none"] == models["short"]
+
+
+def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
+    # Two epochs on 20,000 rows: the model has begun to learn, and its gradients still tell the classes apart.
+    big = {"dataset": Synthetic(rows=20_000, vocabulary=2000), "model": WideDeep(width=32), "settings": settings(epochs=1)}
+    open_run = run_in(tmp_path / "open", **big)
+    hidden = run_in(tmp_path / "hidden", defenses={"max_norm": MaxNorm()}, **big)
+    assert open_run["leak_auc"]["norm"]["gradient"]["f5"] > 0.85
+    assert hidden["leak_auc_two_sided"]["norm"]["gradient"]["f5"] < 0.6
+
+
+def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path):
+    summary = run_in(
+        tmp_path / "run", dataset=Synthetic(rows=40_000, vocabulary=500), model=WideDeep(width=32), settings=settings()
+    )
+    assert 0.76 < summary["test_auc"] < 0.82
+    assert summary["facts"]["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
+
+
+def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
+    run_in(tmp_path / "run", model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True))
+    leaks = {
+        (r["attack"], r["message"], r["party"], r["layer"], r["visible"])
+        for r in rows_of(tmp_path / "run")
+        if r["metric"] == "leak_auc"
+    }
+    own = {"f1", "f2", "f3", "wide"}
+    expected = {("norm", "gradient", "a", layer, "true") for layer in own}
+    expected |= {("spectral", "embedding", "a", layer, "true") for layer in own}
+    expected |= {("spectral", "embedding", "label", layer, "false") for layer in ("h1", "h2")}
+    assert leaks == expected
+
+
+@pytest.mark.parametrize(
+    "parties", [1, 2, 4, {"x": ["I*"], "label": ["C*"]}], ids=["one", "two", "four", "label party with features"]
+)
+def test_any_number_of_parties_and_a_label_party_with_features(tmp_path, parties):
+    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=3000, vocabulary=300, parties=parties))
+    names = {r["party"] for r in rows_of(tmp_path / "run") if r["metric"] == "bytes_sent"}
+    assert names == ({"x"} if isinstance(parties, dict) else set("abcd"[:parties]))
+    attacked = {leak["party"] for leak in summary["leaks"] if leak["visible"]}
+    assert attacked == names
+    # A label party's own f-layers are hidden, and never stand in the summary for what an attacker sees.
+    worst = max(
+        (k["two_sided"]["mean"], k["raw"]["mean"])
+        for k in summary["leaks"]
+        if (k["layer"], k["visible"], k["attack"]) == ("f2", True, "spectral")
+    )
+    assert summary["leak_auc"]["spectral"]["embedding"]["f2"] == worst[1]
+
+
+def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
+    run_in(tmp_path / "run", model=WideDeep(bottom_layers=2, width=16, cut_width=4))
+    sent = {
+        (r["message"], r["metric"]): int(r["value"])
+        for r in rows_of(tmp_path / "run")
+        if r["split"] == "train" and r["epoch"] == "0" and "sent" in r["metric"]
+    }
+    steps = 2700 // 128
+    assert sent[("embedding", "messages_sent")] == sent[("gradient", "messages_sent")] == steps
+    assert sent[("embedding", "bytes_sent")] == sent[("gradient", "bytes_sent")] == steps * 128 * 4 * 4
+
+
+def test_more_than_two_classes_train_and_two_class_attacks_say_why_they_skip(tmp_path):
+    summary = run_in(
+        tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, width=64), settings=settings(epochs=10, batch_size=32)
+    )
+    assert summary["test_accuracy"] > 0.85
+    assert summary["test_auc"] > 0.97
+    assert summary["leaks"] == []
+    assert all("10" in reason for reason in summary["skipped"].values())
+    assert set(summary["skipped"]) == {"norm", "spectral"}
+
+
+def test_an_attack_gets_its_view_and_the_prior_and_nothing_else(tmp_path):
+    class Witness(Attack):
+        knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
+        scores = Kind.EMBEDDING
+        seen = []
+
+        def infer(self, view):
+            self.seen.append((view.party, view.visible, view.epoch, view.step, view.prior, set(view.embeddings)))
+            return {layer: x.sum(1) for layer, x in view.embeddings.items()}
+
+    run_in(tmp_path / "run", attacks={"witness": Witness()}, settings=settings(epochs=1, audit=Audit(batches=3)))
+    facts = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
+    assert [s[2:4] for s in Witness.seen if s[1]] == [(0, 0), (0, 10), (0, 20)]
+    assert {s[0] for s in Witness.seen if s[1]} == {"a"}
+    assert {s[4] for s in Witness.seen} == {facts["train_positive_ratio"]}
+    assert Witness.seat is Seat.NON_LABEL
+
+
+def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
+    class Broken(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+
+        def infer(self, view):
+            return {layer: torch.full((len(g),), float("nan")) for layer, g in view.gradients.items()}
+
+    with pytest.raises(ValueError, match="finite"):
+        run_in(tmp_path / "run", attacks={"broken": Broken()})
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_what_was_written(tmp_path):
+    with pytest.raises(UserError, match=r"epoch 0, step \d+.*optimizer.lr"):
+        run_in(tmp_path / "run", optimizer=Sgd(lr=1e30), attacks={"norm": Norm()})
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_table_smaller_than_a_batch_is_one_batch(tmp_path):
+    run_in(tmp_path / "run", dataset=Synthetic(rows=60, vocabulary=300), settings=settings(batch_size=8192))
+    sent = [r for r in rows_of(tmp_path / "run") if r["metric"] == "messages_sent" and r["split"] == "train"]
+    assert {r["value"] for r in sent} == {"1"}
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == choose_device("cpu").type == "cpu"
+    with pytest.raises(UserError, match="device=cuda"):
+        choose_device("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_agrees_with_cpu(tmp_path):
+    on = {device: run_in(tmp_path / device, settings=settings(device=device)) for device in ("cpu", "cuda")}
+    assert on["cuda"]["test_auc"] == pytest.approx(on["cpu"]["test_auc"], abs=5e-3)
+
+
+def test_the_story_of_a_run_stays_short_enough_to_read():
+    import vflbench.experiment as story
+
+    assert len(Path(story.__file__).read_text().splitlines()) < 160

@@ -1,0 +1,46 @@
+import torch
+
+from vflbench.transcript import Knowledge, Transcript
+from vflbench.wire import Kind, Message
+
+EVERYTHING = frozenset(Knowledge)
+
+
+def transcript():
+    ids = torch.arange(3)
+    seen = Transcript(ids, epoch=1, step=5, prior=0.25)
+    seen.received(Message("a", "label", Kind.EMBEDDING, ids, {"f10": torch.ones(3, 2)}))
+    seen.received(Message("label", "a", Kind.GRADIENT, ids, {"f10": torch.full((3, 2), 7.0)}))
+    seen.computed("a", Kind.EMBEDDING, {f"f{i}": torch.full((3, 2), float(i)) for i in (1, 2, 10)})
+    seen.computed("a", Kind.GRADIENT, {"f2": torch.ones(3, 2), "f10": torch.zeros(3, 2)})
+    seen.computed("label", Kind.EMBEDDING, {"h1": torch.ones(3, 2)})
+    return seen
+
+
+def view(party, **options):
+    return transcript().view(party, EVERYTHING, torch.Generator(), **options)
+
+
+def test_a_party_sees_its_layers_in_order_and_nobody_elses():
+    assert list(view("a").embeddings) == ["f1", "f2", "f10"]
+    assert list(view("b").embeddings) == []
+
+
+def test_the_received_gradient_stands_over_one_worked_out():
+    assert torch.equal(view("a").gradients["f10"], torch.full((3, 2), 7.0))
+    assert list(view("a").gradients) == ["f2", "f10"]
+
+
+def test_the_label_party_sees_what_it_was_sent_under_the_senders_name():
+    assert set(view("label").embeddings) == {"h1", "a.f10"}
+
+
+def test_a_hidden_view_holds_the_label_partys_own_layers_only():
+    hidden = view("label", visible=False)
+    assert list(hidden.embeddings) == ["h1"]
+    assert not hidden.visible
+
+
+def test_a_view_tells_when_and_which_rows():
+    seen = view("a")
+    assert (seen.epoch, seen.step, seen.ids.tolist(), seen.prior) == (1, 5, [0, 1, 2], 0.25)

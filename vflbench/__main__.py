@@ -1,0 +1,5 @@
+"""`python -m vflbench`, the same as `vflbench`."""
+
+from vflbench.cli import main
+
+main()
