@@ -70,7 +70,7 @@ def train_one(config: Any) -> float:
         return run_and_report(config, hydra_config)
     except Exception as error:
         text = describe_error(error)
-        if text is None or wants_traceback():
+        if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
             raise
         if str(hydra_config.mode).endswith("MULTIRUN"):  # Hydra goes on with the other jobs, and ends with the first error
             print(f"failed: {' '.join(hydra_config.overrides.task)}: {text}", file=sys.stderr)
@@ -154,6 +154,10 @@ def report_errors(command: Callable[[], None]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         command()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except Exception as error:
         text = describe_error(error)
         if text is None or wants_traceback():
