@@ -69,7 +69,7 @@ def index_categories(codes: np.ndarray, size: int, fit: np.ndarray, min_count: i
     kept = counts >= min_count
     shared = int(kept.sum())
     ids = np.where(kept, np.cumsum(kept) - 1, shared).astype(np.int32)
-    needs_shared = not kept.all() or not fit.all()
+    needs_shared = not kept[codes].all() or not fit.all()
     return ids[codes], shared + needs_shared
 
 

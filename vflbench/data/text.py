@@ -86,10 +86,9 @@ def _read_arrow(file: Path, form: TextFormat, rows: int | None) -> pa.Table:
             count += len(batch)
             if rows is not None and count >= rows:
                 break
-    table = pa.Table.from_batches(batches).slice(0, rows)
-    if not len(table):
+    if not count:
         raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=str(file))
-    return table.unify_dictionaries()
+    return pa.Table.from_batches(batches).slice(0, rows).unify_dictionaries()
 
 
 def _raw_column(name: str, column: pa.Array, form: TextFormat) -> RawNumeric | RawCategorical:

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+import torch
+from raw_files import load
+
+from vflbench.data.base import Dataset
+from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.digits import Digits
+from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
+from vflbench.errors import UserError
+from vflbench.options import options
+
+
+@options
+class Fixed(Dataset):
+    """Row i has x = i, c = i // 10 and, by default, alternating labels."""
+
+    n: int = 100
+    one_class: bool = False
+
+    def read(self, rng):
+        i = np.arange(self.n)
+        columns = (RawNumeric("x", i.astype(float)), RawCategorical("c", i // 10, self.n // 10 + 1))
+        return RawTable(columns, np.zeros(self.n, int) if self.one_class else i % 2), {"source": "made up"}
+
+
+def test_random_split_is_disjoint_covering_and_of_the_size_asked():
+    split = load(Fixed(test_fraction=0.25))
+    assert (len(split.train), len(split.test)) == (75, 25)
+    assert sorted([*split.train.ids.tolist(), *split.test.ids.tolist()]) == list(range(100))
+    assert split.test.ids.tolist() != list(range(75, 100))
+
+
+def test_chronological_split_tests_on_the_last_rows():
+    split = load(Fixed(split="chronological"))
+    assert split.test.ids.tolist() == list(range(90, 100))
+
+
+def test_row_ids_are_positions_in_the_file():
+    split = load(Fixed())
+    for table in (split.train, split.test):
+        assert torch.equal(table.labels, table.ids % 2)
+        assert torch.allclose(table.features["a"].numeric[:, 0], table.ids / 99)
+
+
+def test_fit_on_train_never_looks_at_a_test_row():
+    split = load(Fixed(split="chronological", fit_on="train"))
+    columns = split.train.features["a"].columns
+    assert columns.cardinalities == (10,)  # 9 seen in training, and one id for what was not
+    assert (split.test.features["a"].categorical == 9).all()
+    assert split.train.features["a"].numeric.max() == 1
+    assert (split.test.features["a"].numeric == 1).all()  # clipped
+    everything = load(Fixed(split="chronological"))
+    assert everything.train.features["a"].numeric.max() < 0.91
+
+
+def test_columns_that_nobody_holds_are_named():
+    assert load(Fixed(parties={"a": ["x"]})).facts == {"source": "made up", "columns_left_out": ["c"]}
+
+
+def test_fingerprint_is_of_everything_that_is_read():
+    same = load(Fixed()).fingerprint()
+    assert load(Fixed()).fingerprint() == same
+    changed = load(Fixed())
+    changed.test.features["a"].numeric[3, 0] += 1e-6
+    others = [changed, load(Fixed(n=101)), load(Fixed(parties={"b": ["*"]})), load(Fixed(test_fraction=0.2))]
+    assert len({same, *(split.fingerprint() for split in others)}) == 5
+
+
+def test_too_little_is_refused():
+    with pytest.raises(UserError, match="at least two classes"):
+        load(Fixed(one_class=True))
+    with pytest.raises(UserError, match="no row to train on"):
+        load(Fixed(n=1))
+
+
+def test_breast_cancer_and_digits_come_whole_and_scaled():
+    cancer, digits = load(BreastCancer()), load(Digits(test_fraction=0.2))
+    assert len(cancer.train) + len(cancer.test) == 569
+    labels = torch.cat([cancer.train.labels, cancer.test.labels])
+    assert int(labels.sum()) == 357
+    assert cancer.train.features["a"].columns.numeric[0] == "mean_radius"
+    assert len(digits.train) + len(digits.test) == 1797
+    assert digits.train.classes == 10
+    assert sorted(digits.train.labels.unique().tolist()) == list(range(10))
+    for split in (cancer, digits):
+        assert all(
+            t.features["a"].numeric.min() >= 0 and t.features["a"].numeric.max() <= 1 for t in (split.train, split.test)
+        )

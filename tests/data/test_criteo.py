@@ -1,0 +1,153 @@
+import gzip
+
+import pytest
+import torch
+from raw_files import criteo_line, in_file_order, load, write
+
+from vflbench.data.criteo import Criteo
+from vflbench.errors import UserError
+
+GOOD = [criteo_line(label=i % 2, integers={1: i}, categories={1: f"{i % 3:08x}"}) for i in range(20)]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_every_field_lands_in_its_column(tmp_path, compress, end):
+    lines = [
+        criteo_line(0, {1: "", 2: -2, 13: 100}, {1: "", 26: "ffffffff"}),
+        criteo_line(1, {1: 4, 2: 8, 13: 50}, {1: "aaaaaaaa", 26: ""}),
+        criteo_line(1, {1: 8, 2: 3, 13: 0}, {1: "", 26: "00000000"}),
+        criteo_line(0, {1: 0, 2: 3, 13: 0}, {1: "00000000", 26: "ffffffff"}),
+    ]
+    split = load(Criteo(path=write(tmp_path / "train.txt", lines, end=end, compress=compress)))
+    columns = split.train.features["a"].columns
+    assert columns.numeric == tuple(f"I{i}" for i in range(1, 14))
+    assert columns.categorical == tuple(f"C{i}" for i in range(1, 27))
+    assert (columns.cardinalities[0], columns.cardinalities[1], columns.cardinalities[25]) == (3, 1, 3)
+    numeric, categorical, labels = in_file_order(split)
+    assert labels.tolist() == [0, 1, 1, 0]
+    assert numeric[:, 0].tolist() == [0, 0.5, 1, 0]  # a missing integer is 0
+    assert numeric[:, 1].tolist() == [0, 1, 0.5, 0.5]  # negative numbers are numbers
+    assert numeric[:, 12].tolist() == [1, 0.5, 0, 0]
+    assert categorical[:, 0].tolist() == [0, 2, 0, 1]  # the empty string is one more category, and sorts first
+    assert categorical[:, 25].tolist() == [2, 0, 1, 2]
+
+
+def test_quotes_are_ordinary_characters(tmp_path):
+    lines = [criteo_line(0, categories={3: '"a'}), criteo_line(1, categories={3: 'b"'}), *GOOD]
+    assert load(Criteo(path=write(tmp_path / "x", lines))).train.features["a"].columns.cardinalities[2] == 3
+
+
+def test_rows_takes_the_first_rows(tmp_path):
+    path = write(tmp_path / "x", GOOD)
+    split = load(Criteo(path=path, rows=7, test_fraction=0.2))
+    assert sorted([*split.train.ids.tolist(), *split.test.ids.tolist()]) == list(range(7))
+    assert len(load(Criteo(path=path, rows=500)).train) == 18
+
+
+def test_ids_do_not_depend_on_the_order_of_the_rows(tmp_path):
+    forward, backward = (load(Criteo(path=write(tmp_path / n, o))) for n, o in (("f", GOOD), ("b", GOOD[::-1])))
+    for there, back in zip(in_file_order(forward), in_file_order(backward), strict=True):
+        assert torch.equal(there, back.flip(0))
+
+
+def unlabelled(line):
+    return line.split("\t", 1)[1]
+
+
+BAD_UTF8 = "\n".join([*GOOD, criteo_line(0, categories={2: "@"})]).encode().replace(b"@", b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([unlabelled(line) for line in GOOD], ["line 1", "39 fields", "40", "label"]),
+        ([*GOOD[:5], unlabelled(GOOD[5]), *GOOD[6:]], ["line 6", "39 fields", "40"]),
+        ([*GOOD[:2], GOOD[2] + "\tx"], ["line 3", "41 fields"]),
+        ([*GOOD[:9], criteo_line(2)], ["line 10", "column label", "'2'", "0 or 1"]),
+        ([*GOOD, criteo_line("")], ["line 21", "column label", "''"]),
+        ([*GOOD, criteo_line(0, {5: "many"})], ["line 21", "column I5", "'many'", "integer"]),
+        ([criteo_line(0, {13: "1.5"}), *GOOD], ["line 1", "column I13", "'1.5'"]),
+        ([criteo_line(0, {13: str(2**63)}), *GOOD], ["line 1", "column I13"]),
+        (BAD_UTF8, ["line 21", "column C2", "UTF-8"]),
+        ([line.replace("\t", ",") for line in GOOD], ["line 1", "1 fields"]),
+        (b"", ["empty"]),
+    ],
+    ids=[
+        "unlabelled",
+        "one unlabelled row",
+        "a field too many",
+        "a label of 2",
+        "a label missing",
+        "a word for a number",
+        "a fraction",
+        "a number too large",
+        "bad UTF-8",
+        "commas",
+        "nothing",
+    ],
+)
+def test_a_wrong_line_is_named_with_its_column_and_value(tmp_path, lines, told):
+    path = write(tmp_path / "bad.txt", lines)
+    with pytest.raises(UserError) as error:
+        load(Criteo(path=path))
+    for words in [*told, f"dataset.path={path}"]:
+        assert words in str(error.value), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_line_far_down_a_large_file_is_found(tmp_path):
+    lines = GOOD * 6000  # more than one read block
+    lines[110_000] = unlabelled(lines[110_000])
+    with pytest.raises(UserError, match="line 110001: 39 fields"):
+        load(Criteo(path=write(tmp_path / "large.txt", lines)))
+
+
+def test_a_gzip_file_that_breaks_off_is_told(tmp_path):
+    whole = gzip.compress("\n".join(criteo_line(i % 2, {2: i * i}) for i in range(5000)).encode())
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"breaks off after line \d+"):
+        load(Criteo(path=str(tmp_path / "cut.gz")))
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        load(Criteo(path=str(tmp_path / "nowhere.txt")))
+    with pytest.raises(UserError, match="folder"):
+        load(Criteo(path=str(tmp_path)))
+
+
+@pytest.mark.data
+def test_real_rows_agree_with_a_reading_by_hand(data_folder):
+    path = data_folder / "criteo" / "train.txt.gz"
+    with gzip.open(path, "rt") as file:
+        rows = [line.rstrip("\n").split("\t") for line, _ in zip(file, range(3000), strict=False)]
+    numeric, categorical, labels = in_file_order(load(Criteo(path=str(path), rows=3000)))
+    assert labels.tolist() == [int(row[0]) for row in rows]
+    for j in range(13):
+        x = [float(row[1 + j] or 0) for row in rows]
+        low, high = min(x), max(x)
+        by_hand = [(v - low) / (high - low) if high > low else 0.0 for v in x]
+        assert numeric[:, j].tolist() == pytest.approx(by_hand, abs=1e-6)
+    for j in range(26):
+        values = sorted({row[14 + j] for row in rows})
+        assert categorical[:, j].tolist() == [values.index(row[14 + j]) for row in rows]
+
+
+@pytest.mark.data
+def test_the_whole_real_file_has_its_published_counts(data_folder):
+    split = load(Criteo(path=str(data_folder / "criteo" / "train.txt.gz")))
+    assert len(split.train) + len(split.test) == 109_715
+    positives = int(split.train.labels.sum() + split.test.labels.sum())
+    assert positives / 109_715 == pytest.approx(0.2559, abs=5e-5)
+    sizes = dict(
+        zip(split.train.features["a"].columns.categorical, split.train.features["a"].columns.cardinalities, strict=True)
+    )
+    # Columns without a missing value have as many ids as distinct values, the others one more.
+    assert (sizes["C1"], sizes["C9"], sizes["C23"], sizes["C26"], sizes["C3"]) == (553, 3, 14, 9777, 50_581)
+
+
+@pytest.mark.data
+def test_the_real_unlabelled_file_is_refused(data_folder):
+    with pytest.raises(UserError, match="line 1: 39 fields"):
+        load(Criteo(path=str(data_folder / "criteo" / "test_unlabelled.txt.gz")))

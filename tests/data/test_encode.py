@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflbench.data.encode import index_categories, scale_numeric
+
+EVERY = slice(None)
+
+
+def scaled(values, fit=None, transform="none"):
+    values = np.array(values, dtype=float)
+    return scale_numeric(values, np.ones(len(values), bool) if fit is None else np.array(fit), transform)
+
+
+def indexed(codes, size, fit=None, min_count=1):
+    codes = np.array(codes)
+    return index_categories(codes, size, np.ones(len(codes), bool) if fit is None else np.array(fit), min_count)
+
+
+def test_min_max_is_linear_and_missing_is_zero():
+    assert scaled([-2, np.nan, 8, 3]).tolist() == pytest.approx([0, 0.2, 1, 0.5])
+
+
+def test_log_is_taken_before_min_max_and_knows_negative_numbers():
+    x = np.array([-2.0, 0.0, 10.0, 1000.0])
+    y = np.sign(x) * np.log1p(np.abs(x))
+    assert scaled(x, transform="log") == pytest.approx((y - y.min()) / (y.max() - y.min()), abs=1e-7)
+
+
+@pytest.mark.parametrize("column", [[5, 5, 5], [np.nan] * 3])
+def test_a_constant_or_all_missing_column_is_zero(column):
+    assert scaled(column).tolist() == [0, 0, 0]
+
+
+def test_rows_outside_the_fitted_range_are_clipped():
+    assert scaled([0, 10, 20, -5], fit=[True, True, False, False]).tolist() == [0, 1, 1, 0]
+
+
+@given(st.lists(st.floats(-1e9, 1e9) | st.just(np.nan), min_size=1, max_size=50), st.sampled_from(["none", "log"]))
+def test_scaled_values_lie_in_the_unit_interval_in_the_order_of_the_values(values, transform):
+    result = scaled(values, transform=transform)
+    assert ((result >= 0) & (result <= 1)).all()
+    assert (np.diff(result[np.argsort(np.nan_to_num(values), kind="stable")]) >= 0).all()
+
+
+def test_ids_count_up_from_zero_in_the_order_of_the_values():
+    ids, size = indexed([4, 0, 2, 2], 5)
+    assert (ids.tolist(), size) == ([2, 0, 1, 1], 3)
+
+
+def test_rare_categories_share_the_last_id():
+    ids, size = indexed([0, 0, 0, 1, 2, 2, 3], 4, min_count=2)
+    assert (ids.tolist(), size) == ([0, 0, 0, 2, 1, 1, 2], 3)
+    assert indexed([0, 0, 1, 1], 2, min_count=2)[1] == 2  # nothing rare, no shared id
+
+
+def test_what_training_never_saw_gets_the_shared_id():
+    ids, size = indexed([0, 1, 2, 0], 3, fit=[True, True, False, True])
+    assert (ids.tolist(), size) == ([0, 1, 2, 0], 3)
+    ids, size = indexed([0, 1, 1], 2, fit=[True, True, True], min_count=2)
+    assert (ids.tolist(), size) == ([1, 0, 0], 2)
+    assert indexed([0, 1], 2, fit=[True, False], min_count=0)[1] == 3
+
+
+def test_min_count_zero_keeps_the_whole_vocabulary():
+    ids, size = indexed([7, 3], 10, min_count=0)
+    assert (ids.tolist(), size) == ([7, 3], 10)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 5), st.data())
+def test_ids_are_in_range_and_frequent_values_stay_apart(codes, min_count, data):
+    fit = data.draw(st.lists(st.booleans(), min_size=len(codes), max_size=len(codes)))
+    ids, size = indexed(codes, 10, fit, min_count)
+    assert ((ids >= 0) & (ids < size)).all()
+    counts = np.bincount(np.array(codes)[np.array(fit)], minlength=10)
+    frequent = {c for c in codes if counts[c] >= min_count}
+    id_of = {c: {int(i) for i, k in zip(ids, codes, strict=True) if k == c} for c in set(codes)}
+    assert all(len(found) == 1 for found in id_of.values())
+    assert len({min(id_of[c]) for c in frequent}) == len(frequent)
+    assert len({min(id_of[c]) for c in set(codes) - frequent}) <= 1

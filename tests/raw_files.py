@@ -1,0 +1,39 @@
+"""Small raw files in the upstream formats."""
+
+import gzip
+from pathlib import Path
+
+import torch
+
+from vflbench.data.avazu import FORMAT as AVAZU
+from vflbench.data.table import TrainTest
+
+
+def criteo_line(label="0", integers=None, categories=None) -> str:
+    """One row; integers and categories by 1-based number, the rest are filled in."""
+    numbers = [str((integers or {}).get(i, i)) for i in range(1, 14)]
+    words = [str((categories or {}).get(i, f"{i:08x}")) for i in range(1, 27)]
+    return "\t".join([str(label), *numbers, *words])
+
+
+def avazu_line(columns=AVAZU.columns, **values) -> str:
+    filled = dict.fromkeys(AVAZU.columns, "7") | {"id": "10000169349117863715", "click": "0"} | values
+    return ",".join(filled[name] for name in columns)
+
+
+def write(path: Path, lines, *, end="\n", compress=False) -> str:
+    content = (end.join(lines) + end).encode() if not isinstance(lines, bytes) else lines
+    path.write_bytes(gzip.compress(content) if compress else content)
+    return str(path)
+
+
+def load(dataset) -> TrainTest:
+    return dataset.load(torch.Generator().manual_seed(0))
+
+
+def in_file_order(split: TrainTest, party="a"):
+    """Numeric block, categorical block and labels with the rows back in the file's order."""
+    ids = torch.cat([split.train.ids, split.test.ids])
+    order = ids.argsort()
+    blocks = [(t.features[party].numeric, t.features[party].categorical, t.labels) for t in (split.train, split.test)]
+    return tuple(torch.cat(parts)[order] for parts in zip(*blocks, strict=True))
