@@ -34,14 +34,14 @@ def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
-def session(rows: VerticalTable, *, model=None, optimizer=None, defenses=(), seed=0, wire=None):
+def session(rows: VerticalTable, *, model=None, optimizer=None, defenses=(), new_defense=None, seed=0, wire=None):
     return Split().start(
         Setting(
             table=rows,
             model=model or WideDeep(bottom_layers=2, top_layers=1, width=8),
             optimizer=optimizer or Adam(),
             wire=wire or LocalWire(),
-            defense=lambda: Chain(list(defenses)),
+            defense=new_defense or (lambda: Chain(list(defenses))),
             generators=Generators(seed),
             device=torch.device("cpu"),
         )
@@ -71,4 +71,7 @@ def experiment(**changes) -> Experiment:
 
 
 def run_in(folder: Path, **changes) -> dict:
-    return run(experiment(**changes), Recorder(folder, "", {}, quiet=True))
+    recorder = Recorder(folder, "", {}, quiet=True)
+    summary = run(experiment(**changes), recorder)
+    recorder.finish(summary)
+    return summary

@@ -27,9 +27,9 @@ MAY_IMPORT = {
         *("parties", "wire", "transcript", "generators"),
         *("data.table", "models.base", "defenses.base", "optimizers.base"),
     },
-    "audit": {"attacks.base", "data.table", "generators", "metrics", "protocols.base", "transcript"},
+    "audit": {"attacks.base", "data.table", "generators", "metrics", "protocols.base", "transcript", "wire"},
     "settings": set(),
-    "results": {"data.table", "metrics", "recorder", "wire"},
+    "results": {"data.table", "defenses.base", "metrics", "recorder", "wire"},
     "experiment": {
         *("attacks.base", "audit", "data", "defenses.base", "generators", "metrics", "models.base", "optimizers.base"),
         *("protocols.base", "recorder", "results", "settings", "transcript", "wire"),

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 
 from vflbench.build import build, component, locate
 from vflbench.cli import config_folder
-from vflbench.defenses.base import Chain, Defense
+from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.wire import Wire
@@ -52,6 +52,11 @@ def test_lists_of_attacks_and_defenses_keep_their_order(composed):
         ("dataset=criteo", "dataset.path: it must be given, as dataset.path=FILE"),
         ("+wire._partial_=true", "wire._partial_=True: there is no such option"),
         ("audit=3", "audit=3: it must be a mapping"),
+        ("dataset.parties=x", "dataset.parties=x: it must be a number of non-label parties, or"),
+        ("dataset.parties={a:I1}", "party a must have a list of column names"),
+        ("dataset.parties={1:[I1]}", "a party's name must be a word, and 1 is not one"),
+        ("dataset.parties=true", "dataset.parties=True: it must be a number"),
+        ("wire._target_=.x.Y", "wire._target_=.x.Y: there is no such class"),
     ],
 )
 def test_wrong_options_are_told_by_key_value_and_what_is_allowed(composed, override, told):
@@ -80,8 +85,18 @@ def test_a_target_inside_an_option_is_data_not_a_call(composed, tmp_path, monkey
     assert os.listdir(tmp_path) == []
 
 
-def test_a_users_own_subclass_is_fine():
-    assert locate(f"{Chain.__module__}.Chain", "defense.chain._target_", Defense) is Chain
+def test_a_users_own_module_is_found_and_its_faults_are_told(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_defense.py").write_text(
+        "from vflbench.defenses.base import Defense\n"
+        "class Mine(Defense):\n"
+        "    def __init__(self, k=1):\n"
+        "        self.k = k\n"
+    )
+    (tmp_path / "my_mistake.py").write_text("class Mine(:\n")
+    assert component({"_target_": "my_defense.Mine", "k": 5}, "defense.mine", Defense).k == 5
+    with pytest.raises(UserError, match=r"can't be imported: SyntaxError: .*my_mistake.py, line 1"):
+        locate("my_mistake.Mine", "defense.mine._target_", Defense)
 
 
 def test_a_plain_class_is_checked_by_its_signature():

@@ -51,6 +51,7 @@ def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
 def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     _, folder = finished
     names = {file.name for file in folder.iterdir()}
+    assert max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns).name == "summary.json"
     assert names == {
         *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log"),
         *("auc_per_epoch.png", "leak_per_layer.png"),
@@ -104,6 +105,7 @@ def test_the_written_config_runs_again_to_the_same_numbers(finished, tmp_path):
         return [line for line in file.read_text().splitlines() if ",seconds," not in line]
 
     assert timeless(tmp_path / "again" / "metrics.csv") == timeless(folder / "metrics.csv")
+    assert {file.name for file in (tmp_path / "again").iterdir()} == {file.name for file in folder.iterdir()}
 
 
 def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
@@ -152,7 +154,13 @@ class Loud(Attack):
     ("arguments", "told"),
     [
         (["train", "epoch=3"], ["epoch", "epochs"]),
-        (["train", "attack=spectrl"], ["attack/spectrl", "norm spectral"]),
+        (["train", "attack=spectrl"], ["attack=spectrl", "none, norm, spectral"]),
+        (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "none, norm, spectral"]),
+        (["train", "attack=null"], ["string or a list"]),
+        (["train", "dataset.path=x"], ["dataset.path", "dataset=avazu, dataset=criteo"]),
+        (["train", "model.width=100000000", "dataset.rows=500"], ["not enough memory"]),
+        (["train", "hydra.run.dir=/proc/x"], ["hydra.run.dir=/proc/x"]),
+        (["list", "--config-dir", "nowhere"], ["--config-dir=nowhere", "no such folder"]),
         (["train", "dataset=criteo"], ["dataset.path", "must be given"]),
         (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
         (["train", "seed=-1"], ["seed=-1", "greater than or equal to 0"]),
@@ -177,6 +185,20 @@ def test_the_traceback_is_there_for_those_who_ask(tmp_path):
     result = vflbench_command("train", "seed=-1", cwd=tmp_path, HYDRA_FULL_ERROR="1")
     assert result.returncode == 1
     assert "Traceback" in result.stderr
+
+
+def test_a_mistake_does_not_use_up_the_folder(tmp_path):
+    failed = vflbench_command("train", "dataset=criteo", "dataset.path=nowhere", "hydra.run.dir=run", cwd=tmp_path)
+    assert failed.returncode == 1
+    again = vflbench_command("train", *SMALL, "epochs=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_runs_started_at_once_do_not_collide(tmp_path):
+    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=1"]
+    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=OPEN) for _ in range(2)]
+    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    assert len(run_folders(tmp_path)) == 2
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(finished, tmp_path):
@@ -207,6 +229,8 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
 
     assert complete("vflbench tr") == ["train", "list"]
     assert complete("vflbench train attack=s") == ["attack=spectral"]
+    assert complete("/opt/train/bin/vflbench train attack=s") == ["attack=spectral"]
+    assert {"dataset", "attack"} <= set(complete("vflbench list "))
     assert "dataset.rows=" in complete("vflbench train dataset.")
     install = vflbench_command("-sc", "install=bash", cwd=tmp_path)
     assert "complete -o nospace" in install.stdout

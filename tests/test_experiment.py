@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
+from vflbench.metrics.privacy import Guarantee
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.optimizers.sgd import Sgd
@@ -161,10 +164,102 @@ def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_what_was_written(tmp_path):
-    with pytest.raises(UserError, match=r"epoch 0, step \d+.*optimizer.lr"):
+    with pytest.raises(UserError, match=r"optimizer.lr=1e\+30: .*epoch 0, step \d+"):
         run_in(tmp_path / "run", optimizer=Sgd(lr=1e30), attacks={"norm": Norm()})
     assert (tmp_path / "run" / "metrics.csv").exists()
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
+    with pytest.raises(UserError, match="prediction is not a finite number after epoch 0"):
+        run_in(tmp_path / "run", optimizer=Sgd(lr=1e30), settings=settings(epochs=1, batch_size=2700), attacks={})
+
+
+def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
+    class Vandal(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+
+        def infer(self, view):
+            assert view.visible  # no gradients of the label party's layers exist
+            return {layer: g.zero_()[:, 0] for layer, g in view.gradients.items()}
+
+    clean = run_in(tmp_path / "clean", attacks={"norm": Norm()})
+    dirty = run_in(tmp_path / "dirty", attacks={"vandal": Vandal(), "norm": Norm()})
+    assert dirty["leak_auc"]["norm"] == clean["leak_auc"]["norm"]
+    assert dirty["test_auc"] == clean["test_auc"]
+
+
+def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path):
+    class Clerk(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+        met = []
+
+        def infer(self, view):
+            self.met.append((view.epoch, view.ids, view.gradients["f2"]))
+            return {"f2": view.ids.double()}
+
+    # A file sorted by label: position would be the label.
+    class Sorted(Synthetic):
+        def read(self, rng):
+            raw, facts = super().read(rng)
+            order = raw.labels.argsort(kind="stable")
+            columns = tuple(
+                replace(c, values=c.values[order]) if hasattr(c, "values") else replace(c, codes=c.codes[order])
+                for c in raw.columns
+            )
+            return replace(raw, columns=columns, labels=raw.labels[order]), facts
+
+    dataset = Sorted(rows=2000, vocabulary=300)
+    summary = run_in(
+        tmp_path / "run", dataset=dataset, attacks={"clerk": Clerk()}, settings=settings(audit=Audit(batches="all"))
+    )
+    assert 0.45 < summary["leak_auc"]["clerk"]["gradient"]["f2"] < 0.55
+    by_epoch = [torch.cat([ids for epoch, ids, _ in Clerk.met if epoch == e]) for e in (0, 1)]
+    assert len(by_epoch[0].unique()) == len(by_epoch[0])
+    assert len(set(by_epoch[0].tolist()) & set(by_epoch[1].tolist())) > 0.8 * len(by_epoch[0])
+
+
+def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
+    class Scale(Defense):
+        """Divides by the largest value seen so far."""
+
+        largest = 1e-9
+
+        def embedding(self, h, rng):
+            self.largest = max(self.largest, h.abs().max().item())
+            return h / self.largest
+
+    losses = []
+    for rows in (1, 2000):
+        run_in(tmp_path / str(rows), defenses={"scale": Scale()}, settings=settings(audit=Audit(train_rows=rows)))
+        losses.append([r["value"] for r in rows_of(tmp_path / str(rows)) if r["metric"] == "loss" or r["split"] == "test"])
+    assert losses[0] == losses[1]
+
+
+def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
+    class Promise(Defense):
+        def guarantee(self):
+            return Guarantee("holds for Gaussian gradients", lambda epochs: 0.5 + 0.1 * epochs)
+
+    summary = run_in(tmp_path / "run", defenses={"max_norm": MaxNorm(), "promise": Promise()}, settings=settings(epochs=3))
+    assert summary["guarantees"] == {
+        "max_norm": None,
+        "promise": {
+            "claim": "holds for Gaussian gradients",
+            "leak_auc_after_1_epochs": 0.6,
+            "leak_auc_after_3_epochs": pytest.approx(0.8),
+        },
+    }
+
+
+def test_no_leak_auc_is_undefined_and_never_zero(tmp_path):
+    """With one row a batch there are no two classes to tell apart."""
+    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=40, vocabulary=300), settings=settings(epochs=1, batch_size=1))
+    assert "worst leak AUC  norm undefined  spectral undefined" in (tmp_path / "run" / "train.log").read_text()
+    assert all(r["value"] == "" for r in rows_of(tmp_path / "run") if r["metric"].startswith("leak_auc"))
+    assert summary["leaks"][0]["left_out"] == 5
 
 
 def test_a_table_smaller_than_a_batch_is_one_batch(tmp_path):

@@ -41,6 +41,18 @@ def test_a_hidden_view_holds_the_label_partys_own_layers_only():
     assert not hidden.visible
 
 
+def test_a_view_is_a_copy_of_what_was_declared():
+    seen = transcript()
+    first = seen.view("a", frozenset({Knowledge.GRADIENTS}), torch.Generator())
+    first.gradients["f10"].zero_()
+    first.ids.zero_()
+    second = seen.view("a", EVERYTHING, torch.Generator())
+    assert torch.equal(second.gradients["f10"], torch.full((3, 2), 7.0))
+    assert second.ids.tolist() == [0, 1, 2]
+    assert first._prior is None
+    assert Kind.EMBEDDING not in first._values
+
+
 def test_a_view_tells_when_and_which_rows():
     seen = view("a")
     assert (seen.epoch, seen.step, seen.ids.tolist(), seen.prior) == (1, 5, [0, 1, 2], 0.25)

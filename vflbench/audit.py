@@ -3,29 +3,39 @@
 import copy
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
 from vflbench.protocols.base import Protocol, Session
 from vflbench.transcript import Seat, Transcript
+from vflbench.wire import Kind
 
 
 class Auditor:
     """Runs every attack on an audited batch, and lets the metrics compare its answer with the truth."""
 
-    def __init__(self, attacks: Mapping[str, Attack], session: Session, generators: Generators, prior: float):
-        self.prior = prior
+    def __init__(self, attacks: Mapping[str, Attack], session: Session, generators: Generators, train: VerticalTable):
+        device = train.ids.device
+        self._prior = train.positive_ratio
+        # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
+        names = torch.randperm(int(train.ids.max()) + 1, generator=generators["row names"])
+        self._row_names = names.to(device)
         self._posts = []
         for name, attack in attacks.items():
-            for party in session.seats(attack.seat):
-                rng = generators[f"attack/{name}/{party}"]
-                self._posts.append((name, copy.deepcopy(attack), party, rng, True))
-            if attack.seat is Seat.NON_LABEL:
-                rng = generators[f"attack/{name}/{LABEL_PARTY}"]
-                self._posts.append((name, copy.deepcopy(attack), LABEL_PARTY, rng, False))
+            posts = [(party, True) for party in session.seats(attack.seat)]
+            if attack.seat is Seat.NON_LABEL and attack.scores is Kind.EMBEDDING:
+                posts.append((LABEL_PARTY, False))
+            for party, visible in posts:
+                rng = generators.on(device, f"attack/{name}/{party}")
+                self._posts.append((name, copy.deepcopy(attack), party, rng, visible))
+
+    def transcript(self, batch: VerticalTable, epoch: int, step: int) -> Transcript:
+        """An empty transcript for a batch that is about to be trained on."""
+        return Transcript(self._row_names[batch.ids], epoch, step, self._prior)
 
     def attack(self, transcript: Transcript, truth: Tensor, leaks: LeakTable) -> None:
         for name, attack, party, rng, visible in self._posts:

@@ -66,12 +66,14 @@ def locate(path: Any, key: str, base: type) -> type:
     module_name, _, name = str(path).rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ModuleNotFoundError, AttributeError, ValueError, TypeError) as error:
         raise UserError(
             f"there is no such class ({error}); a class of your own is looked up in the --config-dir and the current folder",
             key=key,
             value=path,
         ) from error
+    except Exception as error:  # whatever a module of the user's does when it is imported
+        raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
     if not (inspect.isclass(found) and issubclass(found, base) and found is not base):
         raise UserError(f"it must be a subclass of {base.__module__}.{base.__qualname__}", key=key, value=path)
     return found
@@ -115,10 +117,10 @@ def _misnamed(cls: type, given: Mapping[str, Any], key: str) -> UserError:
 def _invalid(error: ValidationError, given: Mapping[str, Any], key: str) -> UserError:
     details = error.errors(include_url=False)
     name = str(details[0]["loc"][0])
-    problems = dict.fromkeys(d["msg"].replace("Input should", "it must") for d in details if str(d["loc"][0]) == name)
-    return UserError(
-        ", or ".join(problems), key=f"{key}.{name}" if key else name, value=given.get(name), see=_where(f"{key}.{name}")
-    )
+    problems = [d["msg"].replace("Input should", "it must") for d in details if str(d["loc"][0]) == name]
+    told = ", or ".join(dict.fromkeys(problem.removeprefix("Value error, ") for problem in problems))
+    full_name = f"{key}.{name}" if key else name
+    return UserError(told, key=full_name, value=given.get(name), see=_where(full_name))
 
 
 def _missing(error: MissingMandatoryValue) -> UserError:

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -50,15 +51,25 @@ def table(entries: list[Entry]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def option_names(folder: Path) -> list[str]:
-    """Every key that a command line can set, as `epochs`, `dataset.rows` or `attack.spectral.score`."""
-    names = _keys(OmegaConf.load(folder / "train.yaml"), "", skip=("defaults", "hydra"))
+def choices(folders: list[Path], group: str) -> list[str]:
+    """Names in a group."""
+    return sorted({file.stem for folder in folders for file in (folder / group).glob("*.yaml")})
+
+
+def nearest_options(folder: Path, key: str) -> str:
+    """A hint for a key that was refused: the choices that do have it, or the key that was probably meant."""
+    holders: dict[str, list[str]] = {
+        name: [] for name in _keys(OmegaConf.load(folder / "train.yaml"), "", ("defaults", "hydra"))
+    }
     for group in (*SINGLE, *KEYED):
-        names += [
-            group,
-            *(key for file in sorted((folder / group).glob("*.yaml")) for key in _keys(OmegaConf.load(file), f"{group}.")),
-        ]
-    return list(dict.fromkeys([*names, "experiment"]))
+        holders.setdefault(group, [])
+        for file in sorted((folder / group).glob("*.yaml")):
+            for name in _keys(OmegaConf.load(file), f"{group}."):
+                holders.setdefault(name, []).append(f"{group}={file.stem}")
+    if holders.get(key):
+        return f"; it goes with {', '.join(holders[key])}"
+    close = [name for name in get_close_matches(key, holders, n=2) if name != key]
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _keys(node: DictConfig, prefix: str, skip: tuple[str, ...] = ("_target_",)) -> list[str]:
@@ -76,7 +87,10 @@ def _entry(group: str, name: str, file: Path) -> Entry:
         node = node.get(name)
     if group not in {*SINGLE, *KEYED} or not node:
         return Entry(group, name, _first_comment(file), "", "")
-    cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
+    try:
+        cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
+    except UserError as error:  # a class of the user's that does not work; the others are still worth listing
+        return Entry(group, name, f"can't be used: {error}", "", "")
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(cls) or "").split("\n\n")]
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
     threat = f"{cls.seat}; knows {', '.join(sorted(cls.knows))}" if issubclass(cls, Attack) else ""

@@ -12,6 +12,14 @@ import vflbench.resolvers  # noqa: F401  (the configs need it, in worker process
 
 COMMANDS = ("train", "list")
 
+OWN_CONFIG = [
+    "hydra/job_logging=disabled",
+    "hydra.output_subdir=null",
+    "hydra.job.name=vflbench",
+    "hydra.run.dir=outputs/${now:%Y-%m-%d}/${now:%H-%M-%S-%f}_${name}",
+]
+"""What train.yaml says of Hydra, for a config of another name: the config.yaml of a finished run says nothing of it."""
+
 USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
 
   vflbench train                    train and attack a split network; the embedded data needs no file
@@ -57,6 +65,11 @@ def train() -> None:
     """Hand over to Hydra, which reads the command line and calls `train_one` once or, with -m, many times."""
     import hydra
 
+    if any(word.split("=")[0] in ("--config-name", "-cn") for word in sys.argv):
+        # Beside the user's overrides, which argparse wants in one run, and before them, so that theirs hold.
+        is_override = [not word.startswith("-") and "=" in word for word in sys.argv]
+        place = is_override.index(True) if any(is_override) else len(sys.argv)
+        sys.argv[place:place] = OWN_CONFIG
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(train_one)()
 
 
@@ -100,6 +113,7 @@ def run_and_report(config: Any, hydra_config: Any) -> float:
     recorder = Recorder(folder, OmegaConf.to_yaml(config, resolve=True), manifest, quiet=not sys.stdout.isatty())
     summary = run(experiment, recorder)
     draw(folder)
+    recorder.finish(summary)
     print(final_table(folder), flush=True)
     return summary["test_auc"]
 
@@ -107,6 +121,7 @@ def run_and_report(config: Any, hydra_config: Any) -> float:
 def list_choices(arguments: Sequence[str]) -> None:
     """`vflbench list [GROUP] [--config-dir DIR]`."""
     from vflbench.catalog import catalog, table
+    from vflbench.errors import UserError
 
     parser = argparse.ArgumentParser(prog="vflbench list", description="What can be chosen, one line each.")
     parser.add_argument("group", nargs="?", help="dataset, model, defense, attack, ...; all if left out")
@@ -114,6 +129,8 @@ def list_choices(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     folders = [config_folder()]
     if options.config_dir is not None:
+        if not Path(options.config_dir).is_dir():
+            raise UserError("there is no such folder", key="--config-dir", value=options.config_dir)
         folders.insert(0, Path(options.config_dir))
         make_importable([options.config_dir])
     print(table(catalog(folders, options.group)))
@@ -123,13 +140,14 @@ def complete(arguments: Sequence[str]) -> None:
     """Tab completion: Hydra's, told of a command line without the word `train`."""
     line = os.environ.get("COMP_LINE", "")
     words = line.split()
-    if arguments[1:2] == ["query=bash"] and (len(words) < 2 or (len(words) == 2 and not line.endswith(" "))):
-        print(" ".join(COMMANDS))
+    typing_command = len(words) < 2 or (len(words) == 2 and not line.endswith(" "))
+    if arguments[1:] == ["query=bash"] and (typing_command or words[1] == "list"):
+        from vflbench.catalog import GROUPS
+
+        print(" ".join(COMMANDS if typing_command else GROUPS))
         return
     if len(words) > 1:
-        if words[1] != "train":
-            return
-        os.environ["COMP_LINE"] = line.replace("train", "", 1) if words[0] != "train" else line
+        os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train\b", r"\1", line)
     report_errors(train)
 
 
@@ -158,6 +176,8 @@ def report_errors(command: Callable[[], None]) -> None:
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except SystemExit as error:
+        sys.exit(1 if error.code == 2 else error.code)  # argparse says 2; here every mistake is 1
     except Exception as error:
         text = describe_error(error)
         if text is None or wants_traceback():
@@ -179,25 +199,44 @@ def describe_error(error: Exception) -> str | None:
 
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return describe_hydra_error(error)
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
-        return f"{error.filename or 'a file'}: {error.strerror}"
+        where = "hydra.run.dir=" if raised_by_hydra(error) else ""
+        return f"{where}{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, HydraException | OmegaConfBaseException) or raised_by_hydra(error):
+        return describe_hydra_error(error)
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+        size = re.search(r"tried to allocate [\w. ]+", str(error))
+        return f"there is not enough memory for this model, batch or table{f': {size[0]}' if size else ''}"
     return None
+
+
+def raised_by_hydra(error: Exception) -> bool:
+    """Whether Hydra was the last of us two to be called: then it is about the command line."""
+    ours, last_is_hydra, frame = str(Path(__file__).parent), False, error.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if file.startswith(ours):
+            last_is_hydra = False
+        elif f"{os.sep}hydra{os.sep}" in file or f"{os.sep}omegaconf{os.sep}" in file:
+            last_is_hydra = True
+        frame = frame.tb_next
+    return last_is_hydra
 
 
 def describe_hydra_error(error: Exception) -> str:
     """Hydra's own words in one paragraph, and where to look."""
-    from difflib import get_close_matches
-
-    from vflbench.catalog import option_names
+    from vflbench.catalog import choices, nearest_options
 
     text = " ".join(str(error).split())
-    unknown = re.match(r"Could not override '(?P<key>[^']+)'", text)
-    if unknown:
-        close = get_close_matches(unknown["key"], option_names(config_folder()), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+    if unknown := re.match(r"(?:In '\w+': )?Could not override '(?P<key>[^']+)'", text):
+        hint = nearest_options(config_folder(), unknown["key"])
         return f"{unknown['key']}: there is no such option here{hint} (see: vflbench train --cfg job)"
+    if missing := re.search(r"Could not (?:find|load) '(?P<group>[a-z_]+)/(?P<name>[^']+)'", text):
+        names = ", ".join(choices([config_folder()], missing["group"]))
+        if names:
+            return f"{missing['group']}={missing['name']}: there is no such choice; there are {names} (see: vflbench list)"
+    if "token recognition error" in text or "Lexer" in text or "no viable alternative" in text:
+        text += " (a value with spaces or special characters needs quotes inside those of the shell: \"key='a b'\")"
     text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
     return f"{text} (see: vflbench list, vflbench train --help)"
 

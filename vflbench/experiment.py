@@ -27,7 +27,6 @@ from vflbench.protocols.base import Protocol, Session, Setting
 from vflbench.recorder import Recorder
 from vflbench.results import EpochResult, describe, epoch_rows, introduce, summarise
 from vflbench.settings import Settings, choose_device
-from vflbench.transcript import Transcript
 from vflbench.wire import Wire
 
 _PREDICTION_BATCH = 8192
@@ -48,12 +47,12 @@ class Experiment:
 
 
 def run(experiment: Experiment, recorder: Recorder) -> dict[str, Any]:
-    """Load, seat the parties, train and attack epoch by epoch, write everything down. Returns what summary.json holds."""
+    """Load, seat the parties, train and attack epoch by epoch, write it down. Returns what summary.json shall hold."""
     settings, generators = experiment.settings, Generators(experiment.settings.seed)
     device = choose_device(settings.device)
     data = experiment.dataset.load(generators["data"])
     batch_size = choose_batch_size(settings.batch_size, len(data.train))
-    recorder.note(device=str(device), batch_size=batch_size, data=describe(data))
+    recorder.begin(device=str(device), batch_size=batch_size, data=describe(data))
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
     skipped = unmet_attacks(experiment.attacks, experiment.protocol, data.train.classes)
     for name, reason in skipped.items():
@@ -71,24 +70,28 @@ def run(experiment: Experiment, recorder: Recorder) -> dict[str, Any]:
         device=device,
     )
     session = experiment.protocol.start(setting)
-    auditor = Auditor(attacks, session, generators, prior=data.train.positive_ratio)
+    auditor = Auditor(attacks, session, generators, train)
     results = []
     for epoch in range(settings.epochs):
         batches = shuffled_batches(train, batch_size, generators["batches"])
-        result = train_epoch(epoch, batches, session, auditor, settings, recorder)
+        try:
+            result = train_epoch(epoch, batches, session, auditor, settings, recorder)
+        except NonFiniteLossError as error:
+            raise diverged(experiment.optimizer, str(error)) from error
         result.traffic["train"] = experiment.wire.take_traffic()
         sample = train.rows(evenly_spaced(len(train), settings.audit.train_rows).to(device))
         for split, table in (("train", sample), ("test", test)):
             start = perf_counter()
-            result.utility[split] = utility(predict(session, table), table.labels)
+            logits = predict(session, table)
+            if not logits.isfinite().all():
+                raise diverged(experiment.optimizer, f"a prediction is not a finite number after epoch {epoch}")
+            result.utility[split] = utility(logits, table.labels)
             result.seconds[f"{split}_prediction"] = perf_counter() - start
             result.traffic[f"{split}_prediction"] = experiment.wire.take_traffic()
         recorder.write(epoch_rows(result))
         recorder.say(result.line())
         results.append(result)
-    summary = summarise(results, skipped, data)
-    recorder.finish(summary)
-    return summary
+    return summarise(results, skipped, experiment.defenses, data)
 
 
 def train_epoch(
@@ -101,9 +104,10 @@ def train_epoch(
     leaks, losses, penalties, audit_seconds, start = LeakTable(), [], [], 0.0, perf_counter()
     with tqdm(total=batches.rows, desc=f"epoch {epoch}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
         for step, batch in enumerate(batches):
-            transcript = Transcript(batch.ids, epoch, step, auditor.prior) if step in audited else None
+            transcript = auditor.transcript(batch, epoch, step) if step in audited else None
             outcome = session.round(batch, transcript)
-            refuse_divergence(outcome.loss + outcome.penalty, epoch, step)
+            if not math.isfinite(outcome.loss + outcome.penalty):
+                raise NonFiniteLossError(f"the loss became {outcome.loss + outcome.penalty} at epoch {epoch}, step {step}")
             losses.append(outcome.loss)
             penalties.append(outcome.penalty)
             if transcript is not None:
@@ -128,10 +132,14 @@ def predict(session: Session, table: VerticalTable) -> Tensor:
     return torch.cat([session.predict(batch) for batch in ordered_batches(table, _PREDICTION_BATCH)])
 
 
-def refuse_divergence(loss: float, epoch: int, step: int) -> None:
-    """A loss that is not finite can't be trained on."""
-    if not math.isfinite(loss):
-        raise UserError(
-            f"the loss became {loss} at epoch {epoch}, step {step}; the step size is the likely cause, so try a smaller "
-            "optimizer.lr. Epochs that were finished are in metrics.csv"
-        )
+class NonFiniteLossError(ArithmeticError):
+    """A loss that can't be trained on."""
+
+
+def diverged(optimizer: Optimizer, what: str) -> UserError:
+    """The likely cause, and what is left."""
+    return UserError(
+        f"{what}; the step size is the likely cause, so try a smaller one. Epochs that were finished are in metrics.csv",
+        key="optimizer.lr",
+        value=getattr(optimizer, "lr", None),
+    )

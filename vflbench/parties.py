@@ -1,6 +1,7 @@
 """The two sides of the slot. Each owns a network, an optimiser and a chain of defenses, and shares none of them."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,10 +33,10 @@ class NonLabelParty:
     attacker at this seat can work out without help.
     """
 
-    def __init__(self, name: str, bottom: Bottom, optimizer: Optimizer, defense: Defense, noise: Noise):
+    def __init__(self, name: str, bottom: Bottom, optimizer: Optimizer, defense: Callable[[], Defense], noise: Noise):
         self.name = name
         self.bottom = bottom
-        self.defense = defense
+        self.defenses = {layer: defense() for layer in bottom.sends}
         self.noise = noise
         self.optimizer = optimizer.attach(bottom)
         self.activations: dict[str, Tensor] = {}
@@ -46,7 +47,7 @@ class NonLabelParty:
         if watched:
             for values in self.activations.values():
                 values.retain_grad()
-        return self._message(self.activations, ids, self.noise.training)
+        return self._message(self.activations, ids, self.defenses, self.noise.training)
 
     def learn(self, gradient: Message) -> None:
         """One optimiser step from the gradients of what was sent last; a compressed embedding counts as the identity."""
@@ -61,11 +62,14 @@ class NonLabelParty:
 
     @torch.no_grad()
     def predict(self, features: Features, ids: Tensor) -> Message:
-        """The embedding of rows to be scored; nothing is learned from it."""
-        return self._message(self.bottom(features.numeric, features.categorical), ids, self.noise.predicting)
+        """The embedding of rows to be scored; nothing is learned from it, by the defense neither."""
+        activations = self.bottom(features.numeric, features.categorical)
+        return self._message(activations, ids, copy.deepcopy(self.defenses), self.noise.predicting)
 
-    def _message(self, activations: Mapping[str, Tensor], ids: Tensor, rng: torch.Generator) -> Message:
-        sent = {layer: self.defense.embedding(activations[layer].detach(), rng) for layer in self.bottom.sends}
+    def _message(
+        self, activations: Mapping[str, Tensor], ids: Tensor, defenses: Mapping[str, Defense], rng: torch.Generator
+    ) -> Message:
+        sent = {layer: defense.embedding(activations[layer].detach(), rng) for layer, defense in defenses.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
 
@@ -85,11 +89,19 @@ class Response:
 class LabelParty:
     """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own."""
 
-    def __init__(self, top: Top, bottom: Bottom | None, classes: int, optimizer: Optimizer, defense: Defense, noise: Noise):
+    def __init__(
+        self,
+        top: Top,
+        bottom: Bottom | None,
+        optimizer: Optimizer,
+        defense: Callable[[], Defense],
+        noise: Noise,
+    ):
         self.top = top
         self.bottom = bottom
-        self.classes = classes
-        self.defense = defense
+        self.defense = defense()
+        self._new_defense = defense
+        self._gradient_defenses: dict[tuple[str, str], Defense] = {}
         self.noise = noise
         self.optimizer = optimizer.attach(torch.nn.ModuleList([top] if bottom is None else [top, bottom]))
 
@@ -115,11 +127,17 @@ class LabelParty:
                 message.sender,
                 Kind.GRADIENT,
                 ids,
-                {layer: self.defense.gradient(h.grad, y, self.noise.training) for layer, h in tensors.items()},
+                {layer: self._defended(h.grad, y, message.sender, layer) for layer, h in tensors.items()},
             )
             for message, tensors in zip(embeddings, received, strict=True)
         )
         return Response(messages, loss.item(), penalty.item(), {k: v.detach() for k, v in activations.items()})
+
+    def _defended(self, gradient: Tensor, y: Tensor, party: str, layer: str) -> Tensor:
+        slot = (party, layer)
+        if slot not in self._gradient_defenses:
+            self._gradient_defenses[slot] = self._new_defense()
+        return self._gradient_defenses[slot].gradient(gradient, y, self.noise.training)
 
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message], own: Features | None) -> Tensor:

@@ -38,27 +38,35 @@ COLUMNS = tuple(field.name for field in fields(Row))
 class Recorder:
     """A folder that holds config.yaml, manifest.json, metrics.csv, train.log and, at the very end, summary.json.
 
-    quiet: print only what a user must not miss. Raises UserError if the folder already holds a run: nothing is overwritten.
+    quiet: print only what a user must not miss. Nothing is written before `begin`, so that a run which could not start
+    leaves the folder to the next. Raises UserError if the folder already holds a run: nothing is overwritten.
     """
 
     def __init__(self, folder: Path, config: str, manifest: Mapping[str, Any], *, quiet: bool = False):
         self.folder = folder
         self.quiet = quiet
+        self._config = config
         self._manifest = {**manifest, "start": _now(), "end": None}
+        if (folder / "metrics.csv").exists():
+            raise self._taken()
+
+    def begin(self, **facts: Any) -> None:
+        """Claim the folder, and write what is known before training."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "metrics.csv").open("x", newline="") as file:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / "metrics.csv").open("x", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerow(COLUMNS)
         except FileExistsError:
-            raise UserError(
-                "this folder already holds a run, which stays as it is; name another", key="hydra.run.dir", value=folder
-            ) from None
+            raise self._taken() from None
         except OSError as error:
-            raise UserError(
-                f"results can't be written there: {error.strerror}", key="hydra.run.dir", value=folder
-            ) from error
-        (folder / "config.yaml").write_text(config)
-        self.note()
+            problem = f"results can't be written there: {error.strerror}"
+            raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
+        self._write("config.yaml", self._config)
+        self.note(**facts)
+
+    def _taken(self) -> UserError:
+        problem = "this folder already holds a run, which stays as it is; name another"
+        return UserError(problem, key="hydra.run.dir", value=self.folder)
 
     def note(self, **facts: Any) -> None:
         """Add facts to manifest.json."""
@@ -84,13 +92,20 @@ class Recorder:
             os.fsync(file.fileno())
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """The run is complete: close the manifest, then write summary.json."""
+        """The run is complete, pictures and all: close the manifest, then write summary.json."""
         self.note(end=_now())
         self._write_json("summary.json", summary)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        self._write(name, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        """All of it or nothing, also through a crash."""
         temporary = self.folder / f".{name}.tmp"
-        temporary.write_text(json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(self.folder / name)
 
 

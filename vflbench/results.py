@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vflbench.data.table import LABEL_PARTY, TrainTest
+from vflbench.defenses.base import Defense
 from vflbench.metrics.leakage import Leak
+from vflbench.metrics.privacy import Guarantee
 from vflbench.recorder import Row
 from vflbench.wire import Kind, Traffic
 
@@ -26,11 +28,11 @@ class EpochResult:
 
     def line(self) -> str:
         """The epoch in one line for a person."""
-        worst = {}
+        seen: dict[str, list[float]] = {leak.attack: [] for leak in self.leaks if leak.visible}
         for leak in self.leaks:
-            if leak.visible:
-                worst[leak.attack] = max(worst.get(leak.attack, 0.0), leak.two_sided.mean)
-        leaks = "".join(f"  {attack} {value:.4f}" for attack, value in worst.items())
+            if leak.visible and leak.batches:
+                seen[leak.attack].append(leak.two_sided.mean)
+        leaks = "".join(f"  {attack} {max(v):.4f}" if v else f"  {attack} undefined" for attack, v in seen.items())
         return (
             f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
             f"test AUC {self.utility['test']['auc']:.4f}  worst leak AUC{leaks or ': no attack ran'}  "
@@ -59,8 +61,10 @@ def epoch_rows(result: EpochResult) -> list[Row]:
     return rows
 
 
-def summarise(results: Sequence[EpochResult], skipped: Mapping[str, str], data: TrainTest) -> dict[str, Any]:
-    """The last epoch's figures (never the best one's), and the costs of the whole run."""
+def summarise(
+    results: Sequence[EpochResult], skipped: Mapping[str, str], defenses: Mapping[str, Defense], data: TrainTest
+) -> dict[str, Any]:
+    """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run."""
     last = results[-1]
     return {
         "epochs": len(results),
@@ -70,6 +74,7 @@ def summarise(results: Sequence[EpochResult], skipped: Mapping[str, str], data: 
         "leak_auc_two_sided": _tree(last.leaks, two_sided=True),
         "leaks": [asdict(leak) for leak in last.leaks],
         "skipped": dict(skipped),
+        "guarantees": {name: _promise(defense.guarantee(), len(results)) for name, defense in defenses.items()},
         "bytes_sent": {
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
             for kind in Kind
@@ -77,6 +82,13 @@ def summarise(results: Sequence[EpochResult], skipped: Mapping[str, str], data: 
         "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
         "facts": dict(data.facts),
     }
+
+
+def _promise(guarantee: Guarantee | None, epochs: int) -> dict[str, Any] | None:
+    if guarantee is None:
+        return None
+    ceilings = {f"leak_auc_after_{n}_epochs": guarantee.leak_auc_after(n) for n in sorted({1, epochs})}
+    return {"claim": guarantee.claim, **ceilings}
 
 
 def _tree(leaks: Sequence[Leak], *, two_sided: bool) -> dict[str, dict[str, dict[str, float]]]:

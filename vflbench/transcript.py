@@ -8,6 +8,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from vflbench.errors import UserError
 from vflbench.wire import Kind, Message
 
 
@@ -29,7 +30,7 @@ class Seat(StrEnum):
     LABEL = "label party"
 
 
-class UndeclaredKnowledgeError(AttributeError):
+class UndeclaredKnowledgeError(UserError):
     """An attack read what it did not declare."""
 
 
@@ -37,7 +38,8 @@ class UndeclaredKnowledgeError(AttributeError):
 class View:
     """One party's view of one batch, restricted to `knows`; what was not declared can't be read.
 
-    party: whose view. epoch, step: when. ids: (n,) row ids. rng: the attack's own generator.
+    party: whose view. epoch, step: when. ids: (n,) row ids, the same in every epoch; they tell nothing of a row's place in
+    the file. rng: the attack's own generator, on the device of the values. Tensors are copies, and the attack's to change.
     visible: False for a layer of the label party, which no attacker sees; such views serve the cost-of-privacy figures.
     """
 
@@ -49,7 +51,7 @@ class View:
     visible: bool
     rng: torch.Generator
     _values: Mapping[Kind, Mapping[str, Tensor]]
-    _prior: float
+    _prior: float | None
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -72,6 +74,9 @@ class View:
         if knowledge not in self.knows:
             declared = ", ".join(sorted(self.knows)) or "nothing"
             raise UndeclaredKnowledgeError(f"the attack reads the {knowledge} but declares that it knows {declared}")
+
+
+_KNOWLEDGE_OF = {Kind.EMBEDDING: Knowledge.EMBEDDINGS, Kind.GRADIENT: Knowledge.GRADIENTS}
 
 
 class Transcript:
@@ -98,12 +103,15 @@ class Transcript:
             self._seen[party, kind].setdefault(layer, values.detach())
 
     def view(self, party: str, knows: frozenset[Knowledge], rng: torch.Generator, *, visible: bool = True) -> View:
-        """The party's view; with visible=False only the layers of its own network."""
+        """The party's view, holding what is declared in `knows`; with visible=False only the layers of its own network."""
         values = {}
-        for kind in Kind:
-            seen = self._seen[party, kind]
-            values[kind] = {name: seen[name] for name in sorted(seen, key=_layer_order) if visible or "." not in name}
-        return View(party, self.epoch, self.step, self.ids, knows, visible, rng, values, self.prior)
+        for kind, knowledge in _KNOWLEDGE_OF.items():
+            if knowledge in knows:
+                seen = self._seen[party, kind]
+                names = [name for name in sorted(seen, key=_layer_order) if visible or "." not in name]
+                values[kind] = {name: seen[name].clone() for name in names}
+        prior = self.prior if Knowledge.PRIOR in knows else None
+        return View(party, self.epoch, self.step, self.ids.clone(), knows, visible, rng, values, prior)
 
 
 def _layer_order(name: str) -> tuple[str, int, str]:

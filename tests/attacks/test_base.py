@@ -31,3 +31,10 @@ def test_unmet_needs_are_told_in_words():
     assert Norm().unmet(everything, classes=2) is None
     assert "gradients" in Norm().unmet(frozenset({Knowledge.EMBEDDINGS}), classes=2)
     assert "10" in Norm().unmet(everything, classes=10)
+
+
+def test_an_attack_that_does_not_say_what_it_knows_is_refused_when_it_is_defined():
+    with pytest.raises(TypeError, match="Silent must define `knows`"):
+
+        class Silent(Attack):
+            scores = Kind.GRADIENT

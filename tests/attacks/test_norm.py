@@ -1,3 +1,4 @@
+import pytest
 import torch
 from attacks.views import view_of
 
@@ -22,4 +23,11 @@ def test_a_logistic_model_that_says_p_for_everyone_is_read_completely(rng):
     torch.nn.functional.binary_cross_entropy_with_logits(logits, y).backward()
     scores = Norm().infer(view_of(Norm.knows, gradients={"f1": h.grad}))["f1"]
     assert auc(scores, y) == 1.0
-    assert torch.allclose(scores, (0.25 - y).abs() * w.norm() / 400, rtol=1e-3)
+    assert torch.allclose(scores, ((0.25 - y).abs() * w.norm() / 400).double(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e22, 1e30])
+def test_lengths_neither_vanish_nor_overflow(rng, scale):
+    g = torch.randn(50, 128, generator=rng)
+    small = Norm().infer(view_of(Norm.knows, gradients={"f1": g * scale}))["f1"]
+    assert torch.allclose(small / scale, g.double().norm(dim=1), rtol=1e-5)

@@ -66,3 +66,21 @@ def test_one_row_and_one_column_are_defined(rng):
     x = torch.randn(30, 1, generator=rng)
     centred = (x - x.mean()).double()[:, 0]
     assert torch.allclose(scores(x).abs(), centred.abs(), atol=1e-6)
+
+
+def test_dead_units_change_nothing(rng):
+    x, _ = clusters(rng, d=5)
+    padded = torch.zeros(len(x), 128)
+    padded[:, [3, 40, 77, 101, 127]] = x
+    assert torch.allclose(scores(padded), scores(x), atol=1e-9)
+
+
+def test_where_eigh_gives_up_the_svd_answers(rng, monkeypatch):
+    x, _ = clusters(rng)
+    reference = scores(x)
+
+    def gives_up(_):
+        raise torch.linalg.LinAlgError("failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "eigh", gives_up)
+    assert torch.allclose(scores(x), reference, atol=1e-9)

@@ -45,6 +45,7 @@ def test_the_header_tells_the_order_of_the_columns(tmp_path):
         (HEADER.replace("C14", "D14"), ROWS, ["line 1", "missing: C14"]),
         (HEADER, [*ROWS, "1,2,3"], ["line 22", "3 fields", "24"]),
         (HEADER, [*ROWS, avazu_line(click="yes")], ["line 22", "column click", "'yes'"]),
+        (HEADER + ",C21", [row + ",7" for row in ROWS], ["line 1", "does not have: C21"]),
         (HEADER, [], ["no rows"]),
     ],
 )

@@ -54,6 +54,11 @@ def test_fit_on_train_never_looks_at_a_test_row():
     assert everything.train.features["a"].numeric.max() < 0.91
 
 
+def test_files_have_no_id_for_what_training_never_saw():
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Fixed(min_count=0)
+
+
 def test_columns_that_nobody_holds_are_named():
     assert load(Fixed(parties={"a": ["x"]})).facts == {"source": "made up", "columns_left_out": ["c"]}
 

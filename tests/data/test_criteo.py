@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 
 import pytest
 import torch
@@ -45,6 +46,27 @@ def test_rows_takes_the_first_rows(tmp_path):
     assert len(load(Criteo(path=path, rows=500)).train) == 18
 
 
+def test_what_follows_the_wanted_rows_is_not_looked_at(tmp_path):
+    path = write(tmp_path / "x", [*GOOD, "", "not a row", *GOOD])
+    assert len(load(Criteo(path=path, rows=20)).train) == 18
+    with pytest.raises(UserError, match="line 22: 1 fields"):
+        load(Criteo(path=path, rows=21))
+    trimmed = load(Criteo(path=path, rows=5)).train.features["a"].columns
+    assert trimmed.cardinalities[0] == 3  # values past the wanted rows have no id
+
+
+def test_integers_beyond_what_a_float_counts_exactly_are_read(tmp_path):
+    lines = [criteo_line(i % 2, {4: 2**60 + i}) for i in range(10)]
+    numeric, _, _ = in_file_order(load(Criteo(path=write(tmp_path / "x", lines))))
+    assert numeric.isfinite().all()
+
+
+def test_the_manifest_can_tell_the_raw_file_by_its_hash(tmp_path):
+    path = write(tmp_path / "x", GOOD)
+    facts = load(Criteo(path=path)).facts
+    assert facts == {"path": path, "file_sha256": hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()}
+
+
 def test_ids_do_not_depend_on_the_order_of_the_rows(tmp_path):
     forward, backward = (load(Criteo(path=write(tmp_path / n, o))) for n, o in (("f", GOOD), ("b", GOOD[::-1])))
     for there, back in zip(in_file_order(forward), in_file_order(backward), strict=True):
@@ -72,6 +94,7 @@ BAD_UTF8 = "\n".join([*GOOD, criteo_line(0, categories={2: "@"})]).encode().repl
         (BAD_UTF8, ["line 21", "column C2", "UTF-8"]),
         ([line.replace("\t", ",") for line in GOOD], ["line 1", "1 fields"]),
         (b"", ["empty"]),
+        (b"\n\n\n", ["no rows"]),
     ],
     ids=[
         "unlabelled",
@@ -85,6 +108,7 @@ BAD_UTF8 = "\n".join([*GOOD, criteo_line(0, categories={2: "@"})]).encode().repl
         "bad UTF-8",
         "commas",
         "nothing",
+        "empty lines",
     ],
 )
 def test_a_wrong_line_is_named_with_its_column_and_value(tmp_path, lines, told):

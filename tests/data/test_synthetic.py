@@ -62,3 +62,11 @@ def test_what_cannot_be_is_refused():
         load(Synthetic(vocabulary=77))
     with pytest.raises(UserError, match="there must be a column"):
         load(Synthetic(numeric=0, categorical=0))
+    for unreachable in (0.5000001, 0.99999999):
+        with pytest.raises(UserError, match="dataset.bayes_auc"):
+            load(Synthetic(rows=500, vocabulary=100, bayes_auc=unreachable))
+
+
+def test_one_column_holds_the_whole_vocabulary():
+    split = load(Synthetic(rows=500, numeric=0, categorical=1, vocabulary=9))
+    assert split.train.features["a"].columns.cardinalities == (9,)

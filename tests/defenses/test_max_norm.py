@@ -47,6 +47,14 @@ def test_units_of_the_gradient_do_not_matter(scale):
     assert torch.allclose(scaled / scale, reference, rtol=1e-4)
 
 
+def test_rows_many_orders_shorter_than_the_longest_are_protected_too(rng):
+    g = torch.nn.functional.normalize(torch.randn(40, 6, generator=rng)) * torch.logspace(-35, 3, 40)[:, None]
+    noisy = torch.stack([MaxNorm().gradient(g, y=None, rng=rng) for _ in range(2000)])
+    assert noisy.isfinite().all()
+    mean_square = noisy.double().square().sum(2).mean(0)
+    assert torch.allclose(mean_square, torch.full((40,), 1e6, dtype=torch.float64), rtol=0.15)
+
+
 def test_rows_without_direction_stay_zero(rng):
     g = gradients(rng)
     g[3] = 0

@@ -9,6 +9,7 @@ from vflbench.models.wide_deep import WideDeep
 from vflbench.optimizers.adam import Adam
 from vflbench.optimizers.sgd import Sgd
 from vflbench.parties import classification_loss
+from vflbench.protocols.split import Split
 from vflbench.transcript import Knowledge, Seat, Transcript
 from vflbench.wire import Kind, LocalWire
 
@@ -176,6 +177,31 @@ def test_each_way_costs_a_float_a_coordinate(rng):
 
 
 def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
-    protocol_session = session(table(rng, parties=("a", "b", "label")))
-    assert protocol_session.seats(Seat.NON_LABEL) == ("a", "b")
-    assert protocol_session.seats(Seat.LABEL) == ("label",)
+    seated = session(table(rng, parties=("a", "b", "label")))
+    assert seated.seats(Seat.NON_LABEL) == ("a", "b")
+    assert seated.seats(Seat.LABEL) == ("label",)
+    assert Split().offers(Seat.NON_LABEL) == {Knowledge.EMBEDDINGS, Knowledge.GRADIENTS, Knowledge.PRIOR}
+    assert Knowledge.GRADIENTS not in Split().offers(Seat.LABEL)
+
+
+def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
+    class Count(Defense):
+        made = []
+
+        def __init__(self):
+            self.shapes = set()
+            self.made.append(self)
+
+        def embedding(self, h, rng):
+            self.shapes.add(("embedding", tuple(h.shape)))
+            return h
+
+        def gradient(self, g, y, rng):
+            self.shapes.add(("gradient", tuple(g.shape)))
+            return g
+
+    rows = table(rng, parties=("a", "b"))
+    setting_session = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), new_defense=Count)
+    for _ in range(2):
+        setting_session.round(rows, None)
+    assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels

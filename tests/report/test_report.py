@@ -45,7 +45,19 @@ def test_lines_go_through_the_measured_values(folder):
     assert {0.5, read_summary(folder)["test_auc"]} <= levels
     labels = layers.get_legend_handles_labels()[1]
     assert "norm on gradients, party a" in labels
-    assert "spectral, label party's own layers (hidden)" in labels
+    assert "spectral, label party's top layers (hidden)" in labels
+
+
+def test_many_parties_are_drawn_as_the_worst_of_them(tmp_path):
+    dataset = Synthetic(rows=2000, vocabulary=300, parties=9)
+    run_in(tmp_path / "run", dataset=dataset, model=WideDeep(bottom_layers=2, width=8))
+    rows = read_metrics(tmp_path / "run")
+    figure = draw_layers(rows)
+    assert "norm on gradients, worst party" in figure.axes[0].get_legend_handles_labels()[1]
+    (line,) = (c for c in figure.axes[0].containers if c.get_label() == "norm on gradients, worst party")
+    leaks = [r for r in rows if (r.metric, r.attack, r.epoch) == ("leak_auc_two_sided", "norm", 1)]
+    assert list(line[0].get_ydata()) == [max(r.value for r in leaks if r.layer == layer) for layer in ("f1", "f2")]
+    draw(tmp_path / "run")  # without a warning, which would be an error here
 
 
 def test_the_table_has_every_leak_of_the_last_epoch_once(folder):

@@ -21,8 +21,17 @@ class Attack:
     scores: ClassVar[Kind]
     max_classes: ClassVar[int] = 2
 
+    def __init_subclass__(cls) -> None:
+        for name in ("knows", "scores"):
+            if not hasattr(cls, name):
+                raise TypeError(f"the attack {cls.__name__} must define `{name}`, as {Attack.__module__}.Attack says")
+
     def infer(self, view: View) -> Mapping[str, Tensor]:
-        """Layer -> (n,) scores, higher for rows that are more likely positive; called once an audited batch, in order."""
+        """Layer -> (n,) scores, higher for rows that are more likely positive; called once an audited batch, in order.
+
+        Each party has an instance of its own. An attack on embeddings is also shown the label party's layers, in a view
+        with `visible` False and without gradients, for the record; leave out layers that can't be scored.
+        """
         raise NotImplementedError
 
     def unmet(self, offered: frozenset[Knowledge], classes: int) -> str | None:

@@ -26,4 +26,4 @@ class Norm(Attack):
     scores = Kind.GRADIENT
 
     def infer(self, view: View) -> Mapping[str, Tensor]:
-        return {layer: g.norm(dim=1) for layer, g in view.gradients.items()}
+        return {layer: g.double().norm(dim=1) for layer, g in view.gradients.items()}

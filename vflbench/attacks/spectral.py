@@ -51,9 +51,12 @@ def spectral_projection(x: Tensor) -> Tensor:
     scale = centred.abs().max()
     if scale == 0:
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    centred = centred / scale
-    _, vectors = torch.linalg.eigh(centred.T @ centred)
-    return centred @ vectors[:, -1] * scale
+    alive = centred[:, centred.any(dim=0)] / scale  # units that are off for the whole batch say nothing
+    try:
+        top = torch.linalg.eigh(alive.T @ alive)[1][:, -1]
+    except torch.linalg.LinAlgError:  # eigh gives up on some ordinary matrices; the slower SVD does not
+        top = torch.linalg.svd(alive, full_matrices=False)[2][0]
+    return alive @ top * scale
 
 
 def point_to_positives(s: Tensor, prior: float) -> Tensor:

@@ -10,7 +10,7 @@ from vflbench.data.encode import RawTable, encode
 from vflbench.data.parties import Parties, assign_columns, left_out
 from vflbench.data.table import TrainTest
 from vflbench.errors import UserError
-from vflbench.options import Count, Fraction, NonNegativeInt, options
+from vflbench.options import Count, Fraction, options
 
 
 @options
@@ -34,7 +34,7 @@ class Dataset:
     split: Literal["random", "chronological"] = "random"
     fit_on: Literal["all", "train"] = "all"
     numeric_transform: Literal["none", "log"] = "none"
-    min_count: NonNegativeInt = 1
+    min_count: Count = 1
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         """The raw columns, and facts about them for the run's manifest."""

@@ -4,11 +4,29 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from string import ascii_lowercase
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 
-Parties = int | dict[str, list[str]]
+
+def _check_shape(parties: Any) -> Any:
+    """Refuse what is neither a number nor party -> list of columns, in words of this option."""
+    if isinstance(parties, int) and not isinstance(parties, bool):
+        return parties
+    if not isinstance(parties, Mapping):
+        raise ValueError("it must be a number of non-label parties, or {party: [columns], ...} such as {a: [I*], b: [C1]}")
+    for party, columns in parties.items():
+        if not isinstance(party, str) or not party.isidentifier():
+            raise ValueError(f"a party's name must be a word, and {party!r} is not one")
+        if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
+            raise ValueError(f"party {party} must have a list of column names, such as {party}: [I1, C*]")
+    return parties
+
+
+Parties = Annotated[Any, PlainValidator(_check_shape)]
 """A number of non-label parties, or party name -> column names and patterns (`I*`)."""
 
 Assignment = dict[str, tuple[str, ...]]

@@ -71,7 +71,9 @@ class Synthetic(Dataset):
                 key="dataset.vocabulary",
                 value=self.vocabulary,
             )
-        steps = np.arange(self.categorical) / max(1, self.categorical - 1)
+        if self.categorical == 1:
+            return [self.vocabulary]
+        steps = np.arange(self.categorical) / (self.categorical - 1)
         growth = brentq(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
         sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
         sizes[-1] += self.vocabulary - sizes.sum()
@@ -92,7 +94,11 @@ class Synthetic(Dataset):
             a = math.exp(log_a) / sample.std()
             return bayes_auc(expit(a * sample + intercept(a))) - self.bayes_auc
 
-        a = math.exp(brentq(auc_gap, -12.0, 6.0, xtol=1e-6)) / sample.std()
+        weakest, strongest = -12.0, 6.0
+        if auc_gap(weakest) > 0 or auc_gap(strongest) < 0:
+            problem = f"{len(signal)} rows with positive_ratio {self.positive_ratio} can't be made as easy or hard as that"
+            raise UserError(problem, key="dataset.bayes_auc", value=self.bayes_auc)
+        a = math.exp(brentq(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
         return expit(a * signal + intercept(a))
 
 
@@ -107,6 +113,8 @@ def bayes_auc(eta: np.ndarray) -> float:
     positives, negatives = values * counts, (1 - values) * counts
     won = (positives * (negatives.cumsum() - negatives / 2)).sum()
     with_itself = (eta * (1 - eta)).sum()
+    if len(eta) < 2:
+        return math.nan
     return float((won - with_itself / 2) / (positives.sum() * negatives.sum() - with_itself))
 
 
@@ -114,7 +122,3 @@ def _zipf(draw: np.random.Generator, size: int, rows: int) -> np.ndarray:
     """(rows,) ids in 0 .. size - 1 with P(id = k) = log((k + 2) / (k + 1)) / log(size + 1)."""
     ids = np.exp(draw.random(rows) * math.log(size + 1)).astype(np.int64) - 1
     return np.minimum(ids, size - 1).astype(np.int32)
-
-
-def _sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-np.clip(z, -700, 700)))

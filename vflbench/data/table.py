@@ -88,7 +88,10 @@ class TrainTest:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """SHA-256 over every value that training or testing reads, in order, and over the columns' names."""
+        """SHA-256 over every value that training or testing reads, in order, and over the columns' names.
+
+        It tells split and encoding apart as well; `file_sha256` among the facts is that of the raw file.
+        """
         digest = hashlib.sha256()
         for table in (self.train, self.test):
             digest.update(f"{len(table)} {table.classes}".encode())

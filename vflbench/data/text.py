@@ -1,7 +1,11 @@
 """Delimited text -> columns, through pyarrow; and, when that fails, the exact line, column and value that are wrong."""
 
 import gzip
-from collections.abc import Iterator
+import hashlib
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,27 +44,33 @@ class TextFormat:
     def arrow_type(self, column: str) -> pa.DataType:
         if column == self.label or column in self.integers:
             return pa.int64()
+        if column in self.ignored:
+            return pa.string()
         return pa.dictionary(pa.int32(), pa.string())
 
 
 def read_text(path: str, form: TextFormat, rows: int | None) -> RawTable:
-    """The first `rows` rows (all, if None) of a plain or gzip-compressed file.
+    """The first `rows` rows (all, if None) of a plain or gzip-compressed file; what follows them is not looked at.
 
     Missing integers become NaN, a missing category the empty string. Raises UserError naming file, line, column and value.
     """
-    file = _existing(path)
+    file = existing_file(path)
     try:
-        table = _read_arrow(file, form, rows)
+        with pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None) as stream:
+            table = _read_arrow(stream, form, rows)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _diagnose(file, form) or UserError(f"can't be read: {error}", key="dataset.path", value=path) from error
+        table = _read_again(file, form, rows, error)
+    if not len(table):
+        raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=path)
     labels = table.column(form.label)
     if labels.null_count or not pc.all(pc.is_in(labels, value_set=pa.array([0, 1]))).as_py():
-        raise _diagnose(file, form) or UserError("has labels other than 0 and 1", key="dataset.path", value=path)
+        raise _diagnose(file, form, rows) or UserError("has labels other than 0 and 1", key="dataset.path", value=path)
     columns = tuple(_raw_column(name, table.column(name).combine_chunks(), form) for name in form.features)
     return RawTable(columns, labels.to_numpy())
 
 
-def _existing(path: str) -> Path:
+def existing_file(path: str) -> Path:
+    """The file of `dataset.path`; UserError if there is none."""
     file = Path(path).expanduser()
     if not file.exists():
         raise UserError(f"there is no such file (looked in {Path.cwd()})", key="dataset.path", value=path)
@@ -69,31 +79,54 @@ def _existing(path: str) -> Path:
     return file
 
 
-def _read_arrow(file: Path, form: TextFormat, rows: int | None) -> pa.Table:
+def is_gzip(file: Path) -> bool:
+    """By content, not by name."""
+    with file.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def file_facts(path: str) -> dict[str, str]:
+    """Where the file lies, and the SHA-256 of what lies there."""
+    file = existing_file(path).resolve()
+    with file.open("rb") as stream:
+        return {"path": str(file), "file_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def _read_arrow(stream: pa.NativeFile, form: TextFormat, rows: int | None) -> pa.Table:
     read = csv.ReadOptions(column_names=None if form.header else list(form.columns), block_size=_BLOCK_BYTES)
     parse = csv.ParseOptions(delimiter=form.delimiter, quote_char='"' if form.header else False)
     convert = csv.ConvertOptions(
         column_types={name: form.arrow_type(name) for name in form.columns},
-        include_columns=[form.label, *form.features],
         null_values=[""],
         strings_can_be_null=False,
     )
+    reader = csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+    if form.header and (problem := _wrong_header(reader.schema.names, form)):
+        raise pa.ArrowInvalid(problem)
     batches, count = [], 0
-    compression = "gzip" if _is_gzip(file) else None
-    with pa.input_stream(str(file), compression=compression) as stream:
-        for batch in csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert):
-            batches.append(batch)
-            count += len(batch)
-            if rows is not None and count >= rows:
-                break
+    for batch in reader:
+        batches.append(batch.select([form.label, *form.features]))
+        count += len(batch)
+        if rows is not None and count >= rows:
+            break
     if not count:
-        raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=str(file))
+        return reader.schema.empty_table()
     return pa.Table.from_batches(batches).slice(0, rows).unify_dictionaries()
+
+
+def _read_again(file: Path, form: TextFormat, rows: int | None, error: Exception) -> pa.Table:
+    """After a failure: raise for a wrong line among the first `rows`; a block that went wrong behind them is cut off."""
+    problem = _diagnose(file, form, rows)
+    if problem is None and rows is not None:
+        wanted = b"\n".join(line for _, line in _lines(file, form, rows))
+        return _read_arrow(pa.BufferReader(wanted), form, rows)
+    reason = " ".join(str(error).split())
+    raise problem or UserError(f"can't be read: {reason}", key="dataset.path", value=str(file)) from error
 
 
 def _raw_column(name: str, column: pa.Array, form: TextFormat) -> RawNumeric | RawCategorical:
     if name in form.integers:
-        return RawNumeric(name, column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        return RawNumeric(name, column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
     # Ids follow the order of the values, so that they don't depend on the order of the rows.
     order = pc.sort_indices(column.dictionary).to_numpy()
     rank = np.empty(len(order), dtype=np.int32)
@@ -101,42 +134,44 @@ def _raw_column(name: str, column: pa.Array, form: TextFormat) -> RawNumeric | R
     return RawCategorical(name, rank[column.indices.to_numpy()], len(order))
 
 
-def _is_gzip(file: Path) -> bool:
-    with file.open("rb") as stream:
-        return stream.read(2) == b"\x1f\x8b"
-
-
-def _diagnose(file: Path, form: TextFormat) -> UserError | None:
-    """The first line that is wrong, found by reading slowly; None if every line looks right."""
+def _diagnose(file: Path, form: TextFormat, rows: int | None) -> UserError | None:
+    """The first line that is wrong, found by reading slowly; None if every line that is wanted looks right."""
     line_number = 0
     try:
-        for line_number, line in _lines(file):
-            problem = _wrong_header(line, form) if form.header and line_number == 1 else _wrong_row(line, form)
+        for line_number, line in _lines(file, form, rows):
+            if form.header and line_number == 1:
+                problem = _wrong_header(line.decode("utf-8-sig", "replace").split(form.delimiter), form)
+            else:
+                problem = _wrong_row(line, form)
             if problem:
                 return UserError(f"line {line_number}: {problem}", key="dataset.path", value=str(file))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         return UserError(f"the file breaks off after line {line_number}: {error}", key="dataset.path", value=str(file))
     if not line_number:
         return UserError(f"the file is empty; {form.name} was expected", key="dataset.path", value=str(file))
     return None
 
 
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    with gzip.open(file) if _is_gzip(file) else file.open("rb") as stream:
+def _lines(file: Path, form: TextFormat, rows: int | None) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines up to the last one that holds a wanted row, header and empty lines included."""
+    left = math.inf if rows is None else rows + form.header
+    with gzip.open(file) if is_gzip(file) else file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            yield number, line.rstrip(b"\r\n")
+            content = line.rstrip(b"\r\n")
+            yield number, content
+            left -= bool(content)
+            if left <= 0:
+                return
 
 
-def _wrong_header(line: bytes, form: TextFormat) -> str | None:
-    names = line.decode("utf-8", "replace").split(form.delimiter)
-    if sorted(names) == sorted(form.columns):
-        return None
+def _wrong_header(names: Sequence[str], form: TextFormat) -> str | None:
     missing = [name for name in form.columns if name not in names]
-    if form.label in missing and len(missing) == 1:
+    if missing == [form.label]:
         return f"the header has no column {form.label}: these rows carry no label, and training needs one"
-    return f"the header must name the {len(form.columns)} columns of {form.name}; " + (
-        f"missing: {', '.join(missing)}" if missing else f"not known: {', '.join(sorted(set(names) - set(form.columns)))}"
-    )
+    if missing:
+        return f"the header must name the {len(form.columns)} columns of {form.name}; missing: {', '.join(missing)}"
+    surplus = list((Counter(names) - Counter(form.columns)).elements())
+    return f"the header names columns that {form.name} does not have: {', '.join(surplus)}" if surplus else None
 
 
 def _wrong_row(line: bytes, form: TextFormat) -> str | None:

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vflbench.metrics.privacy import Guarantee
+
 
 class Defense:
     """One transformation on its owner's side of the slot. Every hook is the identity; override the one you stand at.
 
     h, g: (n, d) values of one layer that crosses; y: (n,) classes; ids: (n,) row ids; rng: the owner's generator, on the
-    device of the values. A party has an instance of its own, so a defense may keep state.
+    device of the values. A defense may keep state: `embedding` and `gradient` are called on an instance of their own for
+    each party and layer that crosses, `labels` and `penalty` on one of the label party. What prediction does to the state
+    of `embedding` is forgotten.
     """
 
     def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
@@ -28,6 +32,10 @@ class Defense:
     def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """Label party, before the slot: what is sent in place of g, the gradients per example."""
         return g
+
+    def guarantee(self) -> Guarantee | None:
+        """What may be claimed of one instance; None claims nothing."""
+        return None
 
 
 class Chain(Defense):

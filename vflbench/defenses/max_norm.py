@@ -22,12 +22,12 @@ class MaxNorm(Defense):
     def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """Perturb per-example gradients.
 
-        g: (n, d). A zero row carries no direction to scale and stays zero. Scale-free: rows are divided by the largest
-        entry first, so that squares neither underflow nor overflow.
+        g: (n, d). A zero row carries no direction to scale and stays zero. Computed in float64, where no square of a
+        float32 under- or overflows: rows of any length are protected.
         """
-        largest = g.abs().max()
-        squared_norm = (g / torch.where(largest > 0, largest, 1.0)).square().sum(dim=1, keepdim=True)  # (n, 1)
+        exact = g.double()
+        squared_norm = exact.square().sum(dim=1, keepdim=True)  # (n, 1)
         ratio = squared_norm.max() / squared_norm
         scale = torch.where(squared_norm > 0, ratio - 1, 0.0).clamp_min(0).sqrt()
         noise = torch.randn(len(g), 1, generator=rng, device=g.device, dtype=g.dtype)
-        return g * (1 + scale * noise)
+        return (exact * (1 + scale * noise)).to(g.dtype)

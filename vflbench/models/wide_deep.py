@@ -17,7 +17,8 @@ class WideDeep(Model):
     """Embedding lookup and numeric features -> 5 ReLU layers of 128 | cut | 3 ReLU layers of 128 -> logit.
 
     embedding_dim: numbers a category.
-    wide: add the linear part. What it sends, one logit contribution a row, crosses the cut and is attacked too.
+    wide: add the linear part. What it sends, one logit contribution a row, crosses the cut and is attacked too. Its
+    gradient comes back as one number a row, (p - y) / n, whose *sign* is the label: no defense of lengths hides that.
 
     Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016; sizes from Sun et al., "Label Leakage and
     Protection from Forward Embedding in Vertical Federated Learning", 2022.

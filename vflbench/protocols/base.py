@@ -18,7 +18,7 @@ from vflbench.wire import Wire
 
 @dataclass(frozen=True)
 class Setting:
-    """What a protocol needs to seat its parties. defense: makes one party's own instance at each call."""
+    """What a protocol needs to seat its parties. defense: makes a fresh instance at each call."""
 
     table: VerticalTable
     model: Model

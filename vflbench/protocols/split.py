@@ -27,7 +27,7 @@ class Split(Protocol):
         outputs = 1 if setting.table.classes == 2 else setting.table.classes
         bottoms = {party: _bottom(party, outputs, setting) for party in setting.table.features}
         parties = [
-            NonLabelParty(party, bottoms[party], setting.optimizer, setting.defense(), _noise(party, setting))
+            NonLabelParty(party, bottoms[party], setting.optimizer, setting.defense, _noise(party, setting))
             for party in setting.table.non_label_parties
         ]
         inputs = sum(bottom.cut_width for bottom in bottoms.values())
@@ -35,9 +35,8 @@ class Split(Protocol):
         label_party = LabelParty(
             top,
             bottoms.get(LABEL_PARTY),
-            setting.table.classes,
             setting.optimizer,
-            setting.defense(),
+            setting.defense,
             _noise(LABEL_PARTY, setting),
         )
         return SplitSession(parties, label_party, setting.wire)

@@ -14,9 +14,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _UTILITY = "#333333"
 
-Series = tuple[str, str, str]
-"""Attack, message, party."""
-
 
 def draw(folder: Path) -> list[Path]:
     """auc_per_epoch.png and, if anything was attacked, leak_per_layer.png, from metrics.csv. Returns what was drawn."""
@@ -30,53 +27,46 @@ def draw(folder: Path) -> list[Path]:
 
 
 def draw_epochs(rows: Sequence[Measurement]) -> Figure:
-    """Test and train AUC, and the two-sided leak AUC of each attack at the layer where it sees most."""
+    """Test and train AUC, and the two-sided leak AUC of each attack at the layer and party where it sees most."""
     figure, axes = _axes("epoch", "AUC")
     for split, style in (("test", "-"), ("train", ":")):
         points = [row for row in rows if row.metric == "auc" and row.split == split]
-        axes.plot(
-            [p.epoch for p in points],
-            [p.value for p in points],
-            style,
-            color=_UTILITY,
-            marker=".",
-            label=f"{split} AUC",
-        )
+        label = f"{split} AUC"
+        axes.plot([p.epoch for p in points], [p.value for p in points], style, color=_UTILITY, marker=".", label=label)
     seen = [row for row in rows if row.metric == "leak_auc_two_sided" and row.visible]
-    for index, series in enumerate(dict.fromkeys(map(_series, seen))):
-        points = [
-            _worst([r for r in seen if _series(r) == series and r.epoch == e]) for e in sorted({r.epoch for r in seen})
-        ]
-        _plot(
-            axes,
-            [p.epoch for p in points],
-            points,
-            colour=_COLOURS[index % len(_COLOURS)],
-            marker=_MARKERS[index % len(_MARKERS)],
-            label=f"{_label(series, seen)}, worst layer",
-        )
+    several = len({row.party for row in seen}) > 1
+    for index, (attack, message) in enumerate(dict.fromkeys((row.attack, row.message) for row in seen)):
+        own = [row for row in seen if (row.attack, row.message) == (attack, message)]
+        points = [_worst([r for r in own if r.epoch == epoch]) for epoch in sorted({r.epoch for r in own})]
+        label = f"{attack} on {message}s, worst layer" + (" and party" if several else "")
+        _plot(axes, [p.epoch for p in points], points, colour=index, marker=index, label=label)
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--")
     axes.set_xticks(sorted({row.epoch for row in rows}))
     return _finish(figure, axes, "Model and leak per epoch")
 
 
 def draw_layers(rows: Sequence[Measurement]) -> Figure:
-    """The last epoch's two-sided leak AUC at every layer, with lines at 0.5 and at test AUC; hollow: no attacker sees it."""
+    """The last epoch's two-sided leak AUC at every layer, with lines at 0.5 and at test AUC; hollow: no attacker sees it.
+
+    A colour an attack, a marker a party. Of more parties than can be told apart, the one that learns most at each layer.
+    """
     last = max(row.epoch for row in rows)
     leaks = [row for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == last]
     layers = sorted({row.layer for row in leaks}, key=_layer_order)
     attacks = list(dict.fromkeys(row.attack for row in leaks))
-    parties = list(dict.fromkeys(row.party for row in leaks))
-    figure, axes = _axes("layer, input to output", "two-sided leak AUC (mean and 95 % interval)")
-    for series in dict.fromkeys(map(_series, leaks)):
-        points = sorted((r for r in leaks if _series(r) == series), key=lambda r: _layer_order(r.layer))
+    parties = list(dict.fromkeys(row.party for row in leaks if row.visible))
+    figure, axes = _axes("layer, input to output", "two-sided leak AUC")
+    lines = _lines_of(leaks, crowded=len(parties) > len(_MARKERS))
+    for place, (label, points) in enumerate(lines.items()):
+        points = sorted(points, key=lambda r: _layer_order(r.layer))
+        shift = 0.0 if len(lines) < 4 else 0.3 * (place / (len(lines) - 1) - 0.5)  # so that intervals lie side by side
         _plot(
             axes,
-            [layers.index(p.layer) for p in points],
+            [layers.index(p.layer) + shift for p in points],
             points,
-            colour=_COLOURS[attacks.index(series[0]) % len(_COLOURS)],
-            marker=_MARKERS[parties.index(series[2]) % len(_MARKERS)],
-            label=_label(series, leaks) if points[0].visible else f"{series[0]}, label party's own layers (hidden)",
+            colour=attacks.index(points[0].attack),
+            marker=parties.index(points[0].party) if points[0].visible else 0,
+            label=label,
             hollow=not points[0].visible,
         )
     test_auc = next(row.value for row in rows if row.metric == "auc" and row.split == "test" and row.epoch == last)
@@ -84,7 +74,26 @@ def draw_layers(rows: Sequence[Measurement]) -> Figure:
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--", label="0.5, a coin")
     own = [layer for layer in layers if layer.startswith("f")]
     axes.set_xticks(range(len(layers)), [f"{layer}\n(cut)" if layer in own[-1:] else layer for layer in layers])
-    return _finish(figure, axes, f"Label leakage per layer, epoch {last}")
+    return _finish(figure, axes, f"Label leakage per layer, epoch {last} (mean and 95 % interval)")
+
+
+def _lines_of(leaks: Sequence[Measurement], *, crowded: bool) -> dict[str, list[Measurement]]:
+    """Label -> the points of one line."""
+    several = len({row.party for row in leaks if row.visible}) > 1
+    lines: dict[str, list[Measurement]] = {}
+    for row in leaks:
+        if not row.visible:
+            part = "top layers" if row.layer.startswith("h") else "own bottom layers"
+            label = f"{row.attack}, label party's {part} (hidden)"
+        elif several and not crowded:
+            label = f"{row.attack} on {row.message}s, party {row.party}"
+        else:
+            label = f"{row.attack} on {row.message}s" + (", worst party" if several else "")
+        lines.setdefault(label, []).append(row)
+    return {
+        label: [_worst([r for r in points if r.layer == layer]) for layer in dict.fromkeys(r.layer for r in points)]
+        for label, points in lines.items()
+    }
 
 
 def _axes(x: str, y: str) -> tuple[Figure, Axes]:
@@ -102,8 +111,8 @@ def _plot(
     places: Sequence[float],
     points: Sequence[Measurement],
     *,
-    colour: str,
-    marker: str,
+    colour: int,
+    marker: int,
     label: str,
     hollow: bool = False,
 ) -> None:
@@ -113,9 +122,9 @@ def _plot(
         places,
         [p.value for p in points],
         yerr=[[max(b, 0.0) for b in below], [max(a, 0.0) for a in above]],
-        color=colour,
-        marker=marker,
-        markerfacecolor="white" if hollow else colour,
+        color=_COLOURS[colour % len(_COLOURS)],
+        marker=_MARKERS[marker % len(_MARKERS)],
+        markerfacecolor="white" if hollow else _COLOURS[colour % len(_COLOURS)],
         linestyle=":" if hollow else "-",
         capsize=2,
         label=label,
@@ -126,19 +135,10 @@ def _finish(figure: Figure, axes: Axes, title: str) -> Figure:
     axes.set_title(title, loc="left")
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.48), min(max(high, 0.82), 1.02))
+    entries = len(axes.get_legend_handles_labels()[1])
+    figure.set_figheight(4.4 + 0.22 * math.ceil(entries / 2))
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
-
-
-def _series(row: Measurement) -> Series:
-    return row.attack, row.message, row.party
-
-
-def _label(series: Series, rows: Sequence[Measurement]) -> str:
-    """Attack and message, and the party where there are several."""
-    attack, message, party = series
-    several = len({row.party for row in rows if row.visible}) > 1
-    return f"{attack} on {message}s" + (f", party {party}" if several else "")
 
 
 def _worst(rows: Sequence[Measurement]) -> Measurement:
