@@ -6,7 +6,7 @@ from typing import Any
 
 from vflbench.report.read import read_summary
 
-_HEADER = ("attack", "message", "party", "layer", "leak AUC", "95 % interval", "two-sided", "")
+_HEADER = ("attack", "message", "party", "layer", "leak AUC", "95 % interval", "two-sided", "oriented", "")
 
 
 def final_table(folder: Path) -> str:
@@ -22,7 +22,8 @@ def final_table(folder: Path) -> str:
         batches = sorted({leak["batches"] for leak in summary["leaks"]})
         lines.append(
             f"leak AUC: mean over {' or '.join(map(str, batches))} audited batches; 0.5 is a coin, two-sided is "
-            "max(a, 1 - a); hidden: a layer of the label party, which no attacker sees"
+            "max(a, 1 - a) of the mean, oriented the mean of max(a, 1 - a) (a coin: above 0.5); hidden: a layer of the "
+            "label party, which no attacker sees"
         )
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
     return "\n".join([*lines, f"results: {folder}"])
@@ -36,6 +37,7 @@ def _cells(leak: dict[str, Any]) -> tuple[str, ...]:
         _number(raw["mean"]),
         interval,
         _number(leak["two_sided"]["mean"]),
+        _number(leak["oriented"]["mean"]),
         "" if leak["visible"] else "hidden",
     )
 
