@@ -16,7 +16,11 @@ from vflbench.settings import Audit, Settings
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = config_folder()
 CHOICES = [(group, file.stem) for group in (*SINGLE, *KEYED) for file in sorted((CONFIGS / group).glob("*.yaml"))]
-REQUIRED = {("dataset", "criteo"): ["dataset.path=x"], ("dataset", "avazu"): ["dataset.path=x"]}
+REQUIRED = {
+    ("dataset", "criteo"): ["dataset.path=x"],
+    ("dataset", "avazu"): ["dataset.path=x"],
+    ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
+}
 
 
 def composed(*overrides):

@@ -21,6 +21,18 @@ def test_every_column_is_categorical_and_the_id_is_dropped(tmp_path):
     assert categorical[:, columns.categorical.index("C20")].tolist() == [0, 1, 2, 3] * 5  # "-1" < "0" < "1" < "2"
 
 
+def test_hour_can_be_read_as_day_and_hour_of_day(tmp_path):
+    rows = [avazu_line(click=str(i % 2), hour=f"1410{21 + i % 3}{i % 24:02d}") for i in range(48)]
+    split = load(Avazu(path=write(tmp_path / "x.csv", [HEADER, *rows]), hour="day_and_hour"))
+    columns = split.train.features["a"].columns
+    assert columns.categorical[:2] == ("day", "hour_of_day")
+    assert "hour" not in columns.categorical
+    assert columns.cardinalities[:2] == (3, 24)
+    _, categorical, _ = in_file_order(split)
+    assert categorical[:, 0].tolist() == [i % 3 for i in range(48)]
+    assert categorical[:, 1].tolist() == [i % 24 for i in range(48)]
+
+
 def test_ids_of_twenty_digits_and_missing_values_are_fine(tmp_path):
     rows = [*ROWS, avazu_line(id="99999999999999999999", site_id="", click="1")]
     split = load(Avazu(path=write(tmp_path / "x.csv.gz", [HEADER, *rows], compress=True)))

@@ -13,15 +13,19 @@ from vflbench.options import options
 
 @options
 class Fixed(Dataset):
-    """Row i has x = i, c = i // 10 and, by default, alternating labels."""
+    """Row i has x = i, c = i // 10; every second row, by default, is positive."""
 
     n: int = 100
+    every: int = 2
     one_class: bool = False
+
+    def _labels(self, i):
+        return i % 2 if self.every == 2 else (i % self.every == 0).astype(int)
 
     def read(self, rng):
         i = np.arange(self.n)
         columns = (RawNumeric("x", i.astype(float)), RawCategorical("c", i // 10, self.n // 10 + 1))
-        return RawTable(columns, np.zeros(self.n, int) if self.one_class else i % 2), {"source": "made up"}
+        return RawTable(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
 
 
 def test_random_split_is_disjoint_covering_and_of_the_size_asked():
@@ -57,6 +61,36 @@ def test_fit_on_train_never_looks_at_a_test_row():
 def test_files_have_no_id_for_what_training_never_saw():
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         Fixed(min_count=0)
+
+
+def test_a_sample_is_of_the_size_asked_and_keeps_row_ids():
+    split = load(Fixed(sample=0.3))
+    ids = torch.cat([split.train.ids, split.test.ids])
+    assert (len(split.train), len(split.test)) == (27, 3)
+    assert len(ids.unique()) == 30
+    assert torch.equal(split.train.labels, split.train.ids % 2)
+    assert split.train.ids.tolist() == sorted(split.train.ids.tolist())
+    assert split.train.ids.tolist() != list(range(27))
+
+
+@pytest.mark.parametrize(("wanted", "negatives", "positives"), [(0.45, 24, 20), (0.5, 20, 20), (0.1, 80, 9)])
+def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent(wanted, negatives, positives):
+    split = load(Fixed(every=5, positive_ratio=wanted))
+    labels = torch.cat([split.train.labels, split.test.labels])
+    assert (int((labels == 0).sum()), int((labels == 1).sum())) == (negatives, positives)
+    assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long())
+
+
+def test_thinning_is_drawn_from_the_seed():
+    def ids(seed):
+        return Fixed(sample=0.5).load(torch.Generator().manual_seed(seed)).train.ids.tolist()
+
+    assert ids(0) == ids(0) != ids(1)
+
+
+def test_a_positive_ratio_needs_two_classes():
+    with pytest.raises(UserError, match="10 classes"):
+        load(Digits(positive_ratio=0.5))
 
 
 def test_columns_that_nobody_holds_are_named():

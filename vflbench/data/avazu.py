@@ -1,12 +1,14 @@
 """Avazu Click-Through Rate Prediction (Kaggle 2014), raw format."""
 
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.encode import RawTable
-from vflbench.data.text import TextFormat, file_facts, read_text
+from vflbench.data.text import TextFormat, file_facts, raw_table, read_text
 from vflbench.options import options
 
 FORMAT = TextFormat(
@@ -29,12 +31,25 @@ class Avazu(Dataset):
 
     Every column is categorical; a missing value is the empty string, one more category.
 
-    path: the file.
+    path: the file. hour: `raw`, a category for each hour of the ten days (as published); or `day_and_hour`, the columns
+    `day` and `hour_of_day` in its place.
 
     Source: Avazu, "Click-Through Rate Prediction", Kaggle, 2014.
     """
 
     path: str
+    hour: Literal["raw", "day_and_hour"] = "raw"
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        return read_text(self.path, FORMAT, self.rows), file_facts(self.path)
+        table = read_text(self.path, FORMAT, self.rows)
+        if self.hour == "day_and_hour":
+            table = _split_hour(table)
+        return raw_table(table, FORMAT.label), file_facts(self.path)
+
+
+def _split_hour(table: pa.Table) -> pa.Table:
+    """`hour` (YYMMDDHH) -> `day` (YYMMDD) and `hour_of_day` (HH), in its place."""
+    place, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
+    day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
+    table = table.set_column(place, "day", day.dictionary_encode())
+    return table.add_column(place + 1, "hour_of_day", hour_of_day.dictionary_encode()).unify_dictionaries()

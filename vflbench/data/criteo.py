@@ -6,7 +6,7 @@ import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.encode import RawTable
-from vflbench.data.text import TextFormat, file_facts, read_text
+from vflbench.data.text import TextFormat, file_facts, raw_table, read_text
 from vflbench.options import options
 
 INTEGERS = tuple(f"I{i}" for i in range(1, 14))
@@ -37,4 +37,4 @@ class Criteo(Dataset):
     path: str
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        return read_text(self.path, FORMAT, self.rows), file_facts(self.path)
+        return raw_table(read_text(self.path, FORMAT, self.rows), FORMAT.label), file_facts(self.path)

@@ -1,6 +1,6 @@
 """Raw columns -> numbers: NA handling, vocabularies, transformation and min-max."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ class RawNumeric:
     name: str
     values: np.ndarray
 
+    def rows(self, index: np.ndarray) -> "RawNumeric":
+        return replace(self, values=self.values[index])
+
 
 @dataclass(frozen=True)
 class RawCategorical:
@@ -28,6 +31,9 @@ class RawCategorical:
     codes: np.ndarray
     size: int
 
+    def rows(self, index: np.ndarray) -> "RawCategorical":
+        return replace(self, codes=self.codes[index])
+
 
 @dataclass(frozen=True)
 class RawTable:
@@ -39,6 +45,9 @@ class RawTable:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def rows(self, index: np.ndarray) -> "RawTable":
+        return replace(self, columns=tuple(c.rows(index) for c in self.columns), labels=self.labels[index])
 
 
 def scale_numeric(values: np.ndarray, fit: np.ndarray, transform: str) -> np.ndarray:
@@ -76,7 +85,7 @@ def index_categories(codes: np.ndarray, size: int, fit: np.ndarray, min_count: i
 def encode(
     raw: RawTable, assignment: Assignment, fit: np.ndarray, *, min_count: int = 1, numeric_transform: str = "none"
 ) -> VerticalTable:
-    """All columns of `raw` that a party holds, encoded, in the file's row order.
+    """All columns of `raw` that a party holds, encoded, in the file's row order; row ids count from 0.
 
     fit: (n,) bool, the rows that vocabularies and min-max see. min_count 0 keeps every value of a vocabulary.
     """

@@ -61,6 +61,9 @@ class Synthetic(Dataset):
         labels = (draw.random(self.rows) < eta).astype(np.int8)
         return RawTable(tuple(columns), labels), {"bayes_auc": bayes_auc(eta)}
 
+    def ratio_to_thin_to(self) -> float | None:
+        return None  # it is planted
+
     def _vocabulary_sizes(self) -> list[int]:
         """Sizes from 3 up in even steps on a log scale, which add up to `vocabulary`."""
         if not self.categorical:

@@ -49,10 +49,10 @@ class TextFormat:
         return pa.dictionary(pa.int32(), pa.string())
 
 
-def read_text(path: str, form: TextFormat, rows: int | None) -> RawTable:
+def read_text(path: str, form: TextFormat, rows: int | None) -> pa.Table:
     """The first `rows` rows (all, if None) of a plain or gzip-compressed file; what follows them is not looked at.
 
-    Missing integers become NaN, a missing category the empty string. Raises UserError naming file, line, column and value.
+    A missing integer is null, a missing category the empty string. Raises UserError naming file, line, column and value.
     """
     file = existing_file(path)
     try:
@@ -65,8 +65,13 @@ def read_text(path: str, form: TextFormat, rows: int | None) -> RawTable:
     labels = table.column(form.label)
     if labels.null_count or not pc.all(pc.is_in(labels, value_set=pa.array([0, 1]))).as_py():
         raise _diagnose(file, form, rows) or UserError("has labels other than 0 and 1", key="dataset.path", value=path)
-    columns = tuple(_raw_column(name, table.column(name).combine_chunks(), form) for name in form.features)
-    return RawTable(columns, labels.to_numpy())
+    return table
+
+
+def raw_table(table: pa.Table, label: str) -> RawTable:
+    """Integer columns are numeric, dictionary columns categorical; labels are 0 and 1."""
+    columns = tuple(_raw_column(name, table.column(name).combine_chunks()) for name in table.column_names if name != label)
+    return RawTable(columns, table.column(label).to_numpy())
 
 
 def existing_file(path: str) -> Path:
@@ -124,8 +129,8 @@ def _read_again(file: Path, form: TextFormat, rows: int | None, error: Exception
     raise problem or UserError(f"can't be read: {reason}", key="dataset.path", value=str(file)) from error
 
 
-def _raw_column(name: str, column: pa.Array, form: TextFormat) -> RawNumeric | RawCategorical:
-    if name in form.integers:
+def _raw_column(name: str, column: pa.Array) -> RawNumeric | RawCategorical:
+    if not pa.types.is_dictionary(column.type):
         return RawNumeric(name, column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
     # Ids follow the order of the values, so that they don't depend on the order of the rows.
     order = pc.sort_indices(column.dictionary).to_numpy()

@@ -1,0 +1,106 @@
+import gzip
+
+import pytest
+from raw_files import in_file_order, load, write
+
+from vflbench.data.csv import Csv
+from vflbench.errors import UserError
+
+LINES = ["age,city,device,member,clicked"]
+for i in range(40):
+    city, member, clicked = "Rome" if i % 3 else "Oslo", "true" if i % 2 else "false", "no" if i % 5 else "yes"
+    LINES.append(f"{20 + i},{city},{i % 4},{member},{clicked}")
+
+
+def table(tmp_path, lines=LINES, **options):
+    return load(Csv(**{"path": write(tmp_path / "t.csv", lines), "label": "clicked", **options}))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_numbers_are_numeric_and_the_rest_categorical(tmp_path, compress):
+    split = load(Csv(path=write(tmp_path / "t", LINES, compress=compress), label="clicked"))
+    columns = split.train.features["a"].columns
+    assert columns.numeric == ("age", "device")
+    assert (columns.categorical, columns.cardinalities) == (("city", "member"), (2, 2))
+    numeric, categorical, labels = in_file_order(split)
+    assert numeric[:, 0].tolist() == pytest.approx([i / 39 for i in range(40)])
+    assert categorical[:, 0].tolist() == [0 if i % 3 == 0 else 1 for i in range(40)]  # Oslo before Rome
+    assert labels.tolist() == [int(i % 5 == 0) for i in range(40)]  # no before yes
+    assert split.facts["classes_are"] == ["no", "yes"]
+
+
+def test_types_can_be_overruled_and_columns_given_to_parties(tmp_path):
+    split = table(
+        tmp_path, types={"device": "categorical", "member": "ignore"}, parties={"a": ["age", "city"], "b": ["dev*"]}
+    )
+    assert split.train.features["a"].columns.numeric == ("age",)
+    assert split.train.features["b"].columns.cardinalities == (4,)
+
+
+def test_missing_is_zero_in_numbers_and_a_category_of_its_own_elsewhere(tmp_path):
+    lines = ["x,c,y", "4,a,0", ",,1", "NA,b,0", "8,null,1", "?,a,1"]
+    numeric, categorical, _ = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y", test_fraction=0.2)))
+    assert numeric[:, 0].tolist() == [0.5, 0, 0, 1, 0]
+    assert categorical[:, 0].tolist() == [1, 0, 2, 0, 1]
+
+
+def test_the_positive_value_can_be_named(tmp_path):
+    _, _, labels = in_file_order(table(tmp_path, positive="no"))
+    assert labels.tolist() == [int(i % 5 != 0) for i in range(40)]
+    several = ["x,y", *(f"{i},{'abc'[i % 3]}" for i in range(30))]
+    path = write(tmp_path / "several", several)
+    assert load(Csv(path=path, label="y")).train.classes == 3
+    _, _, labels = in_file_order(load(Csv(path=path, label="y", positive="b")))
+    assert labels.tolist() == [0, 1, 0] * 10
+
+
+def test_labels_of_minus_one_and_one_are_negative_and_positive(tmp_path):
+    lines = ["x,y", *(f"{i},{-1 if i % 3 else 1}" for i in range(30))]
+    _, _, labels = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y")))
+    assert labels.tolist() == [int(i % 3 == 0) for i in range(30)]
+
+
+def test_other_delimiters_and_quoted_fields(tmp_path):
+    lines = ["a;b;y", *(f'"x; {i % 2}";{i};{i % 2}' for i in range(20))]
+    split = load(Csv(path=write(tmp_path / "t", lines), label="y", delimiter=";"))
+    assert split.train.features["a"].columns.cardinalities == (2,)
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "told"),
+    [
+        (LINES, {"label": "click"}, ["dataset.label=click", "age, city"]),
+        (LINES, {"label": "age"}, ["40 different values"]),
+        (LINES, {"types": {"town": "ignore"}}, ["dataset.types=town", "no such column"]),
+        (LINES, {"types": {"city": "numeric"}}, ["column city is not numeric", "Oslo"]),
+        (LINES, {"positive": "maybe"}, ["dataset.positive=maybe", "no, yes"]),
+        (LINES, {"delimiter": "--"}, ["one character"]),
+        ([*LINES, "1,2"], {}, ["can't be read as a table", "5 columns, got 2"]),
+        ([*LINES, "1,Rome,2,true,"], {}, ["row 41", "no label"]),
+        (["x,x,y", "1,2,0", "1,2,1"], {"label": "y"}, ["names x twice"]),
+        (["x,y"], {"label": "y"}, ["no rows"]),
+        (["x,y", "inf,0", "1,1", "2,0", "3,1"], {"label": "y"}, ["column x", "infinite"]),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(tmp_path, lines, options, told):
+    with pytest.raises(UserError) as error:
+        table(tmp_path, lines, **options)
+    for words in told:
+        assert words in str(error.value), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_gzip_file_is_told(tmp_path):
+    whole = gzip.compress("\n".join(LINES * 50).encode())
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="can't be read"):
+        load(Csv(path=str(tmp_path / "cut"), label="clicked"))
+
+
+@pytest.mark.data
+def test_a_real_table_is_read(data_folder):
+    """StatLog DNA: 180 columns of 0 and 1, three classes."""
+    split = load(Csv(path=str(data_folder / "dna" / "dna.csv.gz"), label="Class", positive="n"))
+    assert len(split.train) + len(split.test) == 2549
+    assert len(split.train.features["a"].columns.numeric) == 180
+    assert split.train.positive_ratio == pytest.approx(0.521, abs=0.02)
