@@ -42,7 +42,8 @@ MAY_IMPORT = {
         *(f"{room}.base" for room in ("attacks", "data", "defenses", "models", "optimizers", "protocols")),
     },
     "catalog": {"attacks.base", "build"},
-    "cli": {"", "build", "catalog", "experiment", "provenance", "recorder", "report", "resolvers"},
+    "mistakes": {"catalog"},
+    "cli": {"", "build", "catalog", "experiment", "provenance", "recorder", "mistakes", "report", "resolvers"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -50,8 +51,8 @@ OPEN_TO_ALL = {"errors", "options"}
 
 # Packages that only some rooms may touch.
 GUARDED = {
-    "hydra": {"cli"},
-    "omegaconf": {"cli", "build", "catalog", "resolvers"},
+    "hydra": {"cli", "mistakes"},
+    "omegaconf": {"build", "cli", "catalog", "mistakes", "resolvers"},
     "torch": {
         *("numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *("metrics", "parties", "protocols", "audit", "settings", "experiment", "provenance"),

@@ -4,8 +4,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import vflbench.resolvers  # noqa: F401
 from vflbench.build import build, component, locate
-from vflbench.cli import config_folder
+from vflbench.catalog import config_folder
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError

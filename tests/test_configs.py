@@ -7,9 +7,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import vflbench.resolvers  # noqa: F401
 from vflbench.attacks.base import Attack
 from vflbench.build import KEYED, SETTINGS, SINGLE, build, locate
-from vflbench.cli import config_folder
+from vflbench.catalog import config_folder
 from vflbench.defenses.base import Defense
 from vflbench.settings import Audit, Settings
 

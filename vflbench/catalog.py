@@ -14,6 +14,12 @@ from vflbench.errors import UserError
 GROUPS = (*SINGLE, *KEYED, "experiment")
 
 
+def config_folder() -> Path:
+    """The package's own configs if it was installed with them, else the checkout's."""
+    packaged = Path(__file__).resolve().parent / "configs"
+    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
+
+
 @dataclass(frozen=True)
 class Entry:
     """One choice. does: its first sentence. threat: where an attack sits and what it knows. source: the paper."""

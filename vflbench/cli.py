@@ -34,12 +34,6 @@ Examples:
 """
 
 
-def config_folder() -> Path:
-    """The package's own configs if it was installed with them, else the checkout's."""
-    packaged = Path(__file__).resolve().parent / "configs"
-    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
-
-
 def main() -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:]
@@ -65,6 +59,8 @@ def train() -> None:
     """Hand over to Hydra, which reads the command line and calls `train_one` once or, with -m, many times."""
     import hydra
 
+    from vflbench.catalog import config_folder
+
     if any(word.split("=")[0] in ("--config-name", "-cn") for word in sys.argv):
         # Beside the user's overrides, which argparse wants in one run, and before them, so that theirs hold.
         is_override = [not word.startswith("-") and "=" in word for word in sys.argv]
@@ -77,12 +73,14 @@ def train_one(config: Any) -> float:
     """One run, in the folder that Hydra chose. Returns its test AUC, for sweepers that search."""
     from hydra.core.hydra_config import HydraConfig
 
+    from vflbench.mistakes import describe
+
     hydra_config = HydraConfig.get()
     make_importable([s.path for s in hydra_config.runtime.config_sources if s.schema == "file"])
     try:
         return run_and_report(config, hydra_config)
     except Exception as error:
-        text = describe_error(error)
+        text = describe(error)
         if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
             raise
         if str(hydra_config.mode).endswith("MULTIRUN"):  # Hydra goes on with the other jobs, and ends with the first error
@@ -120,7 +118,7 @@ def run_and_report(config: Any, hydra_config: Any) -> float:
 
 def list_choices(arguments: Sequence[str]) -> None:
     """`vflbench list [GROUP] [--config-dir DIR]`."""
-    from vflbench.catalog import catalog, table
+    from vflbench.catalog import catalog, config_folder, table
     from vflbench.errors import UserError
 
     parser = argparse.ArgumentParser(prog="vflbench list", description="What can be chosen, one line each.")
@@ -179,7 +177,9 @@ def report_errors(command: Callable[[], None]) -> None:
     except SystemExit as error:
         sys.exit(1 if error.code == 2 else error.code)  # argparse says 2; here every mistake is 1
     except Exception as error:
-        text = describe_error(error)
+        from vflbench.mistakes import describe
+
+        text = describe(error)
         if text is None or wants_traceback():
             raise
         if getattr(error, "told", False):
@@ -188,57 +188,6 @@ def report_errors(command: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("\ninterrupted; what was finished stays in the run's folder", file=sys.stderr)
         sys.exit(130)
-
-
-def describe_error(error: Exception) -> str | None:
-    """One paragraph for a mistake of the user's; None for a fault of ours, which deserves its traceback."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from vflbench.errors import UserError
-
-    if isinstance(error, UserError):
-        return str(error)
-    if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
-        where = "hydra.run.dir=" if raised_by_hydra(error) else ""
-        return f"{where}{error.filename or 'a file'}: {error.strerror}"
-    if isinstance(error, HydraException | OmegaConfBaseException) or raised_by_hydra(error):
-        return describe_hydra_error(error)
-    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
-        size = re.search(r"tried to allocate [\w. ]+", str(error))
-        return f"there is not enough memory for this model, batch or table{f': {size[0]}' if size else ''}"
-    return None
-
-
-def raised_by_hydra(error: Exception) -> bool:
-    """Whether Hydra was the last of us two to be called: then it is about the command line."""
-    ours, last_is_hydra, frame = str(Path(__file__).parent), False, error.__traceback__
-    while frame is not None:
-        file = frame.tb_frame.f_code.co_filename
-        if file.startswith(ours):
-            last_is_hydra = False
-        elif f"{os.sep}hydra{os.sep}" in file or f"{os.sep}omegaconf{os.sep}" in file:
-            last_is_hydra = True
-        frame = frame.tb_next
-    return last_is_hydra
-
-
-def describe_hydra_error(error: Exception) -> str:
-    """Hydra's own words in one paragraph, and where to look."""
-    from vflbench.catalog import choices, nearest_options
-
-    text = " ".join(str(error).split())
-    if unknown := re.match(r"(?:In '\w+': )?Could not override '(?P<key>[^']+)'", text):
-        hint = nearest_options(config_folder(), unknown["key"])
-        return f"{unknown['key']}: there is no such option here{hint} (see: vflbench train --cfg job)"
-    if missing := re.search(r"Could not (?:find|load) '(?P<group>[a-z_]+)/(?P<name>[^']+)'", text):
-        names = ", ".join(choices([config_folder()], missing["group"]))
-        if names:
-            return f"{missing['group']}={missing['name']}: there is no such choice; there are {names} (see: vflbench list)"
-    if "token recognition error" in text or "Lexer" in text or "no viable alternative" in text:
-        text += " (a value with spaces or special characters needs quotes inside those of the shell: \"key='a b'\")"
-    text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
-    return f"{text} (see: vflbench list, vflbench train --help)"
 
 
 def fail(text: str) -> None:
