@@ -44,19 +44,26 @@ class Spectral(Attack):
 def spectral_projection(x: Tensor) -> Tensor:
     """<x_i - mean, v>, v the top eigenvector of the batch covariance; the sign of v is arbitrary.
 
-    x: (n, d). Returns (n,) float64. In float64 by way of the (d, d) covariance, which is faster than an SVD of (n, d) and
-    as exact for the top vector. A constant layer gives zeros.
+    x: (n, d). Returns (n,) float64. In float64 by way of the (d, d) covariance, which is faster than an SVD of (n, d) and as
+    exact for the top vector. A constant layer gives zeros.
     """
-    centred = x.double() - x.double().mean(dim=0)
-    scale = centred.abs().max()
-    if scale == 0:
-        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    alive = centred[:, centred.any(dim=0)] / scale  # units that are off for the whole batch say nothing
+    centred = x.double()
+    centred = centred - centred.mean(dim=0)
+    covariance = centred.T @ centred
+    alive = covariance.diagonal() > 0  # units that are off for the whole batch say nothing
+    top = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    if alive.any():
+        top[alive] = _top_eigenvector(covariance[alive][:, alive])
+    return centred @ top
+
+
+def _top_eigenvector(covariance: Tensor) -> Tensor:
+    """Of a positive semidefinite (d, d) matrix in any units."""
+    scaled = covariance / covariance.diagonal().max()
     try:
-        top = torch.linalg.eigh(alive.T @ alive)[1][:, -1]
+        return torch.linalg.eigh(scaled)[1][:, -1]
     except torch.linalg.LinAlgError:  # eigh gives up on some ordinary matrices; the slower SVD does not
-        top = torch.linalg.svd(alive, full_matrices=False)[2][0]
-    return alive @ top * scale
+        return torch.linalg.svd(scaled)[0][:, 0]
 
 
 def point_to_positives(s: Tensor, prior: float) -> Tensor:
