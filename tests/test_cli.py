@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -192,6 +194,21 @@ def test_a_mistake_does_not_use_up_the_folder(tmp_path):
     assert failed.returncode == 1
     again = vflbench_command("train", *SMALL, "epochs=1", "hydra.run.dir=run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_ctrl_c_ends_in_one_line_and_keeps_finished_epochs(tmp_path):
+    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=100000", "hydra.run.dir=run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=OPEN)
+    metrics = tmp_path / "run" / "metrics.csv"
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and "\n1,test," in metrics.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.strip() == "interrupted; what was finished stays in the run's folder"
+    assert "\n1,test," in metrics.read_text()
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_runs_started_at_once_do_not_collide(tmp_path):

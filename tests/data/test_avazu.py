@@ -1,3 +1,7 @@
+import csv
+import gzip
+import re
+
 import pytest
 import torch
 from raw_files import avazu_line, in_file_order, load, write
@@ -50,6 +54,48 @@ def test_the_header_tells_the_order_of_the_columns(tmp_path):
     assert one.fingerprint() == other.fingerprint()
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_windows_line_ends_change_nothing(tmp_path, compress):
+    one, other = (
+        load(Avazu(path=write(tmp_path / name, [HEADER, *ROWS], end=end, compress=compress)))
+        for name, end in (("unix", "\n"), ("windows", "\r\n"))
+    )
+    assert one.fingerprint() == other.fingerprint()
+
+
+def test_ids_may_be_anything_and_never_matter(tmp_path):
+    numbered = [avazu_line(id=str(10**19 + i), click=str(i % 2)) for i in range(10)]
+    worded = [avazu_line(id="same", click=str(i % 2)) for i in range(10)]
+    one, other = (load(Avazu(path=write(tmp_path / n, [HEADER, *r]))) for n, r in (("a", numbered), ("b", worded)))
+    assert one.fingerprint() == other.fingerprint()
+
+
+def test_rows_counts_rows_not_the_header(tmp_path):
+    path = write(tmp_path / "x", [HEADER, *ROWS[:12], "not a row"])
+    assert len(in_file_order(load(Avazu(path=path, rows=12)))[2]) == 12
+    with pytest.raises(UserError, match="line 14: 1 fields"):
+        load(Avazu(path=path, rows=13))
+
+
+def test_an_unlabelled_file_is_refused(tmp_path):
+    """The competition's `test.csv`: the same columns without click."""
+    columns = [name for name in FORMAT.columns if name != "click"]
+    with pytest.raises(UserError, match="line 1: the header has no column click: these rows carry no label"):
+        load(Avazu(path=write(tmp_path / "test.csv", [",".join(columns), avazu_line(columns)])))
+
+
+def test_bytes_that_are_no_utf8_are_named_with_line_and_column(tmp_path):
+    content = "\n".join([HEADER, *ROWS, avazu_line(app_id="@")]).encode().replace(b"@", b"\xff")
+    with pytest.raises(UserError, match="line 22: column app_id: .*UTF-8"):
+        load(Avazu(path=write(tmp_path / "x", content)))
+
+
+def test_a_gzip_file_that_breaks_off_is_told(tmp_path):
+    whole = gzip.compress("\n".join([HEADER, *(avazu_line(C14=str(i * i)) for i in range(3000))]).encode())
+    with pytest.raises(UserError, match=r"breaks off after line \d+"):
+        load(Avazu(path=write(tmp_path / "x", whole[: len(whole) // 2])))
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "told"),
     [
@@ -80,3 +126,29 @@ def test_both_real_files_are_read(data_folder, name, rows, ratio):
             zip(split.train.features["a"].columns.categorical, split.train.features["a"].columns.cardinalities, strict=True)
         )
         assert (sizes["hour"], sizes["site_id"], sizes["device_ip"], sizes["C20"]) == (240, 549, 7250, 116)
+
+
+@pytest.mark.data
+def test_real_rows_agree_with_a_reading_by_hand(data_folder):
+    path = data_folder / "avazu" / "train.csv.gz"
+    with gzip.open(path, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    split = load(Avazu(path=str(path)))
+    _, categorical, labels = in_file_order(split)
+    assert labels.tolist() == [int(row["click"]) for row in rows]
+    for j, name in enumerate(split.train.features["a"].columns.categorical):
+        rank = {value: i for i, value in enumerate(sorted({row[name] for row in rows}))}
+        assert categorical[:, j].tolist() == [rank[row[name]] for row in rows], name
+
+
+@pytest.mark.data
+def test_every_column_has_the_counts_that_the_data_folder_states(data_folder):
+    section = (data_folder / "README.md").read_text().split("## avazu/")[1].split("## ")[0]
+    stated = re.findall(r"^\| (\w+) \| ([\d,]+) \| \S+ \(([\d.]+)\) \|$", section, re.MULTILINE)
+    split = load(Avazu(path=str(data_folder / "avazu" / "train.csv.gz")))
+    columns = split.train.features["a"].columns
+    _, categorical, _ = in_file_order(split)
+    assert [name for name, *_ in stated] == list(columns.categorical)
+    assert [int(count.replace(",", "")) for _, count, _ in stated] == list(columns.cardinalities)
+    for ids, (name, _, share) in zip(categorical.T, stated, strict=True):
+        assert ids.bincount().max().item() / len(ids) == pytest.approx(float(share), abs=5.1e-4), name

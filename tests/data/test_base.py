@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from raw_files import load
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from raw_files import in_file_order, load
 
 from vflbench.data.base import Dataset
 from vflbench.data.breast_cancer import BreastCancer
@@ -26,6 +29,14 @@ class Fixed(Dataset):
         i = np.arange(self.n)
         columns = (RawNumeric("x", i.astype(float)), RawCategorical("c", i // 10, self.n // 10 + 1))
         return RawTable(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
+
+
+@options
+class Late(Fixed):
+    """The only negatives are the last two rows."""
+
+    def _labels(self, i):
+        return (i < self.n - 2).astype(int)
 
 
 def test_random_split_is_disjoint_covering_and_of_the_size_asked():
@@ -126,3 +137,95 @@ def test_breast_cancer_and_digits_come_whole_and_scaled():
         assert all(
             t.features["a"].numeric.min() >= 0 and t.features["a"].numeric.max() <= 1 for t in (split.train, split.test)
         )
+
+
+@settings(deadline=None)
+@given(st.integers(8, 200), st.floats(0.01, 0.5), st.sampled_from(["random", "chronological"]), st.integers(0, 9))
+def test_any_split_is_disjoint_covering_ordered_and_of_the_size_asked(n, fraction, how, seed):
+    split = Fixed(n=n, test_fraction=fraction, split=how).load(torch.Generator().manual_seed(seed))
+    train, test = split.train.ids.tolist(), split.test.ids.tolist()
+    assert sorted(train + test) == list(range(n))
+    assert (train, test) == (sorted(train), sorted(test))
+    assert len(test) == pytest.approx(max(1, n * fraction), abs=0.5 + 1e-9)
+    if how == "chronological":
+        assert max(train) < min(test)
+
+
+def test_the_seed_moves_rows_between_training_and_test_but_not_their_values():
+    one, other = (Fixed(fit_on="all").load(torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    assert one.test.ids.tolist() != other.test.ids.tolist()
+    assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
+
+
+def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
+    """25 of 100 rows in each of 400 draws; 5 standard errors."""
+    rng = torch.Generator().manual_seed(0)
+    tested = torch.cat([Fixed(test_fraction=0.25).load(rng).test.ids for _ in range(400)]).bincount(minlength=100)
+    assert (tested / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
+
+
+def test_a_chronological_split_draws_nothing():
+    rng = torch.Generator().manual_seed(0)
+    before = rng.get_state()
+    Fixed(split="chronological").load(rng)
+    assert torch.equal(rng.get_state(), before)
+
+
+def test_a_chronological_split_of_a_sample_tests_on_the_last_rows_of_the_sample():
+    split = load(Fixed(split="chronological", sample=0.5))
+    assert (len(split.train), len(split.test)) == (45, 5)
+    assert split.train.ids.max() < split.test.ids.min()
+
+
+def test_one_class_among_the_training_rows_is_refused_though_the_test_rows_have_another():
+    with pytest.raises(UserError, match="every training row has the label 1"):
+        load(Late(split="chronological"))
+
+
+def test_one_class_among_the_test_rows_alone_is_allowed():
+    assert load(Fixed(n=10, split="chronological")).test.labels.tolist() == [1]
+
+
+def test_nothing_is_said_of_columns_when_every_one_has_a_holder():
+    assert load(Fixed(parties={"a": ["x"], "label": ["c"]})).facts == {"source": "made up"}
+
+
+def test_rows_dropped_for_the_ratio_are_drawn_evenly():
+    """80 negatives thinned to 20, 400 times; 5 standard errors."""
+    rng, kept = torch.Generator().manual_seed(0), torch.zeros(100)
+    for _ in range(400):
+        split = Fixed(every=5, positive_ratio=0.5).load(rng)
+        kept[torch.cat([split.train.ids, split.test.ids])] += 1
+    positive = torch.arange(100) % 5 == 0
+    assert (kept[positive] == 400).all()
+    assert (kept[~positive] / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
+
+
+def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
+    split = load(Fixed(sample=0.1))
+    numeric, _, _ = in_file_order(split)
+    assert (numeric.min(), numeric.max()) == (0, 1)
+    ids = torch.cat([split.train.ids, split.test.ids])
+    assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"test_fraction": 0.0},
+        {"test_fraction": 1.0},
+        {"rows": 0},
+        {"sample": 0.0},
+        {"sample": 1.5},
+        {"positive_ratio": 1.0},
+        {"min_count": -1},
+        {"split": "by date"},
+        {"fit_on": "test"},
+        {"numeric_transform": "sqrt"},
+        {"rows": "5"},
+        {"row": 5},
+    ],
+)
+def test_options_out_of_range_or_unknown_are_refused(options):
+    with pytest.raises(ValidationError, match=next(iter(options))):
+        Fixed(**options)

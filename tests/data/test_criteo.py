@@ -1,11 +1,14 @@
 import gzip
 import hashlib
+import re
 
+import numpy as np
 import pytest
 import torch
 from raw_files import criteo_line, in_file_order, load, write
 
-from vflbench.data.criteo import Criteo
+from vflbench.data.criteo import CATEGORIES, FORMAT, INTEGERS, Criteo
+from vflbench.data.text import raw_table, read_text
 from vflbench.errors import UserError
 
 GOOD = [criteo_line(label=i % 2, integers={1: i}, categories={1: f"{i % 3:08x}"}) for i in range(20)]
@@ -71,6 +74,31 @@ def test_ids_do_not_depend_on_the_order_of_the_rows(tmp_path):
     forward, backward = (load(Criteo(path=write(tmp_path / n, o))) for n, o in (("f", GOOD), ("b", GOOD[::-1])))
     for there, back in zip(in_file_order(forward), in_file_order(backward), strict=True):
         assert torch.equal(there, back.flip(0))
+
+
+def test_every_column_can_be_missing_at_once(tmp_path):
+    nothing = criteo_line(1, dict.fromkeys(range(1, 14), ""), dict.fromkeys(range(1, 27), ""))
+    numeric, categorical, labels = in_file_order(load(Criteo(path=write(tmp_path / "x", [*GOOD, nothing]))))
+    assert labels[-1] == 1
+    assert not numeric[-1].any()
+    assert not categorical[-1].any()
+    assert (categorical[:-1, 1:] == 1).all()  # a column of one value and the missing one
+
+
+def test_categories_are_texts_not_numbers(tmp_path):
+    """As numbers, 1e5, 100000 and 00100000 would be one."""
+    words = ["1e5", "100000", "00100000", "NaN", "0x10", "16"]
+    lines = [criteo_line(i % 2, categories={7: word}) for i, word in enumerate(words)]
+    split = load(Criteo(path=write(tmp_path / "x", lines), test_fraction=0.2))
+    assert split.train.features["a"].columns.cardinalities[6] == len(words)
+
+
+def test_parties_hold_the_columns_they_name_and_the_rest_is_told(tmp_path):
+    split = load(Criteo(path=write(tmp_path / "x", GOOD), parties={"shop": ["I*", "C1"], "label": ["C2?"]}))
+    assert split.train.features["shop"].columns.numeric == INTEGERS
+    assert split.train.features["shop"].columns.categorical == ("C1",)
+    assert split.train.features["label"].columns.categorical == tuple(f"C{i}" for i in range(20, 27))
+    assert split.facts["columns_left_out"] == [f"C{i}" for i in range(2, 20)]
 
 
 def unlabelled(line):
@@ -175,3 +203,47 @@ def test_the_whole_real_file_has_its_published_counts(data_folder):
 def test_the_real_unlabelled_file_is_refused(data_folder):
     with pytest.raises(UserError, match="line 1: 39 fields"):
         load(Criteo(path=str(data_folder / "criteo" / "test_unlabelled.txt.gz")))
+
+
+@pytest.mark.data
+def test_every_column_has_the_counts_that_the_data_folder_states(data_folder):
+    """The README counts neither the empty field as a value nor a share of it below 0.00005."""
+    section = (data_folder / "README.md").read_text().split("## criteo/")[1].split("## ")[0]
+    stated = re.findall(r"^\| ([IC]\d+) \| ([\d.]+) \| ([\d,]+) \|$", section, re.MULTILINE)
+    assert [name for name, *_ in stated] == [*INTEGERS, *CATEGORIES]
+    raw = raw_table(read_text(str(data_folder / "criteo" / "train.txt.gz"), FORMAT, None), FORMAT.label)
+    for column, (name, share, count) in zip(raw.columns, stated, strict=True):
+        if name in INTEGERS:
+            missing = np.isnan(column.values)
+            distinct = len(np.unique(column.values[~missing]))
+        else:
+            has_missing = float(share) > 0
+            missing = (column.codes == 0) & has_missing  # the empty string sorts first
+            distinct = column.size - has_missing
+        assert missing.mean() == pytest.approx(float(share), abs=5.1e-5), name
+        assert distinct == int(count.replace(",", "")), name
+
+
+@pytest.mark.data
+def test_a_log_of_the_real_integers_is_the_log_by_hand(data_folder):
+    path = data_folder / "criteo" / "train.txt.gz"
+    with gzip.open(path, "rt") as file:
+        x = [float(line.split("\t")[2]) for line, _ in zip(file, range(500), strict=False)]
+    assert min(x) < 0  # I2 is negative in places
+    y = np.sign(x) * np.log1p(np.abs(x))
+    numeric, _, _ = in_file_order(load(Criteo(path=str(path), rows=500, numeric_transform="log")))
+    assert numeric[:, 1].tolist() == pytest.approx(((y - y.min()) / (y.max() - y.min())).tolist(), abs=1e-6)
+
+
+@pytest.mark.data
+def test_min_count_shares_one_id_among_the_rare_values_of_a_real_column(data_folder):
+    path = str(data_folder / "criteo" / "train_head.txt.gz")
+    _, plain, _ = in_file_order(load(Criteo(path=path)))
+    split = load(Criteo(path=path, min_count=5))
+    _, merged, _ = in_file_order(split)
+    for j, size in enumerate(split.train.features["a"].columns.cardinalities):
+        counts = plain[:, j].bincount()
+        rare = counts[plain[:, j].long()] < 5
+        assert size == int((counts >= 5).sum()) + bool(rare.any())
+        assert (merged[rare, j] == size - 1).all()
+        assert merged[~rare, j].unique().tolist() == list(range(int((counts >= 5).sum())))

@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.data.encode import index_categories, scale_numeric
+from vflbench.data.encode import RawCategorical, RawNumeric, RawTable, encode, index_categories, scale_numeric
 
 EVERY = slice(None)
 
@@ -79,3 +82,79 @@ def test_ids_are_in_range_and_frequent_values_stay_apart(codes, min_count, data)
     assert all(len(found) == 1 for found in id_of.values())
     assert len({min(id_of[c]) for c in frequent}) == len(frequent)
     assert len({min(id_of[c]) for c in set(codes) - frequent}) <= 1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-(10**6), 10**6) | st.none(), min_size=1, max_size=40), st.sampled_from(["none", "log"]), st.data()
+)
+def test_scaling_agrees_with_plain_arithmetic(values, transform, data):
+    fit = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)).filter(any))
+    x = [0.0 if v is None else float(v) for v in values]
+    if transform == "log":
+        x = [math.copysign(math.log(1 + abs(v)), v) for v in x]
+    low, high = (bound(v for v, used in zip(x, fit, strict=True) if used) for bound in (min, max))
+    expected = [0.0 if low == high else min(1.0, max(0.0, (v - low) / (high - low))) for v in x]
+    assert scaled([np.nan if v is None else v for v in values], fit, transform).tolist() == pytest.approx(expected, abs=1e-7)
+
+
+def test_log_treats_both_signs_alike():
+    """Odd around 0: after min-max, x and -x lie opposite each other around 1/2."""
+    result = scaled([-9, -3, 0, 3, 9], transform="log")
+    assert (result + result[::-1]).tolist() == pytest.approx([1] * 5)
+    assert result[3] - 0.5 == pytest.approx(np.log(4) / np.log(10) / 2)
+
+
+def test_a_column_constant_where_it_is_fitted_is_zero_everywhere():
+    assert scaled([3, 3, 7, np.nan], fit=[True, True, False, False]).tolist() == [0, 0, 0, 0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 4), st.randoms(use_true_random=False))
+def test_ids_do_not_depend_on_the_order_of_the_rows(codes, min_count, random):
+    order = list(range(len(codes)))
+    random.shuffle(order)
+    ids, size = indexed(codes, 10, min_count=min_count)
+    shuffled, same_size = indexed([codes[i] for i in order], 10, min_count=min_count)
+    assert (shuffled.tolist(), same_size) == ([int(ids[i]) for i in order], size)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
+def test_without_a_rare_value_ids_are_the_ranks_of_the_values(codes):
+    ids, size = indexed(codes, 10)
+    values = sorted(set(codes))
+    assert (ids.tolist(), size) == ([values.index(code) for code in codes], len(values))
+
+
+@pytest.mark.parametrize(("min_count", "ids", "size"), [(3, [0, 0, 0, 1, 1, 1, 2, 2], 3), (4, [0] * 8, 1)])
+def test_a_value_seen_exactly_min_count_times_is_not_rare(min_count, ids, size):
+    found, number = indexed([0, 0, 0, 1, 1, 1, 2, 2], 3, min_count=min_count)
+    assert (found.tolist(), number) == (ids, size)
+
+
+def test_test_rows_do_not_make_a_value_frequent():
+    ids, size = indexed([0, 0, 1, 1], 2, fit=[True, True, True, False], min_count=2)
+    assert (ids.tolist(), size) == ([0, 0, 1, 1], 2)
+
+
+def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
+    raw = RawTable(
+        (
+            RawNumeric("n1", np.array([0.0, 5.0, 10.0])),
+            RawCategorical("c1", np.array([1, 0, 1]), 2),
+            RawNumeric("n2", np.array([4.0, np.nan, 2.0])),
+            RawCategorical("c2", np.array([3, 9, 3]), 10),
+        ),
+        np.array([2, 0, 1], dtype=np.int8),
+        classes=3,
+    )
+    table = encode(raw, {"a": ("n2", "c2", "n1"), "label": ("c1",)}, np.ones(3, bool))
+    a, label = table.features["a"], table.features["label"]
+    assert (a.columns.numeric, a.columns.categorical, a.columns.cardinalities) == (("n2", "n1"), ("c2",), (2,))
+    assert torch.equal(a.numeric, torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.5, 1.0]]))
+    assert torch.equal(a.categorical, torch.tensor([[0], [1], [0]], dtype=torch.int32))
+    assert (label.numeric.shape, label.numeric.dtype) == ((3, 0), torch.float32)
+    assert torch.equal(label.categorical, torch.tensor([[1], [0], [1]], dtype=torch.int32))
+    assert torch.equal(table.labels, torch.tensor([2, 0, 1]))
+    assert (table.classes, table.ids.tolist()) == (3, [0, 1, 2])

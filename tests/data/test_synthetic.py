@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from raw_files import load
+from sklearn.linear_model import LogisticRegression
 
 from vflbench.data.synthetic import Synthetic, _zipf, bayes_auc
 from vflbench.errors import UserError
@@ -70,3 +73,85 @@ def test_what_cannot_be_is_refused():
 def test_one_column_holds_the_whole_vocabulary():
     split = load(Synthetic(rows=500, numeric=0, categorical=1, vocabulary=9))
     assert split.train.features["a"].columns.cardinalities == (9,)
+
+
+PROBABILITIES = st.lists(st.sampled_from([0.05, 0.2, 0.5, 0.9]) | st.floats(0.01, 0.99), min_size=2, max_size=30)
+
+
+@settings(deadline=None)
+@given(PROBABILITIES)
+def test_bayes_auc_agrees_with_all_pairs_and_with_its_mirror_image(eta):
+    p = np.array(eta)
+    weight = np.outer(p, 1 - p)
+    np.fill_diagonal(weight, 0)
+    won = np.sign(p[:, None] - p) / 2 + 0.5
+    assert bayes_auc(p) == pytest.approx((weight * won).sum() / weight.sum(), abs=1e-9)
+    assert bayes_auc(1 - p) == pytest.approx(bayes_auc(p), abs=1e-9)  # the classes exchanged
+
+
+def test_bayes_auc_of_no_signal_is_a_half_and_of_certainty_one():
+    assert bayes_auc(np.full(50, 0.3)) == pytest.approx(0.5, abs=1e-12)
+    assert bayes_auc(np.array([0.0, 1.0, 0.0])) == 1
+    assert np.isnan(bayes_auc(np.array([0.5])))
+
+
+def standard_error(area: float, positives: int, negatives: int) -> float:
+    """Of a measured AUC. Source: Hanley and McNeil, 1982, equation 1."""
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = area * (1 - area) + (positives - 1) * (q1 - area**2) + (negatives - 1) * (q2 - area**2)
+    return (variance / (positives * negatives)) ** 0.5
+
+
+@pytest.mark.parametrize(("target", "ratio"), [(0.6, 0.5), (0.8, 0.25), (0.95, 0.05)])
+def test_eta_ranks_the_labels_that_were_drawn_as_well_as_the_stated_bayes_auc(monkeypatch, target, ratio):
+    planted, solve = [], Synthetic._probabilities
+
+    def watched(self, signal):
+        planted.append(solve(self, signal))
+        return planted[-1]
+
+    monkeypatch.setattr(Synthetic, "_probabilities", watched)
+    data = Synthetic(rows=20_000, vocabulary=500, bayes_auc=target, positive_ratio=ratio)
+    raw, facts = data.read(torch.Generator().manual_seed(3))
+    (eta,) = planted
+    assert eta.mean() == pytest.approx(ratio, abs=1e-6)
+    assert facts["bayes_auc"] == bayes_auc(eta)
+    positives = int(raw.labels.sum())
+    measured = auc(torch.from_numpy(eta), torch.from_numpy(raw.labels))
+    assert abs(measured - target) < 4 * standard_error(target, positives, 20_000 - positives)
+
+
+def test_the_planted_weights_can_be_recovered_and_reach_the_bayes_auc():
+    """x = u^3, and the signal is linear in u with weights that fall by 0.8 from column to column."""
+    raw, facts = Synthetic(rows=40_000, numeric=4, categorical=0, bayes_auc=0.85).read(torch.Generator().manual_seed(0))
+    u = np.stack([np.cbrt(column.values) for column in raw.columns], 1)
+    assert [column.name for column in raw.columns] == ["I1", "I2", "I3", "I4"]
+    fitted = LogisticRegression(C=1e6, max_iter=1000).fit(u - 0.5, raw.labels)
+    weights = fitted.coef_[0]
+    assert weights / weights[0] == pytest.approx([1, 0.8, 0.64, 0.512], abs=0.06)
+    reached = auc(torch.from_numpy(u @ weights), torch.from_numpy(raw.labels))
+    assert reached == pytest.approx(facts["bayes_auc"], abs=0.008)
+
+
+def test_numeric_values_are_cubes_of_uniform_ones():
+    raw, _ = Synthetic(rows=20_000, numeric=2, categorical=1, vocabulary=5).read(torch.Generator().manual_seed(0))
+    for column in raw.columns[:2]:
+        u = np.sort(np.cbrt(column.values))
+        assert np.abs(u - (np.arange(20_000) + 0.5) / 20_000).max() < 0.02  # Kolmogorov-Smirnov: p < 1e-6 if not
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(0, 5000))
+def test_vocabularies_add_up_and_are_uneven(categorical, more):
+    sizes = Synthetic(categorical=categorical, vocabulary=3 * categorical + more)._vocabulary_sizes()
+    assert (len(sizes), sum(sizes)) == (categorical, 3 * categorical + more)
+    assert min(sizes) >= 3
+    if categorical > 1 and more > 10 * categorical:
+        assert max(sizes) > 3 * min(sizes)
+
+
+def test_the_published_shape_is_the_default():
+    raw, facts = Synthetic(rows=2000).read(torch.Generator().manual_seed(0))
+    assert [c.name for c in raw.columns] == [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
+    assert sum(c.size for c in raw.columns[13:]) == 20_000
+    assert facts["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
