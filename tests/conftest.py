@@ -3,8 +3,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+settings.register_profile("vflbench", deadline=None)  # a deadline would be an assertion on time
+settings.load_profile("vflbench")
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ GUARDED = {
     "pyarrow": {"data"},
     "sklearn": {"data", "attacks", "metrics"},
     "pulp": {"attacks"},
-    "csv": {"recorder", "report"},
+    "csv": {"data", "recorder", "report"},
     "json": {"recorder", "report", "data"},
 }
 

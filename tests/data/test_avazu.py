@@ -152,3 +152,9 @@ def test_every_column_has_the_counts_that_the_data_folder_states(data_folder):
     assert [int(count.replace(",", "")) for _, count, _ in stated] == list(columns.cardinalities)
     for ids, (name, _, share) in zip(categorical.T, stated, strict=True):
         assert ids.bincount().max().item() / len(ids) == pytest.approx(float(share), abs=5.1e-4), name
+
+
+def test_quotes_and_empty_lines_before_a_wrong_row_are_not_blamed_for_it(tmp_path):
+    lines = ["", HEADER, *ROWS, avazu_line(site_domain='"a,b"'), avazu_line(click="2")]
+    with pytest.raises(UserError, match="line 24: column click: the label is '2'"):
+        load(Avazu(path=write(tmp_path / "x", lines)))

@@ -247,3 +247,18 @@ def test_min_count_shares_one_id_among_the_rare_values_of_a_real_column(data_fol
         assert size == int((counts >= 5).sum()) + bool(rare.any())
         assert (merged[rare, j] == size - 1).all()
         assert merged[~rare, j].unique().tolist() == list(range(int((counts >= 5).sum())))
+
+
+def test_a_byte_order_mark_is_neither_an_error_nor_blamed_for_one(tmp_path):
+    mark = b"\xef\xbb\xbf"
+    content = mark + "\n".join([*GOOD, "bad"]).encode()
+    assert len(load(Criteo(path=write(tmp_path / "x", mark + "\n".join(GOOD).encode()))).train) == 18
+    assert len(load(Criteo(path=write(tmp_path / "y", content), rows=5, test_fraction=0.2)).train) == 4
+    with pytest.raises(UserError, match="line 21: 1 fields"):
+        load(Criteo(path=write(tmp_path / "z", content)))
+
+
+@pytest.mark.parametrize("number", ["1_000", "+5"])
+def test_numbers_in_another_spelling_are_named_with_their_line(tmp_path, number):
+    with pytest.raises(UserError, match="line 21: column I5"):
+        load(Criteo(path=write(tmp_path / "x", [*GOOD, criteo_line(0, {5: number})])))

@@ -158,3 +158,7 @@ def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
     assert torch.equal(label.categorical, torch.tensor([[1], [0], [1]], dtype=torch.int32))
     assert torch.equal(table.labels, torch.tensor([2, 0, 1]))
     assert (table.classes, table.ids.tolist()) == (3, [0, 1, 2])
+
+
+def test_the_largest_numbers_do_not_overflow():
+    assert scaled([-1e308, 0, 1e308]).tolist() == [0, 0.5, 1]

@@ -88,3 +88,7 @@ def test_a_dataset_refuses_a_column_it_does_not_have():
 def test_a_dataset_is_not_made_with_parties_of_another_shape(parties, told):
     with pytest.raises(ValidationError, match=told):
         BreastCancer(parties=parties)
+
+
+def test_a_name_with_brackets_is_a_name_first():
+    assert assign_columns({"a": ["x[1]"]}, ["x[1]", "x1"]) == {"a": ("x[1]",)}

@@ -1,7 +1,6 @@
 import gzip
 import hashlib
 
-import pyarrow as pa
 import pytest
 from raw_files import write
 
@@ -40,6 +39,11 @@ def test_only_the_empty_field_is_missing(tmp_path, mark):
     assert table["c"].to_pylist()[-1] == mark
 
 
+@pytest.mark.parametrize("word", ["NA", "null", "1.5", str(2**63)])
+def test_an_integer_column_holds_integers_or_nothing(tmp_path, word):
+    assert refusal(write(tmp_path / "x", [*GOOD, f"0\t{word}\tfig"])) == f"line 5: column n: '{word}' is not an integer"
+
+
 def test_gzip_is_told_by_content_not_by_name(tmp_path):
     plain, compressed = tmp_path / "plain.gz", tmp_path / "compressed.txt"
     write(plain, GOOD)
@@ -63,10 +67,16 @@ def test_codes_follow_the_order_of_the_values(tmp_path):
     assert (column.codes.tolist(), column.size) == ([2, 1, 0, 1], 3)  # "" < "fig" < "pear"
 
 
-def test_one_vocabulary_covers_all_read_blocks():
-    parts = [pa.table({"y": [0, 1], "c": pa.array(words).dictionary_encode()}) for words in (["b", "c"], ["a", "c"])]
-    table = pa.concat_tables(parts).unify_dictionaries()
-    assert raw_table(table, "y").columns[0].codes.tolist() == [1, 2, 0, 2]
+@pytest.mark.parametrize("rows", [None, 250])
+def test_one_vocabulary_covers_all_read_blocks(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr("vflbench.data.text._BLOCK_BYTES", 200)
+    words = [f"w{(i * 7) % 300:03d}" for i in range(300)]
+    table = read_text(write(tmp_path / "x", [f"{i % 2}\t{i}\t{word}" for i, word in enumerate(words)]), TABS, rows)
+    assert table["c"].to_pylist() == words[:rows]
+    column = raw_table(table, "y").columns[1]
+    by_code = dict(zip(column.codes.tolist(), words, strict=False))
+    assert len(by_code) == len(words[:rows])
+    assert [by_code[code] for code in sorted(by_code)] == sorted(words[:rows])
 
 
 def test_an_ignored_column_is_not_read_even_if_too_large_for_64_bits(tmp_path):

@@ -82,6 +82,8 @@ class Dataset:
             raise UserError(problem, key="dataset.positive_ratio", value=wanted)
         positive = raw.labels[kept] != 0
         negatives, positives = kept[~positive], kept[positive]
+        if not len(negatives) or not len(positives):
+            return kept  # one class; `load` says so
         odds = wanted / (1 - wanted)
         if len(positives) < odds * len(negatives):
             negatives = _draw(negatives, round(len(positives) / odds), rng)

@@ -40,8 +40,8 @@ class Batches:
         return len(self) * self.batch_size
 
     def __iter__(self) -> Iterator[VerticalTable]:
-        for positions in self.order[: self.rows].split(self.batch_size):
-            yield self.table.rows(positions)
+        for start in range(0, self.rows, self.batch_size):
+            yield self.table.rows(self.order[start : start + self.batch_size])
 
 
 def shuffled_batches(table: VerticalTable, batch_size: int, rng: torch.Generator) -> Batches:

@@ -64,7 +64,7 @@ def scale_numeric(values: np.ndarray, fit: np.ndarray, transform: str) -> np.nda
     low, high = x[fit].min(), x[fit].max()
     if high == low:
         return np.zeros(len(x), dtype=np.float32)
-    return np.clip((x - low) / (high - low), 0.0, 1.0).astype(np.float32)
+    return np.clip((x / 2 - low / 2) / (high / 2 - low / 2), 0.0, 1.0).astype(np.float32)  # halves: no overflow
 
 
 def index_categories(codes: np.ndarray, size: int, fit: np.ndarray, min_count: int) -> tuple[np.ndarray, int]:

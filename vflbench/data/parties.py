@@ -46,7 +46,7 @@ def assign_columns(parties: Parties, columns: Sequence[str]) -> Assignment:
     owner: dict[str, str] = {}
     for party, patterns in parties.items():
         for pattern in patterns:
-            found = [name for name in columns if fnmatchcase(name, pattern)]
+            found = [pattern] if pattern in columns else [name for name in columns if fnmatchcase(name, pattern)]
             if not found:
                 raise _refuse(parties, f"party {party} names the column {pattern}, which is not one of {_list(columns)}")
             for name in found:

@@ -1,8 +1,11 @@
 """Delimited text -> columns, through pyarrow; and, when that fails, the exact line, column and value that are wrong."""
 
+import codecs
+import csv as stdlib_csv
 import gzip
 import hashlib
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -141,15 +144,16 @@ def _raw_column(name: str, column: pa.Array) -> RawNumeric | RawCategorical:
 
 def _diagnose(file: Path, form: TextFormat, rows: int | None) -> UserError | None:
     """The first line that is wrong, found by reading slowly; None if every line that is wanted looks right."""
-    line_number = 0
+    line_number, awaits_header = 0, form.header
     try:
         for line_number, line in _lines(file, form, rows):
-            if form.header and line_number == 1:
-                problem = _wrong_header(line.decode("utf-8-sig", "replace").split(form.delimiter), form)
-            else:
-                problem = _wrong_row(line, form)
+            if not line:
+                continue  # pyarrow skips empty lines as well
+            fields = _fields(line, form)
+            problem = _wrong_header([_text(f) for f in fields], form) if awaits_header else _wrong_row(fields, form)
             if problem:
                 return UserError(f"line {line_number}: {problem}", key="dataset.path", value=str(file))
+            awaits_header = False
     except (OSError, EOFError, zlib.error) as error:
         return UserError(f"the file breaks off after line {line_number}: {error}", key="dataset.path", value=str(file))
     if not line_number:
@@ -162,7 +166,7 @@ def _lines(file: Path, form: TextFormat, rows: int | None) -> Iterator[tuple[int
     left = math.inf if rows is None else rows + form.header
     with gzip.open(file) if is_gzip(file) else file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            content = line.rstrip(b"\r\n")
+            content = line.rstrip(b"\r\n").removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
             yield number, content
             left -= bool(content)
             if left <= 0:
@@ -179,10 +183,15 @@ def _wrong_header(names: Sequence[str], form: TextFormat) -> str | None:
     return f"the header names columns that {form.name} does not have: {', '.join(surplus)}" if surplus else None
 
 
-def _wrong_row(line: bytes, form: TextFormat) -> str | None:
-    if not line:
-        return None  # pyarrow skips empty lines as well
-    fields = line.split(form.delimiter.encode())
+def _fields(line: bytes, form: TextFormat) -> list[bytes]:
+    """Fields of one line; quoted ones where the format has quotes."""
+    if not (form.header and b'"' in line):
+        return line.split(form.delimiter.encode())
+    quoted = next(stdlib_csv.reader([line.decode("utf-8", "surrogateescape")], delimiter=form.delimiter))
+    return [field.encode("utf-8", "surrogateescape") for field in quoted]
+
+
+def _wrong_row(fields: list[bytes], form: TextFormat) -> str | None:
     if len(fields) == len(form.columns) - 1 and not form.header:
         return (
             f"{len(fields)} fields where {form.name} has {len(form.columns)}: "
@@ -206,10 +215,11 @@ def _wrong_field(column: str, field: bytes, form: TextFormat) -> str | None:
 
 
 def _is_integer(text: str) -> bool:
-    try:
-        return text.isascii() and -(2**63) <= int(text) < 2**63
-    except ValueError:
-        return False
+    return re.fullmatch(r"-?[0-9]+", text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def _text(field: bytes) -> str:
+    return field.decode("utf-8", "replace")
 
 
 def _shown(field: bytes) -> str:
