@@ -96,13 +96,18 @@ def _tree(leaks: Sequence[Leak], *, two_sided: bool) -> dict[str, dict[str, dict
     worst: dict[tuple[str, str, str], Leak] = {}
     for leak in leaks:
         key = (leak.attack, leak.message, leak.layer)
-        if key not in worst or (leak.visible, leak.two_sided.mean) > (worst[key].visible, worst[key].two_sided.mean):
+        if key not in worst or _weight(leak) > _weight(worst[key]):
             worst[key] = leak
     tree: dict[str, dict[str, dict[str, float]]] = {}
     for (attack, message, layer), leak in worst.items():
         value = leak.two_sided.mean if two_sided else leak.raw.mean
         tree.setdefault(attack, {}).setdefault(message, {})[layer] = value
     return tree
+
+
+def _weight(leak: Leak) -> tuple[bool, float]:
+    """What an attacker sees weighs more than what none does; a leak that is not defined (nan), least."""
+    return leak.visible, leak.two_sided.mean if leak.batches else -1.0
 
 
 def describe(data: TrainTest) -> dict[str, Any]:
