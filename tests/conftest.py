@@ -27,3 +27,14 @@ def data_folder() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory):
+    """Tests neither find what users prepared nor leave anything there; processes that they start inherit it."""
+    before = os.environ.get("VFLBENCH_CACHE")
+    os.environ["VFLBENCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.pop("VFLBENCH_CACHE")
+    if before is not None:
+        os.environ["VFLBENCH_CACHE"] = before

@@ -1,12 +1,13 @@
 """Small raw files in the upstream formats."""
 
 import gzip
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from vflbench.data.avazu import FORMAT as AVAZU
-from vflbench.data.table import TrainTest
+from vflbench.data.table import VerticalTable
 
 
 def criteo_line(label="0", integers=None, categories=None) -> str:
@@ -27,11 +28,23 @@ def write(path: Path, lines, *, end="\n", compress=False) -> str:
     return str(path)
 
 
-def load(dataset) -> TrainTest:
-    return dataset.load(torch.Generator().manual_seed(0))
+@dataclass(frozen=True)
+class Loaded:
+    """All rows of a dataset in memory."""
+
+    train: VerticalTable
+    test: VerticalTable
+    fingerprint: str
+    facts: dict
+    notes: tuple[str, ...]
 
 
-def in_file_order(split: TrainTest, party="a"):
+def load(dataset, seed=0) -> Loaded:
+    data = dataset.load(torch.Generator().manual_seed(seed))
+    return Loaded(data.train.all(), data.test.all(), data.fingerprint, data.facts, data.notes)
+
+
+def in_file_order(split: Loaded, party="a"):
     """Numeric block, categorical block and labels with the rows back in the file's order."""
     ids = torch.cat([split.train.ids, split.test.ids])
     order = ids.argsort()

@@ -49,6 +49,15 @@ def build(config: DictConfig) -> Experiment:
     return Experiment(**single, defenses=keyed["defense"], attacks=keyed["attack"], settings=settings)
 
 
+def build_dataset(config: DictConfig) -> Dataset:
+    """The dataset alone; nothing else has to be right."""
+    try:
+        node = OmegaConf.to_container(config.dataset, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise _missing(error) from error
+    return component(node, "dataset", Dataset)
+
+
 def component(node: Any, key: str, base: type) -> Any:
     """An instance of a subclass of `base` from {_target_: ..., option: ...}."""
     if not isinstance(node, Mapping) or "_target_" not in node:

@@ -1,4 +1,4 @@
-"""The front door: `vflbench train | list`."""
+"""The front door: `vflbench train | prepare | list`."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import vflbench.resolvers  # noqa: F401  (the configs need it, in worker processes as well)
 
-COMMANDS = ("train", "list")
+COMMANDS = ("train", "prepare", "list")
 
 OWN_CONFIG = [
     "hydra/job_logging=disabled",
@@ -24,6 +24,7 @@ USAGE = """vflbench: who can read our labels, or our data, and what does protect
 
   vflbench train                    train and attack a split network; the embedded data needs no file
   vflbench train --help             its options;  --cfg job shows them all as they would run
+  vflbench prepare dataset=...      read a data set once, for all later runs; train does so by itself where it is needed
   vflbench list [GROUP]             datasets, models, defenses, attacks, ... that can be chosen
   vflbench --version
 
@@ -43,6 +44,9 @@ def main() -> None:
     elif command == "train":
         sys.argv = ["vflbench train", *arguments[1:]]
         report_errors(train)
+    elif command == "prepare":
+        sys.argv = ["vflbench prepare", *arguments[1:]]
+        report_errors(prepare)
     elif command == "list":
         report_errors(lambda: list_choices(arguments[1:]))
     elif command == "--version":
@@ -90,6 +94,42 @@ def train_one(config: Any) -> float:
         fail(text)  # at once: Hydra would add lines of its own
 
 
+def prepare() -> None:
+    """Hydra reads the command line as for `train`; only the dataset matters."""
+    import hydra
+
+    from vflbench.catalog import config_folder
+    from vflbench.errors import UserError
+
+    if any(word in ("-m", "--multirun") for word in sys.argv):
+        raise UserError("one data set at a time is prepared", key="-m")
+    sys.argv.append("hydra.run.dir=.")  # nothing is written but the cache
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(prepare_one)()
+
+
+def prepare_one(config: Any) -> None:
+    """The dataset in the cache, and a line on it."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from vflbench.build import build_dataset
+    from vflbench.data.file_dataset import FileDataset
+    from vflbench.errors import UserError
+    from vflbench.mistakes import describe
+
+    make_importable([s.path for s in HydraConfig.get().runtime.config_sources if s.schema == "file"])
+    try:
+        dataset = build_dataset(config)
+        if not isinstance(dataset, FileDataset):
+            name = type(dataset).__name__
+            raise UserError(f"{name} is read from no file, so there is nothing to prepare", key="dataset")
+        print(dataset.prepare().line())
+    except Exception as error:
+        text = describe(error)
+        if text is None or wants_traceback():
+            raise
+        fail(text)
+
+
 def run_and_report(config: Any, hydra_config: Any) -> float:
     """Build, run, draw, print."""
     from omegaconf import OmegaConf
@@ -135,7 +175,7 @@ def list_choices(arguments: Sequence[str]) -> None:
 
 
 def complete(arguments: Sequence[str]) -> None:
-    """Tab completion: Hydra's, told of a command line without the word `train`."""
+    """Tab completion: Hydra's, told of a command line without the word `train` or `prepare`."""
     line = os.environ.get("COMP_LINE", "")
     words = line.split()
     typing_command = len(words) < 2 or (len(words) == 2 and not line.endswith(" "))
@@ -145,7 +185,7 @@ def complete(arguments: Sequence[str]) -> None:
         print(" ".join(COMMANDS if typing_command else GROUPS))
         return
     if len(words) > 1:
-        os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train\b", r"\1", line)
+        os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)(train|prepare)\b", r"\1", line)
     report_errors(train)
 
 

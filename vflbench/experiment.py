@@ -14,7 +14,8 @@ from tqdm import tqdm
 from vflbench.attacks.base import Attack
 from vflbench.audit import Auditor, unmet_attacks
 from vflbench.data.base import Dataset
-from vflbench.data.batches import Batches, choose_batch_size, evenly_spaced, ordered_batches, shuffled_batches
+from vflbench.data.batches import Batches, choose_batch_size, ordered_batches, shuffled_batches
+from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Chain, Defense
 from vflbench.errors import UserError
@@ -54,6 +55,8 @@ def run(experiment: Experiment, recorder: Recorder) -> dict[str, Any]:
     batch_size = choose_batch_size(settings.batch_size, len(data.train))
     recorder.begin(device=str(device), batch_size=batch_size, data=describe(data))
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
+    for note in data.notes:
+        recorder.say(note, always=True)
     skipped = unmet_attacks(experiment.attacks, experiment.protocol, data.train.classes)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
@@ -79,13 +82,12 @@ def run(experiment: Experiment, recorder: Recorder) -> dict[str, Any]:
         except NonFiniteLossError as error:
             raise diverged(experiment.optimizer, str(error)) from error
         result.traffic["train"] = experiment.wire.take_traffic()
-        sample = train.rows(evenly_spaced(len(train), settings.audit.train_rows).to(device))
-        for split, table in (("train", sample), ("test", test)):
+        for split, table in (("train", train.sample(settings.audit.train_rows)), ("test", test)):
             start = perf_counter()
-            logits = predict(session, table)
+            logits, labels = predict(session, table)
             if not logits.isfinite().all():
                 raise diverged(experiment.optimizer, f"a prediction is not a finite number after epoch {epoch}")
-            result.utility[split] = utility(logits, table.labels)
+            result.utility[split] = utility(logits, labels)
             result.seconds[f"{split}_prediction"] = perf_counter() - start
             result.traffic[f"{split}_prediction"] = experiment.wire.take_traffic()
         recorder.write(epoch_rows(result))
@@ -127,9 +129,11 @@ def train_epoch(
     )
 
 
-def predict(session: Session, table: VerticalTable) -> Tensor:
-    """Logits of every row, in order."""
-    return torch.cat([session.predict(batch) for batch in ordered_batches(table, _PREDICTION_BATCH)])
+def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tensor, Tensor]:
+    """Logits and labels of every row, in order."""
+    scored = [(session.predict(batch), batch.labels) for batch in ordered_batches(table, _PREDICTION_BATCH)]
+    logits, labels = zip(*scored, strict=True)
+    return torch.cat(logits), torch.cat(labels)
 
 
 class NonFiniteLossError(ArithmeticError):

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vflbench.data.table import LABEL_PARTY, TrainTest
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Guarantee
@@ -113,16 +114,16 @@ def _weight(leak: Leak) -> tuple[bool, float]:
 def describe(data: TrainTest) -> dict[str, Any]:
     """What manifest.json says of the data."""
     parties = {
-        party: {"numeric": list(block.columns.numeric), "categorical": list(block.columns.categorical)}
-        for party, block in data.train.features.items()
+        party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
+        for party, columns in data.train.columns.items()
     }
     return {
-        "fingerprint": data.fingerprint(),
+        "fingerprint": data.fingerprint,
         "train_rows": len(data.train),
         "test_rows": len(data.test),
         "classes": data.train.classes,
         "train_positive_ratio": data.train.positive_ratio,
-        "ids": sum(sum(block.columns.cardinalities) for block in data.train.features.values()),
+        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
         "parties": parties,
         **data.facts,
     }
@@ -130,7 +131,7 @@ def describe(data: TrainTest) -> dict[str, Any]:
 
 def introduce(data: TrainTest) -> str:
     """One line on the data and the parties."""
-    held = ", ".join(f"{party}: {len(block.columns)} columns" for party, block in data.train.features.items())
+    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
     facts = "".join(
         f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
     )

@@ -51,7 +51,7 @@ def test_the_header_tells_the_order_of_the_columns(tmp_path):
     one = load(Avazu(path=write(tmp_path / "a", [",".join(turned), *rows])))
     other = load(Avazu(path=write(tmp_path / "b", [HEADER, *plain])))
     assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
-    assert one.fingerprint() == other.fingerprint()
+    assert one.fingerprint == other.fingerprint
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -60,14 +60,14 @@ def test_windows_line_ends_change_nothing(tmp_path, compress):
         load(Avazu(path=write(tmp_path / name, [HEADER, *ROWS], end=end, compress=compress)))
         for name, end in (("unix", "\n"), ("windows", "\r\n"))
     )
-    assert one.fingerprint() == other.fingerprint()
+    assert one.fingerprint == other.fingerprint
 
 
 def test_ids_may_be_anything_and_never_matter(tmp_path):
     numbered = [avazu_line(id=str(10**19 + i), click=str(i % 2)) for i in range(10)]
     worded = [avazu_line(id="same", click=str(i % 2)) for i in range(10)]
     one, other = (load(Avazu(path=write(tmp_path / n, [HEADER, *r]))) for n, r in (("a", numbered), ("b", worded)))
-    assert one.fingerprint() == other.fingerprint()
+    assert one.fingerprint == other.fingerprint
 
 
 def test_rows_counts_rows_not_the_header(tmp_path):

@@ -9,7 +9,7 @@ from raw_files import in_file_order, load
 from vflbench.data.base import Dataset
 from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.digits import Digits
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
+from vflbench.data.encode import RawCategorical, RawNumeric, raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -28,7 +28,7 @@ class Fixed(Dataset):
     def read(self, rng):
         i = np.arange(self.n)
         columns = (RawNumeric("x", i.astype(float)), RawCategorical("c", i // 10, self.n // 10 + 1))
-        return RawTable(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
+        return raw_table(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
 
 
 @options
@@ -94,7 +94,7 @@ def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent(
 
 def test_thinning_is_drawn_from_the_seed():
     def ids(seed):
-        return Fixed(sample=0.5).load(torch.Generator().manual_seed(seed)).train.ids.tolist()
+        return load(Fixed(sample=0.5), seed).train.ids.tolist()
 
     assert ids(0) == ids(0) != ids(1)
 
@@ -108,13 +108,15 @@ def test_columns_that_nobody_holds_are_named():
     assert load(Fixed(parties={"a": ["x"]})).facts == {"source": "made up", "columns_left_out": ["c"]}
 
 
-def test_fingerprint_is_of_everything_that_is_read():
-    same = load(Fixed()).fingerprint()
-    assert load(Fixed()).fingerprint() == same
-    changed = load(Fixed())
-    changed.test.features["a"].numeric[3, 0] += 1e-6
-    others = [changed, load(Fixed(n=101)), load(Fixed(parties={"b": ["*"]})), load(Fixed(test_fraction=0.2))]
-    assert len({same, *(split.fingerprint() for split in others)}) == 5
+def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
+    same = load(Fixed()).fingerprint
+    assert load(Fixed()).fingerprint == same
+    assert len(same) == 64
+    others = [load(Fixed(), seed=1)]
+    changes = [{"n": 101}, {"every": 3}, {"test_fraction": 0.2}, {"min_count": 20}, {"fit_on": "train"}, {"sample": 0.9}]
+    changes += [{"parties": p} for p in ({"b": ["*"]}, {"a": ["x"]}, {"a": ["c"], "b": ["x"]})]
+    others += [load(Fixed(**change)) for change in [*changes, {"numeric_transform": "log"}]]
+    assert len({same, *(split.fingerprint for split in others)}) == 1 + len(others)
 
 
 def test_too_little_is_refused():
@@ -142,7 +144,7 @@ def test_breast_cancer_and_digits_come_whole_and_scaled():
 @settings(deadline=None)
 @given(st.integers(8, 200), st.floats(0.01, 0.5), st.sampled_from(["random", "chronological"]), st.integers(0, 9))
 def test_any_split_is_disjoint_covering_ordered_and_of_the_size_asked(n, fraction, how, seed):
-    split = Fixed(n=n, test_fraction=fraction, split=how).load(torch.Generator().manual_seed(seed))
+    split = load(Fixed(n=n, test_fraction=fraction, split=how), seed)
     train, test = split.train.ids.tolist(), split.test.ids.tolist()
     assert sorted(train + test) == list(range(n))
     assert (train, test) == (sorted(train), sorted(test))
@@ -152,7 +154,7 @@ def test_any_split_is_disjoint_covering_ordered_and_of_the_size_asked(n, fractio
 
 
 def test_the_seed_moves_rows_between_training_and_test_but_not_their_values():
-    one, other = (Fixed(fit_on="all").load(torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    one, other = (load(Fixed(fit_on="all"), seed) for seed in (1, 2))
     assert one.test.ids.tolist() != other.test.ids.tolist()
     assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
 
@@ -160,7 +162,7 @@ def test_the_seed_moves_rows_between_training_and_test_but_not_their_values():
 def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
     """25 of 100 rows in each of 400 draws; 5 standard errors."""
     rng = torch.Generator().manual_seed(0)
-    tested = torch.cat([Fixed(test_fraction=0.25).load(rng).test.ids for _ in range(400)]).bincount(minlength=100)
+    tested = torch.cat([Fixed(test_fraction=0.25).load(rng).test.all().ids for _ in range(400)]).bincount(minlength=100)
     assert (tested / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
 
 
@@ -195,7 +197,7 @@ def test_rows_dropped_for_the_ratio_are_drawn_evenly():
     rng, kept = torch.Generator().manual_seed(0), torch.zeros(100)
     for _ in range(400):
         split = Fixed(every=5, positive_ratio=0.5).load(rng)
-        kept[torch.cat([split.train.ids, split.test.ids])] += 1
+        kept[torch.cat([split.train.all().ids, split.test.all().ids])] += 1
     positive = torch.arange(100) % 5 == 0
     assert (kept[positive] == 400).all()
     assert (kept[~positive] / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5

@@ -4,7 +4,8 @@ from builders import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.data.batches import Batches, choose_batch_size, evenly_spaced, ordered_batches, shuffled_batches
+from vflbench.data.batches import choose_batch_size, ordered_batches, shuffled_batches
+from vflbench.data.rows import evenly_spaced
 
 
 @pytest.mark.parametrize(
@@ -82,13 +83,6 @@ def test_a_table_smaller_than_a_batch_is_one_batch_once_the_size_is_chosen(rng):
     few = table(rng, rows=7)
     (batch,) = shuffled_batches(few, choose_batch_size(512, len(few)), rng)
     assert sorted(batch.ids.tolist()) == list(range(7))
-
-
-def test_batches_follow_the_order_given(rng):
-    order = torch.tensor([4, 0, 3, 1, 2])
-    batches = Batches(table(rng, rows=5), order, 2)
-    assert [batch.ids.tolist() for batch in batches] == [[4, 0], [3, 1]]
-    assert [batch.ids.tolist() for batch in batches] == [[4, 0], [3, 1]]  # a second pass is the same
 
 
 def test_the_order_is_drawn_from_the_generator_alone(rng):

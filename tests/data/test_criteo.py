@@ -7,8 +7,8 @@ import pytest
 import torch
 from raw_files import criteo_line, in_file_order, load, write
 
-from vflbench.data.criteo import CATEGORIES, FORMAT, INTEGERS, Criteo
-from vflbench.data.text import raw_table, read_text
+from vflbench.data.criteo import CATEGORIES, INTEGERS, Criteo
+from vflbench.data.encode import MISSING_INTEGER
 from vflbench.errors import UserError
 
 GOOD = [criteo_line(label=i % 2, integers={1: i}, categories={1: f"{i % 3:08x}"}) for i in range(20)]
@@ -211,15 +211,16 @@ def test_every_column_has_the_counts_that_the_data_folder_states(data_folder):
     section = (data_folder / "README.md").read_text().split("## criteo/")[1].split("## ")[0]
     stated = re.findall(r"^\| ([IC]\d+) \| ([\d.]+) \| ([\d,]+) \|$", section, re.MULTILINE)
     assert [name for name, *_ in stated] == [*INTEGERS, *CATEGORIES]
-    raw = raw_table(read_text(str(data_folder / "criteo" / "train.txt.gz"), FORMAT, None), FORMAT.label)
-    for column, (name, share, count) in zip(raw.columns, stated, strict=True):
+    raw = Criteo(path=str(data_folder / "criteo" / "train.txt.gz")).prepare().table
+    columns = [*raw.numeric.T, *raw.categorical.T]
+    for column, (name, share, count) in zip(columns, stated, strict=True):
         if name in INTEGERS:
-            missing = np.isnan(column.values)
-            distinct = len(np.unique(column.values[~missing]))
+            missing = column == MISSING_INTEGER
+            distinct = len(np.unique(column[~missing]))
         else:
             has_missing = float(share) > 0
-            missing = (column.codes == 0) & has_missing  # the empty string sorts first
-            distinct = column.size - has_missing
+            missing = (column == 0) & has_missing  # the empty string sorts first
+            distinct = raw.sizes[CATEGORIES.index(name)] - has_missing
         assert missing.mean() == pytest.approx(float(share), abs=5.1e-5), name
         assert distinct == int(count.replace(",", "")), name
 

@@ -6,19 +6,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable, encode, index_categories, scale_numeric
-
-EVERY = slice(None)
+from vflbench.data import encode
+from vflbench.data.encode import RawCategorical, RawNumeric, category_ids, fit, measure, raw_table
 
 
 def scaled(values, fit=None, transform="none"):
+    """One column, with its range taken over the rows in `fit`."""
     values = np.array(values, dtype=float)
-    return scale_numeric(values, np.ones(len(values), bool) if fit is None else np.array(fit), transform)
+    seen = np.nan_to_num(values if fit is None else values[np.array(fit)])
+    low, high = np.array([seen.min()]), np.array([seen.max()])
+    return encode.scaled(values[:, None], low, high, transform)[:, 0]
 
 
 def indexed(codes, size, fit=None, min_count=1):
+    """One column, with its values counted over the rows in `fit`."""
     codes = np.array(codes)
-    return index_categories(codes, size, np.ones(len(codes), bool) if fit is None else np.array(fit), min_count)
+    seen = np.ones(len(codes), bool) if fit is None else np.array(fit)
+    counts = np.bincount(codes[seen], minlength=size)
+    ids, count = category_ids(counts, min_count, every_row_fitted=bool(seen.all()))
+    return (codes if ids is None else ids[codes]), count
 
 
 def test_min_max_is_linear_and_missing_is_zero():
@@ -139,7 +145,7 @@ def test_test_rows_do_not_make_a_value_frequent():
 
 
 def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
-    raw = RawTable(
+    raw = raw_table(
         (
             RawNumeric("n1", np.array([0.0, 5.0, 10.0])),
             RawCategorical("c1", np.array([1, 0, 1]), 2),
@@ -149,15 +155,14 @@ def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
         np.array([2, 0, 1], dtype=np.int8),
         classes=3,
     )
-    table = encode(raw, {"a": ("n2", "c2", "n1"), "label": ("c1",)}, np.ones(3, bool))
-    a, label = table.features["a"], table.features["label"]
+    assignment = {"a": ("n2", "c2", "n1"), "label": ("c1",)}
+    encoding = fit(raw, assignment, measure(raw, iter([np.arange(2), np.array([2])])), every_row_fitted=True)
+    a, label = encoding(raw).values()
     assert (a.columns.numeric, a.columns.categorical, a.columns.cardinalities) == (("n2", "n1"), ("c2",), (2,))
     assert torch.equal(a.numeric, torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.5, 1.0]]))
     assert torch.equal(a.categorical, torch.tensor([[0], [1], [0]], dtype=torch.int32))
     assert (label.numeric.shape, label.numeric.dtype) == ((3, 0), torch.float32)
     assert torch.equal(label.categorical, torch.tensor([[1], [0], [1]], dtype=torch.int32))
-    assert torch.equal(table.labels, torch.tensor([2, 0, 1]))
-    assert (table.classes, table.ids.tolist()) == (3, [0, 1, 2])
 
 
 def test_the_largest_numbers_do_not_overflow():

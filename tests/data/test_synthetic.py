@@ -55,7 +55,7 @@ def test_shape_vocabulary_and_party_columns_are_as_asked():
 
 def test_the_same_seed_gives_the_same_tables_and_another_others():
     def fingerprint(seed):
-        return Synthetic(rows=500, vocabulary=100).load(torch.Generator().manual_seed(seed)).fingerprint()
+        return Synthetic(rows=500, vocabulary=100).load(torch.Generator().manual_seed(seed)).fingerprint
 
     assert fingerprint(1) == fingerprint(1) != fingerprint(2)
 
@@ -124,8 +124,8 @@ def test_eta_ranks_the_labels_that_were_drawn_as_well_as_the_stated_bayes_auc(mo
 def test_the_planted_weights_can_be_recovered_and_reach_the_bayes_auc():
     """x = u^3, and the signal is linear in u with weights that fall by 0.8 from column to column."""
     raw, facts = Synthetic(rows=40_000, numeric=4, categorical=0, bayes_auc=0.85).read(torch.Generator().manual_seed(0))
-    u = np.stack([np.cbrt(column.values) for column in raw.columns], 1)
-    assert [column.name for column in raw.columns] == ["I1", "I2", "I3", "I4"]
+    u = np.cbrt(raw.numeric)
+    assert raw.names == ("I1", "I2", "I3", "I4")
     fitted = LogisticRegression(C=1e6, max_iter=1000).fit(u - 0.5, raw.labels)
     weights = fitted.coef_[0]
     assert weights / weights[0] == pytest.approx([1, 0.8, 0.64, 0.512], abs=0.06)
@@ -135,8 +135,8 @@ def test_the_planted_weights_can_be_recovered_and_reach_the_bayes_auc():
 
 def test_numeric_values_are_cubes_of_uniform_ones():
     raw, _ = Synthetic(rows=20_000, numeric=2, categorical=1, vocabulary=5).read(torch.Generator().manual_seed(0))
-    for column in raw.columns[:2]:
-        u = np.sort(np.cbrt(column.values))
+    for values in raw.numeric.T:
+        u = np.sort(np.cbrt(values))
         assert np.abs(u - (np.arange(20_000) + 0.5) / 20_000).max() < 0.02  # Kolmogorov-Smirnov: p < 1e-6 if not
 
 
@@ -152,6 +152,6 @@ def test_vocabularies_add_up_and_are_uneven(categorical, more):
 
 def test_the_published_shape_is_the_default():
     raw, facts = Synthetic(rows=2000).read(torch.Generator().manual_seed(0))
-    assert [c.name for c in raw.columns] == [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
-    assert sum(c.size for c in raw.columns[13:]) == 20_000
+    assert list(raw.names) == [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
+    assert sum(raw.sizes) == 20_000
     assert facts["bayes_auc"] == pytest.approx(0.8, abs=1e-4)

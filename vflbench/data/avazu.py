@@ -1,14 +1,14 @@
 """Avazu Click-Through Rate Prediction (Kaggle 2014), raw format."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
-from vflbench.data.base import Dataset
-from vflbench.data.encode import RawTable
-from vflbench.data.text import TextFormat, file_facts, raw_table, read_text
+from vflbench.data.file_dataset import FileDataset
+from vflbench.data.files import Part
+from vflbench.data.text import TextFormat
 from vflbench.options import options
 
 FORMAT = TextFormat(
@@ -26,25 +26,24 @@ FORMAT = TextFormat(
 
 
 @options
-class Avazu(Dataset):
-    """Avazu click logs, raw `train.csv`, plain or .gz: a header, `id` dropped, `click` the label, 22 categorical columns.
+class Avazu(FileDataset):
+    """Avazu click logs, raw `train.csv`: a header, `id` dropped, `click` the label, 22 categorical columns.
 
     Every column is categorical; a missing value is the empty string, one more category.
 
-    path: the file. hour: `raw`, a category for each hour of the ten days (as published); or `day_and_hour`, the columns
-    `day` and `hour_of_day` in its place.
+    hour: `raw`, a category for each hour of the ten days (as published); or `day_and_hour`, the columns `day` and
+    `hour_of_day` in its place.
 
     Source: Avazu, "Click-Through Rate Prediction", Kaggle, 2014.
     """
 
-    path: str
     hour: Literal["raw", "day_and_hour"] = "raw"
 
-    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        table = read_text(self.path, FORMAT, self.rows)
-        if self.hour == "day_and_hour":
-            table = _split_hour(table)
-        return raw_table(table, FORMAT.label), file_facts(self.path)
+    def text_format(self, parts: list[Part]) -> TextFormat:
+        return FORMAT if self.hour == "raw" else replace(FORMAT, finish=_split_hour)
+
+    def layout_options(self) -> dict[str, Any]:
+        return {"hour": self.hour}
 
 
 def _split_hour(table: pa.Table) -> pa.Table:
@@ -52,4 +51,4 @@ def _split_hour(table: pa.Table) -> pa.Table:
     place, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
     day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
     table = table.set_column(place, "day", day.dictionary_encode())
-    return table.add_column(place + 1, "hour_of_day", hour_of_day.dictionary_encode()).unify_dictionaries()
+    return table.add_column(place + 1, "hour_of_day", hour_of_day.dictionary_encode())

@@ -1,18 +1,24 @@
 """Dataset: what every entry of configs/dataset builds."""
 
+import hashlib
 import math
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from vflbench.data.encode import RawTable, encode
+from vflbench.data.encode import RawTable, fit, measure
 from vflbench.data.parties import Parties, assign_columns, left_out
-from vflbench.data.table import TrainTest
+from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, options
+
+_STRATUM = 1 << 18
+"""Rows are drawn stratum by stratum of so many neighbours, each giving its share: no draw needs memory for all rows."""
+
+_DROPPED, _TRAIN, _TEST = 0, 1, 2
 
 
 @options
@@ -43,55 +49,69 @@ class Dataset:
     min_count: Count = 1
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        """The raw columns, and facts about them for the run's manifest."""
+        """The raw columns, and facts about them for the run's manifest; a fact `notes` is shown to the user."""
         raise NotImplementedError
 
     def load(self, rng: torch.Generator) -> TrainTest:
-        """Read, split, encode. The same generator state gives the same tables, bit for bit."""
+        """Read, split, fit the encoding. The same generator state gives the same rows, bit for bit."""
         raw, facts = self.read(rng)
-        kept = self._choose_rows(raw, rng)
-        if len(kept) < len(raw):
-            raw = raw.rows(kept)
-        is_test = self._choose_test_rows(len(raw), rng)
-        self._check_classes(raw, ~is_test)
-        names = [column.name for column in raw.columns]
+        notes = tuple(facts.pop("notes", ()))
+        names = list(raw.names)
         assignment = assign_columns(self.parties, names)
-        fit = np.ones(len(raw), dtype=bool) if self.fit_on == "all" else ~is_test
-        table = encode(raw, assignment, fit, min_count=self.min_count, numeric_transform=self.numeric_transform)
+        kept = self._choose_rows(raw, rng)
+        role = self._choose_test_rows(kept, rng)
+        self._check_classes(raw, role)
+        every_row_fitted = self.fit_on == "all"
+        statistics = raw.statistics if every_row_fitted and kept.all() else None
+        if statistics is None:
+            fitted = kept if every_row_fitted else role == _TRAIN
+            statistics = measure(raw, (start + found for start, found in _strata(fitted)))
+        encoding = fit(
+            raw,
+            assignment,
+            statistics,
+            every_row_fitted=every_row_fitted,
+            min_count=self.min_count,
+            numeric_transform=self.numeric_transform,
+        )
         unused = left_out(assignment, names)
         if unused:
             facts = {**facts, "columns_left_out": list(unused)}
-        table = replace(table, ids=torch.from_numpy(kept))
-        train, test = torch.from_numpy(~is_test).nonzero().ravel(), torch.from_numpy(is_test).nonzero().ravel()
-        return TrainTest(table.rows(train), table.rows(test), facts)
+        digest = hashlib.sha256(raw.fingerprint.encode())
+        digest.update(role)
+        encoding.update(digest)
+        train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (_TRAIN, _TEST))
+        return TrainTest(train, test, digest.hexdigest(), facts, notes)
 
     def ratio_to_thin_to(self) -> float | None:
         """The positive ratio that rows are dropped for."""
         return self.positive_ratio
 
     def _choose_rows(self, raw: RawTable, rng: torch.Generator) -> np.ndarray:
-        """Positions that `sample` and `positive_ratio` leave, in order; int64."""
-        kept = np.arange(len(raw))
+        """(n,) bool: the rows that `sample` and `positive_ratio` leave."""
+        kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
-            kept = _draw(kept, max(1, round(self.sample * len(kept))), rng)
+            _thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
         wanted = self.ratio_to_thin_to()
         if wanted is None:
             return kept
         if raw.classes > 2:
             problem = f"the labels have {raw.classes} classes; a positive ratio goes with two"
             raise UserError(problem, key="dataset.positive_ratio", value=wanted)
-        positive = raw.labels[kept] != 0
-        negatives, positives = kept[~positive], kept[positive]
-        if not len(negatives) or not len(positives):
+        positive = raw.labels != 0
+        negatives, positives = np.count_nonzero(kept & ~positive), np.count_nonzero(kept & positive)
+        if not negatives or not positives:
             return kept  # one class; `load` says so
         odds = wanted / (1 - wanted)
-        if len(positives) < odds * len(negatives):
-            negatives = _draw(negatives, round(len(positives) / odds), rng)
+        if positives < odds * negatives:
+            _thin(kept, kept & ~positive, round(positives / odds), rng)
         else:
-            positives = _draw(positives, round(len(negatives) * odds), rng)
-        return np.sort(np.concatenate([negatives, positives]))
+            _thin(kept, kept & positive, round(negatives * odds), rng)
+        return kept
 
-    def _choose_test_rows(self, rows: int, rng: torch.Generator) -> np.ndarray:
+    def _choose_test_rows(self, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
+        """(n,) uint8: what each row is for."""
+        rows = np.count_nonzero(kept)
         count = max(1, math.floor(rows * self.test_fraction + 0.5))
         if rows - count < 1:
             raise UserError(
@@ -99,23 +119,47 @@ class Dataset:
                 key="dataset.test_fraction",
                 value=self.test_fraction,
             )
-        is_test = np.zeros(rows, dtype=bool)
-        if self.split == "chronological":
-            is_test[rows - count :] = True
-        else:
-            is_test[torch.randperm(rows, generator=rng)[:count].numpy()] = True
-        return is_test
+        role = kept.astype(np.uint8)
+        if self.split == "random":
+            for start, found, share in _shares(kept, count):
+                role[start + found[torch.randperm(len(found), generator=rng)[:share].numpy()]] = _TEST
+            return role
+        seen = 0
+        for start, found in _strata(kept):
+            seen += len(found)
+            role[start + found[len(found) - min(len(found), max(0, seen - (rows - count))) :]] = _TEST
+        return role
 
     @staticmethod
-    def _check_classes(raw: RawTable, is_train: np.ndarray) -> None:
-        seen = np.unique(raw.labels[is_train])
-        if len(seen) < 2:
-            raise UserError(
-                f"every training row has the label {seen[0]}; a label leak needs at least two classes", key="dataset"
-            )
+    def _check_classes(raw: RawTable, role: np.ndarray) -> None:
+        seen: set[int] = set()
+        for start, found in _strata(role == _TRAIN):
+            seen.update(np.unique(raw.labels[start : start + _STRATUM][found]).tolist())
+            if len(seen) > 1:
+                return
+        raise UserError(
+            f"every training row has the label {min(seen)}; a label leak needs at least two classes", key="dataset"
+        )
 
 
-def _draw(positions: np.ndarray, count: int, rng: torch.Generator) -> np.ndarray:
-    """So many of the positions, without replacement, in order."""
-    chosen = torch.randperm(len(positions), generator=rng)[:count].numpy()
-    return positions[np.sort(chosen)]
+def _strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The first row of each stratum, and the places in it of the rows that are chosen. chosen: (n,) bool."""
+    for start in range(0, len(chosen), _STRATUM):
+        yield start, chosen[start : start + _STRATUM].nonzero()[0]
+
+
+def _shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, int]]:
+    """`_strata`, and how many of each stratum's chosen rows are due for `count` of them all."""
+    total, seen = np.count_nonzero(chosen), 0
+    for start, found in _strata(chosen):
+        due = (seen + len(found)) * count // total - seen * count // total if total else 0
+        seen += len(found)
+        yield start, found, due
+
+
+def _thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
+    """Of the candidates keep so many, drawn at random."""
+    for start, found, share in _shares(candidates, count):
+        drawn = torch.randperm(len(found), generator=rng)[:share].numpy()
+        kept[start + found] = False
+        kept[start + found[drawn]] = True

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from vflbench.data.table import VerticalTable
+from vflbench.data.rows import EncodedRows
+from vflbench.data.table import VerticalTable, join
 
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
@@ -22,41 +22,48 @@ def choose_batch_size(wanted: int | Literal["auto"], rows: int) -> int:
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of one epoch: every full one of `order`, (n,) row positions.
+    """The batches of one epoch: every full one of an order that is drawn while they are met.
 
     The rows left over, fewer than a batch, wait for another epoch's draw: a batch of another size, down to a single row,
     would weigh as much as a full one.
+
+    Where not all rows fit in memory, the order is random in two steps: which chunks of neighbouring rows are in memory
+    together, and in which order these rows come.
     """
 
-    table: VerticalTable
-    order: Tensor
+    table: VerticalTable | EncodedRows
     batch_size: int
+    rng: torch.Generator
 
     def __len__(self) -> int:
-        return len(self.order) // self.batch_size
+        return len(self.table) // self.batch_size
 
     @property
     def rows(self) -> int:
         return len(self) * self.batch_size
 
     def __iter__(self) -> Iterator[VerticalTable]:
-        for start in range(0, self.rows, self.batch_size):
-            yield self.table.rows(self.order[start : start + self.batch_size])
+        left: list[VerticalTable] = []  # rows of earlier blocks, fewer than a batch
+        for block in self.table.blocks(self.rng):
+            order = torch.randperm(len(block), generator=self.rng).to(block.ids.device)
+            first = self.batch_size - sum(map(len, left))
+            left.append(block.rows(order[:first]))
+            if len(order) < first:
+                continue
+            yield join(left)
+            starts = range(first, len(order) - self.batch_size + 1, self.batch_size)
+            for start in starts:
+                yield block.rows(order[start : start + self.batch_size])
+            left = [block.rows(order[first + len(starts) * self.batch_size :])]
 
 
-def shuffled_batches(table: VerticalTable, batch_size: int, rng: torch.Generator) -> Batches:
+def shuffled_batches(table: VerticalTable | EncodedRows, batch_size: int, rng: torch.Generator) -> Batches:
     """An epoch's batches in a fresh random order."""
-    return Batches(table, torch.randperm(len(table), generator=rng).to(table.ids.device), batch_size)
+    return Batches(table, batch_size, rng)
 
 
-def ordered_batches(table: VerticalTable, batch_size: int) -> Iterator[VerticalTable]:
-    """Every row once, in order; the last batch may be smaller."""
-    for start in range(0, len(table), batch_size):
-        yield table.rows(slice(start, start + batch_size))
-
-
-def evenly_spaced(count: int, wanted: int) -> torch.Tensor:
-    """At most `wanted` different positions among 0 .. count - 1, spread evenly, first and last included if it is two."""
-    if wanted >= count:
-        return torch.arange(count)
-    return torch.linspace(0, count - 1, wanted, dtype=torch.float64).round().long().unique()
+def ordered_batches(table: VerticalTable | EncodedRows, batch_size: int) -> Iterator[VerticalTable]:
+    """Every row once, in order; the last batch of a block may be smaller."""
+    for block in table.blocks(None):
+        for start in range(0, len(block), batch_size):
+            yield block.rows(slice(start, start + batch_size))

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawNumeric, RawTable
+from vflbench.data.encode import RawNumeric, RawTable, raw_table
 from vflbench.options import options
 
 
@@ -21,4 +21,4 @@ class BreastCancer(Dataset):
         bunch = load_breast_cancer()
         data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
         names = (str(name).replace(" ", "_") for name in bunch.feature_names)
-        return RawTable(tuple(RawNumeric(name, data[:, j]) for j, name in enumerate(names)), labels), {}
+        return raw_table(tuple(RawNumeric(name, data[:, j]) for j, name in enumerate(names)), labels), {}

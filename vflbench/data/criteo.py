@@ -1,12 +1,8 @@
 """Criteo Display Advertising Challenge (Kaggle 2014), raw format."""
 
-from typing import Any
-
-import torch
-
-from vflbench.data.base import Dataset
-from vflbench.data.encode import RawTable
-from vflbench.data.text import TextFormat, file_facts, raw_table, read_text
+from vflbench.data.file_dataset import FileDataset
+from vflbench.data.files import Part
+from vflbench.data.text import TextFormat
 from vflbench.options import options
 
 INTEGERS = tuple(f"I{i}" for i in range(1, 14))
@@ -23,18 +19,14 @@ FORMAT = TextFormat(
 
 
 @options
-class Criteo(Dataset):
-    """Criteo click logs, raw `train.txt`, plain or .gz: label, I1..I13, C1..C26, tab-separated, no header.
+class Criteo(FileDataset):
+    """Criteo click logs, raw `train.txt` or `day_*`: label, I1..I13, C1..C26, tab-separated, no header.
 
     A missing integer becomes 0, a missing category one more category; integers are scaled to [0, 1] by min-max. Rows
     without a label (the competition's `test.txt`, 39 fields) are refused.
 
-    path: the file.
-
     Source: Criteo AI Lab, "Kaggle Display Advertising Challenge Dataset", 2014.
     """
 
-    path: str
-
-    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        return raw_table(read_text(self.path, FORMAT, self.rows), FORMAT.label), file_facts(self.path)
+    def text_format(self, parts: list[Part]) -> TextFormat:
+        return FORMAT

@@ -5,121 +5,147 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import torch
 from pyarrow import csv as arrow_csv
 
-from vflbench.data.base import Dataset
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
-from vflbench.data.text import existing_file, file_facts, is_gzip
+from vflbench.data.file_dataset import FileDataset
+from vflbench.data.files import Block, Part, open_parts, read_blocks
+from vflbench.data.text import TextFormat, first_names, without_mark
 from vflbench.errors import UserError
 from vflbench.options import options
 
 Kind = Literal["numeric", "categorical", "ignore"]
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"]
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+_ORDER = ("null", "number", "text")
+"""What a column can be read as: each kind takes what those before it take, and more."""
 
 
 @options
-class Csv(Dataset):
-    """Any table with a header, plain or .gz: name the label column, and which party holds which others.
+class Csv(FileDataset):
+    """Any table with a header: name the label column, and which party holds which others.
 
-    Columns of numbers are numeric, all others categorical; `types` says otherwise. Missing (empty, NA, N/A, NaN, null, ?)
-    is 0 in a numeric column and one more category in a categorical one. Classes are the label's values in their order:
-    numbers by size, texts by alphabet, false before true; with two, the later one is positive.
+    Columns of numbers, throughout the file, are numeric, all others categorical; `types` says otherwise. Missing (empty,
+    NA, N/A, NaN, null, ?) is 0 in a numeric column and one more category in a categorical one. Classes are the label's
+    values in their order: numbers by size, texts by alphabet (so false before true); with two, the later one is positive.
 
-    path: the file. label: the column that holds the labels. positive: the label's value that is positive, all others being
-    negative (null: the order decides). types: column -> numeric, categorical or ignore. delimiter: one character.
+    label: the column that holds the labels. positive: the label's value that is positive, all others being negative (null:
+    the order decides). types: column -> numeric, categorical or ignore. delimiter: one character.
     """
 
-    path: str
     label: str
     positive: str | int | float | bool | None = None
     types: dict[str, Kind] | None = None
     delimiter: str = ","
 
-    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        table = self._read_arrow()
-        kinds = self._kinds(table.schema)
-        classes, labels = self._labels(table.column(self.label))
-        columns = tuple(
-            _numeric(name, table.column(name), self.path)
-            if kind == "numeric"
-            else _categorical(name, table.column(name).combine_chunks())
-            for name, kind in kinds.items()
-            if kind != "ignore"
-        )
-        return RawTable(columns, labels, len(classes)), file_facts(self.path) | {"classes_are": [str(c) for c in classes]}
+    def layout_options(self) -> dict[str, Any]:
+        types = dict(sorted((self.types or {}).items()))
+        return {"label": self.label, "positive": self.positive, "types": types, "delimiter": self.delimiter}
 
-    def _read_arrow(self) -> pa.Table:
-        file = existing_file(self.path)
-        if len(self.delimiter) != 1:
+    def text_format(self, parts: list[Part]) -> TextFormat:
+        """The header's columns, with the kinds that all rows agree with."""
+        if len(self.delimiter.encode()) != 1:
             raise UserError("it must be one character", key="dataset.delimiter", value=self.delimiter)
-        forced = {n: pa.string() for n, kind in (self.types or {}).items() if kind == "categorical"}
-        convert = arrow_csv.ConvertOptions(column_types=forced, null_values=_MISSING, strings_can_be_null=True)
-        try:
-            with pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None) as stream:
-                table = arrow_csv.read_csv(
-                    stream,
-                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                    convert_options=convert,
-                )
-        except (pa.ArrowException, OSError, EOFError) as error:
-            problem = " ".join(str(error).split())
-            raise UserError(f"can't be read as a table: {problem}", key="dataset.path", value=self.path) from error
-        if not len(table):
-            raise UserError("the file holds no rows", key="dataset.path", value=self.path)
-        repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
-        if repeated:
-            raise UserError(f"the header names {repeated[0]} twice", key="dataset.path", value=self.path)
-        return table.slice(0, self.rows)
+        inferred = self._infer(parts)
+        self._check_names(list(inferred))
+        kinds = {name: "numeric" if kind != "text" else "categorical" for name, kind in inferred.items()}
+        kinds |= self.types or {}
+        numeric = {name for name, kind in kinds.items() if kind == "numeric" and name != self.label}
+        return TextFormat(
+            name=f"the table of {len(inferred)} columns",
+            columns=tuple(inferred),
+            label=self.label,
+            delimiter=self.delimiter,
+            header=True,
+            reals=frozenset(numeric),
+            ignored=frozenset(name for name, kind in kinds.items() if kind == "ignore" and name != self.label),
+            binary_label=False,
+            missing=_MISSING,
+            multiline=True,
+        )
 
-    def _kinds(self, schema: pa.Schema) -> dict[str, str]:
-        for key, names in (("dataset.label", [self.label]), ("dataset.types", list(self.types or {}))):
-            for name in names:
-                if name not in schema.names:
-                    raise UserError(f"there is no such column; there are {', '.join(schema.names)}", key=key, value=name)
-        inferred = {field.name: _inferred(field.type) for field in schema if field.name != self.label}
-        return inferred | {name: kind for name, kind in (self.types or {}).items() if name != self.label}
-
-    def _labels(self, column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
-        """The classes in their order, and each row's position among them."""
-        if column.null_count:
-            row = pc.index(pc.is_null(column), True).as_py() + 1
-            raise UserError(f"row {row} after the header has no label", key="dataset.label", value=self.label)
-        classes = sorted(column.unique().to_pylist())
+    def classes(self, labels: list[str], rows: int) -> tuple[list[str], np.ndarray]:
+        values = sorted(labels, key=float) if _are_numbers(labels) else labels
         if self.positive is not None:
-            if self.positive not in classes:
-                shown = ", ".join(map(str, classes[:20]))
+            chosen = [text for text in labels if _same(text, self.positive)]
+            if not chosen:
+                shown = ", ".join(values[:20])
                 raise UserError(f"no row has this label; there are {shown}", key="dataset.positive", value=self.positive)
-            is_positive = pc.equal(column, pa.scalar(self.positive, column.type)).to_numpy()
-            return [f"not {self.positive}", self.positive], is_positive.astype(np.int64)
-        if len(classes) > max(2, len(column) // 2):
+            is_positive = np.array([text in chosen for text in labels], dtype=np.int64)
+            return [f"not {self.positive}", str(self.positive)], is_positive
+        # Two spellings of one number, 1 and 1.0, are one class.
+        numbers = {text: float(text) if _are_numbers(labels) else text for text in values}
+        different = list(dict.fromkeys(numbers.values()))
+        if len(different) > max(2, rows // 2):
             raise UserError(
-                f"it has {len(classes)} different values in {len(column)} rows; a label has classes, not measurements",
+                f"it has {len(different)} different values in {rows} rows; a label has classes, not measurements",
                 key="dataset.label",
                 value=self.label,
             )
-        return classes, pc.index_in(column, value_set=pa.array(classes, column.type)).to_numpy().astype(np.int64)
+        place = {value: number for number, value in enumerate(different)}
+        names = [next(text for text in values if numbers[text] == value) for value in different]
+        return names, np.array([place[numbers[text]] for text in labels])
+
+    def _check_names(self, names: list[str]) -> None:
+        for key, wanted in (("dataset.label", [self.label]), ("dataset.types", list(self.types or {}))):
+            for name in wanted:
+                if name not in names:
+                    raise UserError(f"there is no such column; there are {', '.join(names)}", key=key, value=name)
+
+    def _infer(self, parts: list[Part]) -> dict[str, str]:
+        """Each column's kind, from a first reading of the rows."""
+        kinds: dict[str, str] = {}
+        for opened in open_parts(parts):
+            names: tuple[str, ...] = ()
+            for block in read_blocks(opened, quotes=True):
+                if not names:
+                    names, block = first_names(without_mark(block), self.delimiter)
+                    repeated = [name for name, count in Counter(names).items() if count > 1]
+                    if repeated:
+                        problem = f"the header names {repeated[0]} twice"
+                        raise UserError(problem, key="dataset.path", value=str(opened.part))
+                    kinds = kinds or dict.fromkeys(names, "null")
+                for name, kind in _kinds(block, names, self.delimiter).items():
+                    kinds[name] = max(kinds.get(name, "null"), kind, key=_ORDER.index)
+                if self.rows is not None:
+                    break  # enough for a look; a row that disagrees is told
+            if not names:
+                problem = "the file is empty; a table with a header was expected"
+                raise UserError(problem, key="dataset.path", value=str(opened.part))
+        return kinds
 
 
-def _inferred(kind: pa.DataType) -> str:
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
-    return "numeric" if number else "categorical"
-
-
-def _numeric(name: str, column: pa.ChunkedArray, path: str) -> RawNumeric:
+def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, str]:
+    """What each column of a block can be read as; nothing where the block can't be parsed: the second reading tells why."""
+    if not block.data.strip(b"\r\n"):
+        return {}
     try:
-        values = column.cast(pa.float64()).to_numpy()
-    except pa.ArrowException as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"column {name} is not numeric: {problem}", key="dataset.types", value=name) from error
-    if np.isinf(values).any():
-        raise UserError(f"column {name} holds an infinite number", key="dataset.path", value=path)
-    return RawNumeric(name, values)
+        table = arrow_csv.read_csv(
+            pa.BufferReader(block.data),
+            read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=len(block.data) + 1),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda _row: "skip"
+            ),
+            convert_options=arrow_csv.ConvertOptions(null_values=list(_MISSING), strings_can_be_null=True),
+        )
+    except pa.ArrowException:
+        return {}
+    return {field.name: _kind(field.type) for field in table.schema}
 
 
-def _categorical(name: str, column: pa.Array) -> RawCategorical:
-    text = pc.fill_null(column.cast(pa.string()), "")
-    values = pc.unique(text)
-    values = values.take(pc.sort_indices(values))
-    return RawCategorical(name, pc.index_in(text, value_set=values).to_numpy(), len(values))
+def _kind(found: pa.DataType) -> str:
+    if pa.types.is_null(found):
+        return "null"
+    return "number" if pa.types.is_integer(found) or pa.types.is_floating(found) else "text"
+
+
+def _are_numbers(labels: list[str]) -> bool:
+    try:
+        return all(float(text) == float(text) for text in labels)
+    except ValueError:
+        return False
+
+
+def _same(text: str, wanted: str | int | float | bool) -> bool:
+    """Whether a label, as it is spelled in the file, is the value that the user names."""
+    if isinstance(wanted, bool):
+        return text.lower() == str(wanted).lower()
+    return text == str(wanted) or (not isinstance(wanted, str) and _are_numbers([text]) and float(text) == wanted)

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawNumeric, RawTable
+from vflbench.data.encode import RawNumeric, RawTable, raw_table
 from vflbench.options import options
 
 
@@ -21,4 +21,4 @@ class Digits(Dataset):
         bunch = load_digits()
         data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
         columns = tuple(RawNumeric(str(name), data[:, j]) for j, name in enumerate(bunch.feature_names))
-        return RawTable(columns, labels, classes=10), {}
+        return raw_table(columns, labels, classes=10), {}

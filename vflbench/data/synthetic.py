@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
+from vflbench.data.encode import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, NonNegativeInt, options
 
@@ -59,7 +59,7 @@ class Synthetic(Dataset):
             columns.insert(j - 1, RawNumeric(f"I{j}", u**3))
         eta = self._probabilities(signal)
         labels = (draw.random(self.rows) < eta).astype(np.int8)
-        return RawTable(tuple(columns), labels), {"bayes_auc": bayes_auc(eta)}
+        return raw_table(columns, labels), {"bayes_auc": bayes_auc(eta)}
 
     def ratio_to_thin_to(self) -> float | None:
         return None  # it is planted

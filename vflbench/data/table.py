@@ -1,9 +1,7 @@
 """What every loader returns: rows that all parties share, columns split between them."""
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -70,35 +68,31 @@ class VerticalTable:
         return VerticalTable(self.ids.to(device), features, self.labels.to(device), self.classes)
 
     @property
-    def non_label_parties(self) -> tuple[str, ...]:
-        return tuple(party for party in self.features if party != LABEL_PARTY)
+    def columns(self) -> dict[str, Columns]:
+        return {party: block.columns for party, block in self.features.items()}
 
     @property
     def positive_ratio(self) -> float:
         """Share of rows whose class is not 0."""
         return (self.labels != 0).double().mean().item()
 
+    def blocks(self, rng: torch.Generator | None) -> Iterator["VerticalTable"]:
+        """All rows at once: they are in memory already."""
+        yield self
 
-@dataclass(frozen=True)
-class TrainTest:
-    """A training and a test table of the same columns; facts are what the loader wants to be told to the user."""
 
-    train: VerticalTable
-    test: VerticalTable
-    facts: Mapping[str, Any] = field(default_factory=dict)
+def join(tables: Sequence[VerticalTable]) -> VerticalTable:
+    """The rows of one table after those of another."""
+    if len(tables) == 1:
+        return tables[0]
+    features = {}
+    for party, first in tables[0].features.items():
+        blocks = [table.features[party] for table in tables]
+        numeric, categorical = torch.cat([b.numeric for b in blocks]), torch.cat([b.categorical for b in blocks])
+        features[party] = Features(first.columns, numeric, categorical)
+    ids, labels = torch.cat([t.ids for t in tables]), torch.cat([t.labels for t in tables])
+    return VerticalTable(ids, features, labels, tables[0].classes)
 
-    def fingerprint(self) -> str:
-        """SHA-256 over every value that training or testing reads, in order, and over the columns' names.
 
-        It tells split and encoding apart as well; `file_sha256` among the facts is that of the raw file.
-        """
-        digest = hashlib.sha256()
-        for table in (self.train, self.test):
-            digest.update(f"{len(table)} {table.classes}".encode())
-            for tensor in (table.ids, table.labels):
-                digest.update(tensor.contiguous().numpy())
-            for party, block in table.features.items():
-                digest.update(f"{party} {block.columns}".encode())
-                digest.update(block.numeric.contiguous().numpy())
-                digest.update(block.categorical.contiguous().numpy())
-        return digest.hexdigest()
+def non_label_parties(columns: Mapping[str, Columns]) -> tuple[str, ...]:
+    return tuple(party for party in columns if party != LABEL_PARTY)

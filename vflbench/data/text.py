@@ -1,35 +1,32 @@
-"""Delimited text -> columns, through pyarrow; and, when that fails, the exact line, column and value that are wrong."""
+"""Delimited text -> typed columns, through pyarrow; where that fails, the very lines, columns and values that are wrong."""
 
 import codecs
 import csv as stdlib_csv
-import gzip
-import hashlib
-import math
+import io
 import re
-import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable
+from vflbench.data.files import MAX_LINE_BYTES, Block
 from vflbench.errors import UserError
 
-_BLOCK_BYTES = 16 << 20
+_SHOWN = 60  # bytes of a wrong value
 
 
 @dataclass(frozen=True)
 class TextFormat:
     """How one kind of file is laid out.
 
-    columns: all names in order; every one is `label`, in `integers`, in `ignored`, or else categorical.
-    header: whether the first line must hold exactly these names.
-    name: what the format is called in an error, with its field count.
+    name: what the format is called in an error, with its field count. columns: all names in order; each is `label`, in
+    `integers`, in `reals`, in `ignored`, or else categorical. header: whether the first line must hold these names.
+    binary_label: labels are 0 and 1; otherwise any text. missing: the words that stand for a missing value.
+    multiline: quoted values may hold line ends. finish: makes other columns of the parsed ones.
     """
 
     name: str
@@ -38,139 +35,176 @@ class TextFormat:
     delimiter: str
     header: bool
     integers: frozenset[str] = frozenset()
+    reals: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    binary_label: bool = True
+    missing: tuple[str, ...] = ("",)
+    multiline: bool = False
+    finish: Callable[[pa.Table], pa.Table] = field(default=lambda table: table, compare=False)
 
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(c for c in self.columns if c != self.label and c not in self.ignored)
 
     def arrow_type(self, column: str) -> pa.DataType:
-        if column == self.label or column in self.integers:
+        if column in self.integers:
             return pa.int64()
-        if column in self.ignored:
-            return pa.string()
-        return pa.dictionary(pa.int32(), pa.string())
+        return pa.float64() if column in self.reals else pa.dictionary(pa.int32(), pa.string())
 
 
-def read_text(path: str, form: TextFormat, rows: int | None) -> pa.Table:
-    """The first `rows` rows (all, if None) of a plain or gzip-compressed file; what follows them is not looked at.
+@dataclass(frozen=True)
+class BadRow:
+    """A line that can't be read, and why."""
 
-    A missing integer is null, a missing category the empty string. Raises UserError naming file, line, column and value.
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One block. table: the label (a dictionary column) and the features; bad: lines that were left out of it."""
+
+    table: pa.Table
+    bad: tuple[BadRow, ...] = ()
+
+
+def header_of(block: Block, form: TextFormat) -> tuple[tuple[str, ...], Block]:
+    """The names in a part's first line, and the block without it. Raises UserError if it is not the format's header."""
+    names, rest = first_names(block, form.delimiter)
+    problem = names and _wrong_header(names, form)
+    if problem:
+        raise UserError(f"line {rest.first_line - 1}: {problem}", key="dataset.path", value=str(block.part))
+    return names, rest
+
+
+def first_names(block: Block, delimiter: str) -> tuple[tuple[str, ...], Block]:
+    """The fields of the first line that is not empty, and what follows it; no fields if there is no such line."""
+    for number, line, _ in _lines(block, multiline=False):
+        if line:
+            names = tuple(f.decode("utf-8", "replace") for f in _fields(line, delimiter, quotes=True))
+            end = _end_of_line(block.data, number - block.first_line)
+            return names, Block(block.part, number + 1, block.data[end:])
+    return (), Block(block.part, block.first_line, b"")
+
+
+def _end_of_line(data: bytes, number: int) -> int:
+    """Where line `number`, counted from 0, ends."""
+    end = 0
+    for _ in range(number + 1):
+        end = data.find(b"\n", end) + 1 or len(data)
+    return end
+
+
+def without_mark(block: Block) -> Block:
+    """A part's first block without its byte-order mark."""
+    return Block(block.part, block.first_line, block.data.removeprefix(codecs.BOM_UTF8))
+
+
+def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | None = None) -> Parsed:
+    """The rows of a block, the first `limit` at most; what follows them is not looked at.
+
+    names: the columns in the part's order. A missing integer or real is null, a missing category the empty string. Fast
+    where pyarrow and a few looks at the bytes agree that all is well, line by line where not.
     """
-    file = existing_file(path)
     try:
-        with pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None) as stream:
-            table = _read_arrow(stream, form, rows)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        table = _read_again(file, form, rows, error)
-    if not len(table):
-        raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=path)
-    labels = table.column(form.label)
-    if labels.null_count or not pc.all(pc.is_in(labels, value_set=pa.array([0, 1]))).as_py():
-        raise _diagnose(file, form, rows) or UserError("has labels other than 0 and 1", key="dataset.path", value=path)
-    return table
-
-
-def raw_table(table: pa.Table, label: str) -> RawTable:
-    """Integer columns are numeric, dictionary columns categorical; labels are 0 and 1."""
-    columns = tuple(_raw_column(name, table.column(name).combine_chunks()) for name in table.column_names if name != label)
-    return RawTable(columns, table.column(label).to_numpy())
-
-
-def existing_file(path: str) -> Path:
-    """The file of `dataset.path`; UserError if there is none."""
-    file = Path(path).expanduser()
-    if not file.exists():
-        raise UserError(f"there is no such file (looked in {Path.cwd()})", key="dataset.path", value=path)
-    if file.is_dir():
-        raise UserError("this is a folder; name the file in it", key="dataset.path", value=path)
-    return file
-
-
-def is_gzip(file: Path) -> bool:
-    """By content, not by name."""
-    with file.open("rb") as stream:
-        return stream.read(2) == b"\x1f\x8b"
-
-
-def file_facts(path: str) -> dict[str, str]:
-    """Where the file lies, and the SHA-256 of what lies there."""
-    file = existing_file(path).resolve()
-    with file.open("rb") as stream:
-        return {"path": str(file), "file_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
-
-
-def _read_arrow(stream: pa.NativeFile, form: TextFormat, rows: int | None) -> pa.Table:
-    read = csv.ReadOptions(column_names=None if form.header else list(form.columns), block_size=_BLOCK_BYTES)
-    parse = csv.ParseOptions(delimiter=form.delimiter, quote_char='"' if form.header else False)
-    convert = csv.ConvertOptions(
-        column_types={name: form.arrow_type(name) for name in form.columns},
-        null_values=[""],
-        strings_can_be_null=False,
-    )
-    reader = csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
-    if form.header and (problem := _wrong_header(reader.schema.names, form)):
-        raise pa.ArrowInvalid(problem)
-    batches, count = [], 0
-    for batch in reader:
-        batches.append(batch.select([form.label, *form.features]))
-        count += len(batch)
-        if rows is not None and count >= rows:
+        table = _arrow(block.data, form, names)
+        if _looks_right(table, block.data, form):
+            return Parsed(form.finish(table.slice(0, limit)))
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    else:
+        reason = "pyarrow and the line count disagree"
+    good, bad, rows = [], [], 0
+    for number, line, raw in _lines(block, multiline=form.multiline):
+        if limit is not None and rows >= limit:
             break
-    if not count:
-        return reader.schema.empty_table()
-    return pa.Table.from_batches(batches).slice(0, rows).unify_dictionaries()
-
-
-def _read_again(file: Path, form: TextFormat, rows: int | None, error: Exception) -> pa.Table:
-    """After a failure: raise for a wrong line among the first `rows`; a block that went wrong behind them is cut off."""
-    problem = _diagnose(file, form, rows)
-    if problem is None and rows is not None:
-        wanted = b"\n".join(line for _, line in _lines(file, form, rows))
-        return _read_arrow(pa.BufferReader(wanted), form, rows)
-    reason = " ".join(str(error).split())
-    raise problem or UserError(f"can't be read: {reason}", key="dataset.path", value=str(file)) from error
-
-
-def _raw_column(name: str, column: pa.Array) -> RawNumeric | RawCategorical:
-    if not pa.types.is_dictionary(column.type):
-        return RawNumeric(name, column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
-    # Ids follow the order of the values, so that they don't depend on the order of the rows.
-    order = pc.sort_indices(column.dictionary).to_numpy()
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return RawCategorical(name, rank[column.indices.to_numpy()], len(order))
-
-
-def _diagnose(file: Path, form: TextFormat, rows: int | None) -> UserError | None:
-    """The first line that is wrong, found by reading slowly; None if every line that is wanted looks right."""
-    line_number, awaits_header = 0, form.header
+        if not line:
+            continue  # pyarrow skips empty lines as well
+        problem = _wrong_line(line, form, names)
+        if problem:
+            bad.append(BadRow(number, problem))
+        else:
+            good.append(raw)
+            rows += 1
     try:
-        for line_number, line in _lines(file, form, rows):
-            if not line:
-                continue  # pyarrow skips empty lines as well
-            fields = _fields(line, form)
-            problem = _wrong_header([_text(f) for f in fields], form) if awaits_header else _wrong_row(fields, form)
-            if problem:
-                return UserError(f"line {line_number}: {problem}", key="dataset.path", value=str(file))
-            awaits_header = False
-    except (OSError, EOFError, zlib.error) as error:
-        return UserError(f"the file breaks off after line {line_number}: {error}", key="dataset.path", value=str(file))
-    if not line_number:
-        return UserError(f"the file is empty; {form.name} was expected", key="dataset.path", value=str(file))
-    return None
+        table = _arrow(b"\n".join(good), form, names)
+        if len(table) == len(good):
+            return Parsed(form.finish(table), tuple(bad))
+        reason = f"{len(good)} rows were read as {len(table)}"
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    problem = f"lines {block.first_line} and following can't be read: {reason}"
+    raise UserError(problem, key="dataset.path", value=str(block.part))
 
 
-def _lines(file: Path, form: TextFormat, rows: int | None) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines up to the last one that holds a wanted row, header and empty lines included."""
-    left = math.inf if rows is None else rows + form.header
-    with gzip.open(file) if is_gzip(file) else file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            content = line.rstrip(b"\r\n").removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
-            yield number, content
-            left -= bool(content)
-            if left <= 0:
-                return
+def _arrow(data: bytes, form: TextFormat, names: Sequence[str]) -> pa.Table:
+    wanted = [form.label, *form.features]
+    if not data.strip(b"\r\n"):
+        return pa.schema([(name, form.arrow_type(name)) for name in wanted]).empty_table()
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        read_options=csv.ReadOptions(column_names=list(names), block_size=len(data) + 1, use_threads=False),
+        parse_options=csv.ParseOptions(
+            delimiter=form.delimiter, quote_char='"' if form.header else False, newlines_in_values=form.multiline
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types={name: form.arrow_type(name) for name in wanted},
+            null_values=list(form.missing),
+            strings_can_be_null=form.missing != ("",),
+            include_columns=wanted,
+        ),
+    )
+    return table.combine_chunks()
+
+
+def _looks_right(table: pa.Table, data: bytes, form: TextFormat) -> bool:
+    """Whether nothing is there that pyarrow reads more generously than we do."""
+    odd = [
+        b"\0",
+        *([b" ", b"x", b"X", b"+"] if form.integers else []),
+        *([] if form.multiline or not form.header else [b'"']),
+    ]
+    if any(mark in data for mark in odd) or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
+        return False
+    half = MAX_LINE_BYTES // 2
+    if any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half + 1, half)):
+        return False  # a line that may be too long
+    if not form.multiline and len(table) != data.count(b"\n") + (not data.endswith(b"\n")):
+        count = sum(1 for line in data.split(b"\n") if line.rstrip(b"\r"))  # there are empty lines
+        if len(table) != count:
+            return False
+    labels = table.column(form.label)
+    if labels.null_count:
+        return False
+    if form.binary_label and not set(_dictionary(labels).to_pylist()) <= {"0", "1"}:
+        return False
+    return not any(pc.any(pc.is_inf(table.column(name))).as_py() for name in form.reals if name in table.column_names)
+
+
+def _dictionary(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0).dictionary if column.num_chunks else pa.array([], pa.string())
+
+
+def _lines(block: Block, *, multiline: bool) -> Iterator[tuple[int, bytes, bytes]]:
+    """(number, content, content as it stands) line by line; with `multiline`, record by record."""
+    if not (multiline and b'"' in block.data):
+        for number, raw in enumerate(block.data.split(b"\n"), block.first_line):
+            yield number, raw.removesuffix(b"\r"), raw
+        return
+    text = block.data.decode("utf-8", "surrogateescape")
+    lines = io.StringIO(text, newline="").readlines()
+    start = 0
+    while start < len(lines):
+        stop, quotes = start + 1, lines[start].count('"')
+        while quotes % 2 and stop < len(lines):
+            quotes += lines[stop].count('"')
+            stop += 1
+        raw = "".join(lines[start:stop]).encode("utf-8", "surrogateescape").removesuffix(b"\n")
+        yield block.first_line + start, raw.removesuffix(b"\r"), raw
+        start = stop
 
 
 def _wrong_header(names: Sequence[str], form: TextFormat) -> str | None:
@@ -183,44 +217,61 @@ def _wrong_header(names: Sequence[str], form: TextFormat) -> str | None:
     return f"the header names columns that {form.name} does not have: {', '.join(surplus)}" if surplus else None
 
 
-def _fields(line: bytes, form: TextFormat) -> list[bytes]:
+def _fields(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes]:
     """Fields of one line; quoted ones where the format has quotes."""
-    if not (form.header and b'"' in line):
-        return line.split(form.delimiter.encode())
-    quoted = next(stdlib_csv.reader([line.decode("utf-8", "surrogateescape")], delimiter=form.delimiter))
-    return [field.encode("utf-8", "surrogateescape") for field in quoted]
+    if not (quotes and b'"' in line):
+        return line.split(delimiter.encode())
+    text = io.StringIO(line.decode("utf-8", "surrogateescape"), newline="")
+    quoted = next(stdlib_csv.reader(text, delimiter=delimiter))
+    return [f.encode("utf-8", "surrogateescape") for f in quoted]
 
 
-def _wrong_row(fields: list[bytes], form: TextFormat) -> str | None:
-    if len(fields) == len(form.columns) - 1 and not form.header:
+def _wrong_line(line: bytes, form: TextFormat, names: Sequence[str]) -> str | None:
+    if len(line) > MAX_LINE_BYTES:
+        return f"it is longer than {MAX_LINE_BYTES:,} bytes"
+    if form.header and line.count(b'"') % 2:
+        return "a quote is opened and not closed"
+    fields = _fields(line, form.delimiter, quotes=form.header)
+    if len(fields) == len(names) - 1 and not form.header:
         return (
-            f"{len(fields)} fields where {form.name} has {len(form.columns)}: "
+            f"{len(fields)} fields where {form.name} has {len(names)}: "
             f"a row without its {form.label}? Unlabelled rows can't be trained on or scored"
         )
-    if len(fields) != len(form.columns):
-        return f"{len(fields)} fields where {form.name} has {len(form.columns)}"
-    return next(filter(None, map(_wrong_field, form.columns, fields, [form] * len(fields))), None)
+    if len(fields) != len(names):
+        return f"{len(fields)} fields where {form.name} has {len(names)}"
+    return next(filter(None, map(_wrong_field, names, fields, [form] * len(fields))), None)
 
 
-def _wrong_field(column: str, field: bytes, form: TextFormat) -> str | None:
+def _wrong_field(column: str, value: bytes, form: TextFormat) -> str | None:
     try:
-        text = field.decode("utf-8")
+        text = value.decode("utf-8")
     except UnicodeDecodeError:
-        return f"column {column}: {_shown(field)} is not valid UTF-8"
-    if column == form.label and text not in ("0", "1"):
-        return f"column {column}: the label is {_shown(field)}; it must be 0 or 1"
-    if column in form.integers and text and not _is_integer(text):
-        return f"column {column}: {_shown(field)} is not an integer"
+        return f"column {column}: {_shown(value)} is not valid UTF-8"
+    if "\0" in text:
+        return f"column {column}: {_shown(value)} holds a NUL byte"
+    if "\r" in text and not form.multiline:
+        return f"column {column}: {_shown(value)} holds a carriage return"
+    if column == form.label:
+        if form.binary_label and text not in ("0", "1"):
+            return f"column {column}: the label is {_shown(value)}; it must be 0 or 1"
+        return f"column {column}: the row has no label" if text in form.missing else None
+    if column in form.integers and text not in form.missing and not _is_integer(text):
+        return f"column {column}: {_shown(value)} is not an integer"
+    if column in form.reals and text not in form.missing and not _is_real(text):
+        return f"column {column} is numeric, and {_shown(value)} is not a finite number"
     return None
 
 
 def _is_integer(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+", text) is not None and -(2**63) <= int(text) < 2**63
+    return re.fullmatch(r"-?0*[0-9]{1,19}", text) is not None and -(2**63) <= int(text[:1] + text[1:].lstrip("0")) < 2**63
 
 
-def _text(field: bytes) -> str:
-    return field.decode("utf-8", "replace")
+def _is_real(text: str) -> bool:
+    try:
+        return "_" not in text and bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
-def _shown(field: bytes) -> str:
-    return repr(field[:60].decode("utf-8", "backslashreplace")) + ("..." if len(field) > 60 else "")
+def _shown(value: bytes) -> str:
+    return repr(value[:_SHOWN].decode("utf-8", "backslashreplace")) + ("..." if len(value) > _SHOWN else "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Defense
 from vflbench.generators import Generators
@@ -20,7 +21,7 @@ from vflbench.wire import Wire
 class Setting:
     """What a protocol needs to seat its parties. defense: makes a fresh instance at each call."""
 
-    table: VerticalTable
+    table: VerticalTable | EncodedRows
     model: Model
     optimizer: Optimizer
     wire: Wire

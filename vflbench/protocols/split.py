@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vflbench.data.table import LABEL_PARTY, VerticalTable
+from vflbench.data.table import LABEL_PARTY, VerticalTable, non_label_parties
 from vflbench.models.base import Bottom
 from vflbench.options import options
 from vflbench.parties import LabelParty, Noise, NonLabelParty
@@ -25,10 +25,10 @@ class Split(Protocol):
 
     def start(self, setting: Setting) -> Session:
         outputs = 1 if setting.table.classes == 2 else setting.table.classes
-        bottoms = {party: _bottom(party, outputs, setting) for party in setting.table.features}
+        bottoms = {party: _bottom(party, outputs, setting) for party in setting.table.columns}
         parties = [
             NonLabelParty(party, bottoms[party], setting.optimizer, setting.defense, _noise(party, setting))
-            for party in setting.table.non_label_parties
+            for party in non_label_parties(setting.table.columns)
         ]
         inputs = sum(bottom.cut_width for bottom in bottoms.values())
         top = setting.model.top(inputs, outputs, setting.generators[f"model/{LABEL_PARTY}/top"]).to(setting.device)
@@ -74,7 +74,7 @@ class SplitSession(Session):
 
 
 def _bottom(party: str, outputs: int, setting: Setting) -> Bottom:
-    columns = setting.table.features[party].columns
+    columns = setting.table.columns[party]
     rng = setting.generators[f"model/{party}"]
     return setting.model.bottom(columns.numeric, columns.cardinalities, outputs, rng).to(setting.device)
 

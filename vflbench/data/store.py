@@ -1,0 +1,208 @@
+"""A prepared table on disk: memory-mapped arrays, a JSON schema, and a checksum for every chunk of rows."""
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vflbench.data.encode import CHUNK_ROWS, RawTable, Statistics
+from vflbench.errors import UserError
+
+VERSION = 1
+"""Of this layout: stores of another version are prepared again."""
+
+_CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when it is first read
+_CHUNKS_MAPPED = 256  # checked before their memory is let go
+_TABLES = ("numeric", "categorical", "labels")
+
+
+class DamagedStoreError(Exception):
+    """A store that does not hold what its schema says."""
+
+
+class ArrayWriter:
+    """Appends rows to a file, and keeps a checksum of every 1024 of them, and the SHA-256 of all. width: None for one
+    number a row."""
+
+    def __init__(self, file: Path, dtype: np.dtype, width: int | None):
+        self.dtype, self.width = np.dtype(dtype), width
+        self._file = file.open("wb")
+        self._row_bytes = self.dtype.itemsize * (1 if width is None else width)
+        self._checksum, self._filled, self.checksums = 0, 0, []
+        self.digest = hashlib.sha256()
+
+    def write(self, rows: np.ndarray) -> None:
+        data = memoryview(np.ascontiguousarray(rows, dtype=self.dtype)).cast("B") if rows.size else memoryview(b"")
+        self._file.write(data)
+        self.digest.update(data)
+        start = 0
+        for _ in range(0, self._filled + len(rows), CHUNK_ROWS):
+            stop = min(len(rows), start + CHUNK_ROWS - self._filled)
+            self._checksum = zlib.crc32(data[start * self._row_bytes : stop * self._row_bytes], self._checksum)
+            self._filled += stop - start
+            start = stop
+            if self._filled == CHUNK_ROWS:
+                self._end_chunk()
+
+    def close(self) -> None:
+        if self._filled:
+            self._end_chunk()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _end_chunk(self) -> None:
+        self.checksums.append(self._checksum)
+        self._checksum, self._filled = 0, 0
+
+
+def write_schema(folder: Path, writers: Mapping[str, ArrayWriter], counts: np.ndarray, facts: Mapping[str, Any]) -> None:
+    """Close the tables and write what makes them readable; the folder is a store when this returns."""
+    for writer in writers.values():
+        writer.close()
+    _write_array(folder / "counts", counts)
+    checksums = np.array([writers[name].checksums for name in _TABLES], dtype=np.uint32).reshape(len(_TABLES), -1)
+    _write_array(folder / "checksums", checksums)
+    arrays = {name: {"dtype": w.dtype.name, "width": w.width} for name, w in writers.items()}
+    sums = {name: zlib.crc32((folder / name).read_bytes()) for name in ("counts", "checksums")}
+    schema = json.dumps({**facts, "version": VERSION, "arrays": arrays, "checksums": sums}, indent=1)
+    with (folder / "schema.json").open("w") as file:
+        file.write(f"{schema}\n{zlib.crc32(schema.encode()):08x}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_schema(folder: Path) -> dict[str, Any]:
+    """Raises DamagedStoreError."""
+    try:
+        text, checksum = (folder / "schema.json").read_text().rstrip("\n").rsplit("\n", 1)
+        if int(checksum, 16) != zlib.crc32(text.encode()):
+            raise DamagedStoreError("schema.json is not as it was written")
+        schema = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise DamagedStoreError(f"schema.json can't be read: {error}") from error
+    if schema["version"] != VERSION:
+        raise DamagedStoreError(f"it has layout {schema['version']}, and this is layout {VERSION}")
+    return schema
+
+
+@dataclass
+class _Mapped:
+    array: np.ndarray
+    map: mmap.mmap | None
+
+
+class Store:
+    """A prepared table, opened. Raises DamagedStoreError where sizes or checksums say that it is not whole."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.schema = folder, read_schema(folder)
+        rows, arrays = self.schema["rows"], self.schema["arrays"]
+        chunks = -(-rows // CHUNK_ROWS)
+        self._tables = {name: _map(folder / name, rows, **arrays[name]) for name in _TABLES}
+        self._checksums = self._small("checksums", np.uint32, (len(_TABLES), chunks))
+        self._counts = self._small("counts", np.int64, (sum(self.schema["sizes"]),))
+        self._checked = np.zeros(chunks, dtype=bool)
+        self._check_some()
+
+    def table(self) -> RawTable:
+        """The rows, mapped: what is not read costs no memory."""
+        schema = self.schema
+        ends = np.cumsum(schema["sizes"], dtype=np.int64)
+        counts = tuple(np.split(self._counts, ends[:-1])) if len(ends) else ()
+        statistics = Statistics(np.array(schema["low"], float), np.array(schema["high"], float), counts)
+        return RawTable(
+            names=tuple(schema["names"]),
+            numeric_names=tuple(schema["numeric_names"]),
+            categorical_names=tuple(schema["categorical_names"]),
+            sizes=tuple(schema["sizes"]),
+            numeric=self._tables["numeric"].array,
+            categorical=self._tables["categorical"].array,
+            labels=self._tables["labels"].array,
+            classes=schema["classes"],
+            fingerprint=schema["fingerprint"],
+            check=self._check_or_remove,
+            forget=self._forget,
+            statistics=statistics,
+        )
+
+    def _small(self, name: str, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+        try:
+            data = (self.folder / name).read_bytes()
+        except OSError as error:
+            raise DamagedStoreError(f"{name} can't be read: {error}") from error
+        if zlib.crc32(data) != self.schema["checksums"][name] or len(data) != np.dtype(dtype).itemsize * np.prod(shape):
+            raise DamagedStoreError(f"{name} is not as it was written")
+        return np.frombuffer(data, dtype).reshape(shape)
+
+    def _check_some(self) -> None:
+        """As many chunks, evenly spaced, as can be read at once; all of most stores."""
+        size = sum(table.array.nbytes for table in self._tables.values())
+        chunks = np.arange(0, len(self._checked), max(1, -(-size // _CHECKED_AT_ONCE)))
+        for start in range(0, len(chunks), _CHUNKS_MAPPED):
+            self._check(chunks[start : start + _CHUNKS_MAPPED])
+            self._forget()
+
+    def _check(self, chunks: np.ndarray) -> None:
+        """Raises DamagedStoreError for a chunk of rows that is not as it was written."""
+        for chunk in chunks[~self._checked[chunks]]:
+            for name, table, checksums in zip(_TABLES, self._tables.values(), self._checksums, strict=True):
+                if zlib.crc32(table.array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) != checksums[chunk]:
+                    raise DamagedStoreError(f"{name} is not as it was written, near row {chunk * CHUNK_ROWS}")
+            self._checked[chunk] = True
+
+    def _check_or_remove(self, chunks: np.ndarray) -> None:
+        try:
+            self._check(chunks)
+        except DamagedStoreError as error:
+            remove(self.folder)
+            raise UserError(
+                f"the prepared data is damaged ({error}) and was removed; the same command prepares it again",
+                key="VFLBENCH_CACHE",
+                value=self.folder,
+            ) from error
+
+    def _forget(self) -> None:
+        for table in self._tables.values():
+            if table.map is not None and hasattr(mmap, "MADV_DONTNEED"):
+                table.map.madvise(mmap.MADV_DONTNEED)  # read-only: it can be read again
+
+
+def remove(folder: Path) -> None:
+    """The store is gone at once for anyone who looks, then from the disk."""
+    gone = folder.with_name(f".{folder.name}.removed-{os.getpid()}")
+    try:
+        folder.rename(gone)
+    except OSError:
+        return
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _map(file: Path, rows: int, dtype: str, width: int | None) -> _Mapped:
+    shape = (rows,) if width is None else (rows, width)
+    try:
+        size = file.stat().st_size
+        if size != np.dtype(dtype).itemsize * int(np.prod(shape)):
+            raise DamagedStoreError(f"{file.name} has {size} bytes")
+        if not size:
+            return _Mapped(np.empty(shape, dtype), None)
+        with file.open("rb") as stream:
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise DamagedStoreError(f"{file.name} can't be read: {error}") from error
+    return _Mapped(np.frombuffer(mapped, dtype).reshape(shape), mapped)
+
+
+def _write_array(file: Path, values: np.ndarray) -> None:
+    with file.open("wb") as stream:
+        stream.write(np.ascontiguousarray(values))
+        stream.flush()
+        os.fsync(stream.fileno())
