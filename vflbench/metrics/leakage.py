@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scipy import stats
+from scipy.special import stdtrit
 from torch import Tensor
 
 from vflbench.numerics.auc import auc
@@ -28,7 +28,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if n == 1:
         return Interval(mean, math.nan, math.nan)
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
-    half = float(stats.t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
+    half = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n)
     return Interval(mean, mean - half, mean + half)
 
 
