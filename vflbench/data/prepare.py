@@ -294,6 +294,7 @@ class _Preparation:
         self.hashes: list[str | None] = []
         self.text_digest = hashlib.sha256()
         self.vocabularies: list[GrowingVocabulary] = []
+        self.writers: dict[str, store.ArrayWriter] = {}
 
     def run(self) -> dict[str, Any]:
         form = self.request.form()
@@ -308,6 +309,8 @@ class _Preparation:
         finally:
             for vocabulary in self.vocabularies:
                 vocabulary.close()
+            for writer in self.writers.values():
+                writer.abandon()
             (self.folder / "spool").unlink()
 
     def _blocks(self, form: TextFormat) -> Iterator[_Codes]:
@@ -413,7 +416,7 @@ class _Preparation:
         numeric = [name for name, is_numeric in self.names if is_numeric]
         categorical = [name for name, is_numeric in self.names if not is_numeric]
         kind = np.int32 if all(dtype == np.int32 for _, dtype, _ in self.spooled) else np.float64
-        writers = {
+        writers = self.writers = {
             "numeric": store.ArrayWriter(self.folder / "numeric", kind, len(numeric)),
             "categorical": store.ArrayWriter(self.folder / "categorical", np.int32, len(categorical)),
             "labels": store.ArrayWriter(self.folder / "labels", np.uint8 if len(classes) <= 256 else np.int32, None),

@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ class ArrayWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whatever became of it."""
+        with suppress(OSError):
+            self._file.close()
 
     def _end_chunk(self) -> None:
         self.checksums.append(self._checksum)

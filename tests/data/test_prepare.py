@@ -1,0 +1,227 @@
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_files import criteo_line, write
+
+from vflbench.data import store
+from vflbench.data.criteo import Criteo
+from vflbench.data.prepare import cache_folder
+from vflbench.errors import UserError
+
+LINES = [criteo_line(i % 2, {1: i, 2: -i}, {1: f"{i % 7:08x}", 3: f"{i * 7919 % 3000:08x}"}) for i in range(3000)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def raw(tmp_path) -> str:
+    return write(tmp_path / "train.txt", LINES)
+
+
+def same(one, other) -> bool:
+    tables = [p.table for p in (one, other)]
+    arrays = ("numeric", "categorical", "labels")
+    return all(np.array_equal(*(getattr(t, name) for t in tables)) for name in arrays)
+
+
+def test_what_was_prepared_is_found_again_also_if_the_file_was_touched_moved_or_copied(tmp_path, cache, raw):
+    first = Criteo(path=raw).prepare()
+    assert first.made
+    again = Criteo(path=raw).prepare()
+    assert not again.made
+    assert same(first, again)
+    os.utime(raw, (1, 1))
+    assert not Criteo(path=raw).prepare().made
+    shutil.copy(raw, tmp_path / "copy")
+    Path(raw).rename(tmp_path / "moved")
+    for name in ("copy", "moved"):
+        found = Criteo(path=str(tmp_path / name)).prepare()
+        assert not found.made
+        assert found.facts["path"] == str(tmp_path / name)
+    assert len(list((cache / "prepared").iterdir())) == 1
+
+
+def test_another_content_or_another_option_is_prepared_anew(tmp_path, raw):
+    one = Criteo(path=raw).prepare()
+    changed = Criteo(path=write(tmp_path / "other", [*LINES[:-1], criteo_line(1)])).prepare()
+    assert changed.made
+    assert not same(one, changed)
+    assert Criteo(path=raw, bad_rows="skip").prepare().made
+    limited = Criteo(path=raw, rows=2000).prepare()
+    assert limited.made
+    assert len(limited.table) == 2000
+    assert not Criteo(path=raw, rows=2000).prepare().made
+    # What is chosen, split and encoded later needs nothing new.
+    for options in ({"sample": 0.5}, {"min_count": 3}, {"parties": 2}, {"fit_on": "train"}, {"split": "chronological"}):
+        assert not Criteo(path=raw, **options).prepare().made
+
+
+def test_a_file_that_is_rewritten_with_the_same_size_is_noticed(raw):
+    before = Criteo(path=raw).prepare()
+    text = Path(raw).read_text()
+    Path(raw).write_text(text.replace("00000001", "0000000f"))
+    after = Criteo(path=raw).prepare()
+    assert after.made
+    assert before.folder != after.folder
+
+
+def test_the_same_rows_have_the_same_fingerprint_however_they_are_stored(tmp_path, raw):
+    zipped = Criteo(path=write(tmp_path / "z", LINES, compress=True, end="\r\n")).prepare()
+    parts = [write(tmp_path / f"day_{i}", LINES[i * 1500 : (i + 1) * 1500]) for i in range(2)]
+    assert same(Criteo(path=raw).prepare(), zipped)
+    assert Criteo(path=raw).prepare().table.fingerprint == zipped.table.fingerprint
+    joined = Criteo(path=str(tmp_path / "day_*")).prepare()
+    assert same(zipped, joined)
+    assert joined.facts["path"] == parts
+    assert len(joined.facts["file_sha256"]) == 2
+
+
+def damages():
+    for name in ("numeric", "categorical", "labels", "counts", "checksums", "schema.json"):
+        yield f"{name} gone", lambda folder, name=name: (folder / name).unlink()
+        yield f"{name} cut", lambda folder, name=name: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+        yield f"{name} empty", lambda folder, name=name: os.truncate(folder / name, 0)
+        for place in (0, 0.5, 1):
+            yield f"{name} flipped at {place}", lambda folder, name=name, place=place: flip(folder / name, place)
+
+
+def flip(file: Path, place: float) -> None:
+    data = bytearray(file.read_bytes())
+    data[round(place * (len(data) - 2))] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [pytest.param(d, id=n) for n, d in damages()])
+def test_any_damage_is_noticed_and_repaired(cache, raw, damage, capsys):
+    whole = Criteo(path=raw).prepare()
+    kept = replace(whole, table=whole.table.take(np.arange(len(whole.table))))
+    damage(whole.folder)
+    repaired = Criteo(path=raw).prepare()
+    assert repaired.made
+    assert "damaged" in capsys.readouterr().out
+    assert same(kept, repaired)
+    assert not Criteo(path=raw).prepare().made
+    assert not list((cache / "building").iterdir())
+
+
+def test_damage_that_is_met_while_training_stops_the_run_and_the_store_is_gone(raw, monkeypatch):
+    folder = Criteo(path=raw).prepare().folder
+    monkeypatch.setattr(store, "_CHECKED_AT_ONCE", 1)  # nothing but the first chunk at the start
+    table = Criteo(path=raw).prepare().table
+    flip(folder / "categorical", 0.9)
+    table.take(np.arange(1024))
+    with pytest.raises(UserError, match="damaged .*categorical is not as it was written, near row 2048.* prepares it again"):
+        table.take(np.arange(2000, 3000))
+    assert not folder.exists()
+    assert Criteo(path=raw).prepare().made
+
+
+def test_what_a_killed_process_left_is_cleared_away(cache, raw):
+    Criteo(path=raw).prepare()
+    (signature,) = (cache / "known").iterdir()
+    shutil.rmtree(cache / "prepared")
+    left = cache / "building" / signature.name
+    left.mkdir()
+    (left / "spool").write_bytes(b"half")
+    assert Criteo(path=raw).prepare().made
+    assert not left.exists()
+
+
+def run(raw, cache, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "vflbench", "prepare", "dataset=criteo", f"dataset.path={raw}"],
+        env={**os.environ, "VFLBENCH_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cache.parent,
+        **options,
+    )
+
+
+def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
+    results = [process.communicate() for process in [run(raw, cache) for _ in range(3)]]
+    lines = sorted(out.splitlines()[-1].split(":")[0] for out, _ in results)
+    assert lines == ["already prepared", "already prepared", "prepared"], results
+    assert not list((cache / "building").iterdir())
+    assert sorted(path.name for path in cache.parent.iterdir()) == ["cache", "train.txt"]  # and nothing else was written
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(cache, raw):
+    """The operating system refuses to let any file grow over 100 kB, as a full disk would."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    process = run(raw, cache, preexec_fn=limit)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "the disk is full" in errors
+    assert "VFLBENCH_CACHE" in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("where", ["write", "close"])
+def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch, number, where):
+    def full(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(store.ArrayWriter, where, full)
+    with pytest.raises(UserError, match="the disk is full"):
+        Criteo(path=raw).prepare()
+    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_told(raw, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="name another folder in VFLBENCH_CACHE"):
+        Criteo(path=raw).prepare()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(cache, raw, monkeypatch):
+    from vflbench.data import prepare
+
+    parse = prepare.parse
+
+    def slow(*arguments):
+        with open(raw, "a") as file:
+            file.write(criteo_line() + "\n")
+        return parse(*arguments)
+
+    monkeypatch.setattr(prepare, "parse", slow)
+    with pytest.raises(UserError, match="changed while it was read"):
+        Criteo(path=raw).prepare()
+    assert not list((cache / "prepared").iterdir())
+
+
+def test_the_cache_is_the_platforms_unless_a_folder_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("VFLBENCH_CACHE", "~/there")
+    assert cache_folder() == Path.home() / "there"
+    monkeypatch.delenv("VFLBENCH_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder().name == "vflbench"
+
+
+def test_ids_counts_and_ranges_are_those_of_the_rows(raw):
+    table = Criteo(path=raw).prepare().table
+    assert table.numeric.dtype == np.int32
+    assert (table.statistics.low[:2].tolist(), table.statistics.high[:2].tolist()) == ([0, -2999], [2999, 0])
+    for j, (size, counts) in enumerate(zip(table.sizes, table.statistics.counts, strict=True)):
+        assert np.array_equal(np.bincount(table.categorical[:, j], minlength=size), counts)
+    assert table.sizes[0] == 7
+    assert table.categorical[:, 0].tolist() == [i % 7 for i in range(3000)]

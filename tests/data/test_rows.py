@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+
+from vflbench.data import rows as rows_module
+from vflbench.data.base import _STRATUM, Dataset
+from vflbench.data.batches import ordered_batches, shuffled_batches
+from vflbench.data.encode import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.options import options
+
+
+@options
+class Many(Dataset):
+    """Row i has x = i, c = i % 50 and label i % 3 == 0."""
+
+    n: int = 40_000
+
+    def read(self, rng):
+        i = np.arange(self.n)
+        return raw_table((RawNumeric("x", i / 1), RawCategorical("c", i % 50, 50)), (i % 3 == 0).astype(int)), {}
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """As if little fitted in memory: four chunks or so."""
+    monkeypatch.setattr(rows_module, "BUFFER_ROWS", 4 * CHUNK_ROWS)
+
+
+def load(**changes):
+    return Many(**changes).load(torch.Generator().manual_seed(0))
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_blocks_in_order_are_all_rows_whatever_fits_in_memory():
+    data = load()
+    for rows in (data.train, data.test):
+        blocks = list(rows.blocks(None))
+        assert max(map(len, blocks)) < 6 * CHUNK_ROWS
+        ids = torch.cat([b.ids for b in blocks])
+        assert len(ids) == len(rows)
+        assert (ids.diff() > 0).all()
+        everything = rows.all()
+        assert torch.allclose(everything.features["a"].numeric[:, 0], everything.ids / 39_999)
+        assert torch.equal(everything.features["a"].categorical[:, 0], (everything.ids % 50).int())
+        assert torch.equal(everything.labels, (everything.ids % 3 == 0).long())
+    assert len(data.train) + len(data.test) == 40_000
+    assert len(list(data.train.blocks(None))) > 5
+
+
+def test_what_fits_in_memory_is_read_once():
+    train = load().train
+    (one,), (other,) = train.blocks(None), train.blocks(torch.Generator())
+    assert one is other
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
+    train, rng = load().train, torch.Generator().manual_seed(1)
+    batches = shuffled_batches(train, 1000, rng)
+    met = [batch.ids for batch in batches]
+    assert {len(ids) for ids in met} == {1000}
+    assert len(met) == len(batches) == len(train) // 1000
+    assert len(torch.cat(met).unique()) == batches.rows
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.parametrize("batch_size", [1, 700, 4096, 9999, 36_000])
+def test_batches_of_any_size_are_cut_across_buffers(batch_size):
+    train = load(n=40_000 if batch_size > 1 else 5000).train
+    met = [batch.ids for batch in shuffled_batches(train, batch_size, torch.Generator().manual_seed(1))]
+    assert len(met) == len(train) // batch_size
+    assert len(torch.cat(met).unique()) == len(met) * batch_size
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_rows_that_lie_side_by_side_are_met_far_apart():
+    """A batch of 1000 holds rows of several chunks, in no order; and epochs differ."""
+    train, rng = load().train, torch.Generator().manual_seed(1)
+    first, second = ([b.ids for b in shuffled_batches(train, 1000, rng)] for _ in range(2))
+    assert all(len((ids // CHUNK_ROWS).unique()) >= 4 for ids in first)
+    neighbours = torch.cat([(ids.diff().abs() == 1) for ids in first]).double().mean()
+    assert neighbours < 0.005
+    assert not torch.equal(torch.cat(first), torch.cat(second))
+    again = [b.ids for b in shuffled_batches(train, 1000, torch.Generator().manual_seed(1))]
+    assert torch.equal(torch.cat(first), torch.cat(again))
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_a_sample_is_spread_over_all_rows():
+    train = load().train
+    sample = train.sample(5000)
+    assert 3000 < len(sample) <= 7000
+    assert sample.ids.min() < 2 * CHUNK_ROWS
+    assert sample.ids.max() > 38_000
+    assert len(train.sample(10**9)) == len(train)
+    assert len(ordered := torch.cat([b.ids for b in ordered_batches(train, 512)])) == len(train)
+    assert (ordered.diff() > 0).all()
+
+
+def test_draws_are_made_stratum_by_stratum_and_add_up():
+    """More rows than a stratum: each stratum gives its share, and the whole is exactly as asked."""
+    n = 2 * _STRATUM + 1000
+    data = load(n=n, test_fraction=0.3, sample=0.5)
+    total = round(0.5 * n)
+    assert len(data.train) + len(data.test) == total
+    assert len(data.test) == int(total * 0.3 + 0.5)
+    ids = data.test.all().ids
+    share = (ids < _STRATUM).double().mean().item()
+    assert share == pytest.approx(_STRATUM / n, abs=0.001)
+    balanced = load(n=n, positive_ratio=0.5)
+    labels = torch.cat([balanced.train.all().labels, balanced.test.all().labels])
+    assert abs(int((2 * labels - 1).sum())) <= 1
+    late = load(n=n, split="chronological")
+    assert late.train.all().ids.max() < late.test.all().ids.min()
