@@ -263,7 +263,8 @@ def _wrong_field(column: str, value: bytes, form: TextFormat) -> str | None:
 
 
 def _is_integer(text: str) -> bool:
-    return re.fullmatch(r"-?0*[0-9]{1,19}", text) is not None and -(2**63) <= int(text[:1] + text[1:].lstrip("0")) < 2**63
+    found = re.fullmatch(r"(-?)0*([0-9]{1,19})", text)
+    return found is not None and -(2**63) <= int(found[1] + found[2]) < 2**63
 
 
 def _is_real(text: str) -> bool:
