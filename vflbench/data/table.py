@@ -27,6 +27,13 @@ class Columns:
         return len(self.numeric) + len(self.categorical)
 
 
+def _take(values: Tensor, index: Tensor | slice) -> Tensor:
+    """values[index]; whole rows by position, which copies them in one go, several times faster."""
+    if isinstance(index, Tensor) and index.dtype == torch.int64:
+        return values.index_select(0, index)
+    return values[index]
+
+
 @dataclass(frozen=True)
 class Features:
     """One party's block: numeric (n, k) float32 and categorical (n, c) int32 ids, counted from 0 in each column."""
@@ -36,7 +43,7 @@ class Features:
     categorical: Tensor
 
     def rows(self, index: Tensor | slice) -> "Features":
-        return Features(self.columns, self.numeric[index], self.categorical[index])
+        return Features(self.columns, _take(self.numeric, index), _take(self.categorical, index))
 
     def to(self, device: torch.device) -> "Features":
         return Features(self.columns, self.numeric.to(device), self.categorical.to(device))
@@ -61,7 +68,7 @@ class VerticalTable:
 
     def rows(self, index: Tensor | slice) -> "VerticalTable":
         features = {party: block.rows(index) for party, block in self.features.items()}
-        return VerticalTable(self.ids[index], features, self.labels[index], self.classes)
+        return VerticalTable(_take(self.ids, index), features, _take(self.labels, index), self.classes)
 
     def to(self, device: torch.device) -> "VerticalTable":
         features = {party: block.to(device) for party, block in self.features.items()}
