@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from vflbench import __version__
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic")
 
 
-def provenance(*, seed: int, overrides: list[str], choices: dict[str, Any]) -> dict[str, Any]:
+def provenance(
+    *, seed: int, overrides: list[str], choices: dict[str, Any], source: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The part of manifest.json that is known before anything is loaded."""
     return {
         "vflbench": __version__,
@@ -26,7 +29,18 @@ def provenance(*, seed: int, overrides: list[str], choices: dict[str, Any]) -> d
         "seed": seed,
         "overrides": overrides,
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
+        "source": source,
     }
+
+
+def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Size and time of the data file that a configuration names: enough to see, without reading it, that it has changed."""
+    path = (config.get("dataset") or {}).get("path")
+    try:
+        found = os.stat(path)
+    except (OSError, TypeError, ValueError):
+        return None
+    return {"path": os.path.abspath(path), "bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
 def git_commit() -> str | None:
