@@ -90,7 +90,9 @@ def compare(options: argparse.Namespace, folder: Path) -> int:
     return 1 if wrong else 0
 
 
-def attempt(folder, overrides, number, rng, pace, kills, *, spare):
+def attempt(
+    folder: Path, overrides: list[str], number: signal.Signals, rng: random.Random, pace: Pace, kills: int, *, spare: bool
+) -> tuple[float, int, str]:
     """Start the run and kill it at a random moment, unless it is quicker. Returns seconds lived, exit code, stderr."""
     process = begin(folder, overrides)
     started = time.monotonic()

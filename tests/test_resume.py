@@ -182,9 +182,10 @@ def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeyp
         saves.append(state)
         return real(self, state) if len(saves) < 2 else crash()
 
-    with monkeypatch.context() as patch, pytest.raises(CrashError):
+    with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "save", save)
-        run_in(tmp_path, **parts())
+        with pytest.raises(CrashError):
+            run_in(tmp_path, **parts())
     assert b"\n1,test," in (tmp_path / "metrics.csv").read_bytes()
     run_in(tmp_path, **parts())
     assert results(tmp_path) == whole
