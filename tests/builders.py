@@ -6,6 +6,7 @@ import torch
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
+from vflbench.checkpoint import Checkpoint
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Chain
@@ -71,7 +72,9 @@ def experiment(**changes) -> Experiment:
 
 
 def run_in(folder: Path, **changes) -> dict:
-    recorder = Recorder(folder, "", {}, quiet=True)
-    summary = run(experiment(**changes), recorder)
+    recorder, parts = Recorder(folder, "", {}, quiet=True), experiment(**changes)
+    checkpoint = Checkpoint(folder, parts.settings.checkpoint, fresh=parts.settings.overwrite)
+    summary = run(parts, recorder, checkpoint)
     recorder.finish(summary)
+    checkpoint.finish()
     return summary

@@ -35,16 +35,37 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
     assert summary == {"test_auc": None, "leaks": [{"raw": None}], "train_auc": 0.5}
 
 
-def test_a_folder_that_holds_a_run_is_left_as_it_is(tmp_path):
-    first, late = Recorder(tmp_path, "first", {}), Recorder(tmp_path, "late", {})
+def test_a_new_beginning_clears_what_an_earlier_run_left_and_touches_nothing_else(tmp_path):
+    first = Recorder(tmp_path, "first: 1\n", {}, quiet=True)
     first.begin()
     first.write([Row(0, "train", metric="loss", value=1.0)])
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(UserError, match="already holds a run"):
-        Recorder(tmp_path, "second", {})
-    with pytest.raises(UserError, match="already holds a run"):
-        late.begin()  # it looked before the first one began
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    first.log("a line")
+    first.finish({})
+    for name in ("checkpoint.pt", "leak_per_layer.png", "mine.txt"):
+        (tmp_path / name).write_text("")
+    second = Recorder(tmp_path, "second: 2\n", {}, overwrite=True)
+    second.begin()
+    assert {file.name for file in tmp_path.iterdir()} == {"config.yaml", "manifest.json", "metrics.csv", "mine.txt"}
+    assert (tmp_path / "config.yaml").read_text() == "second: 2\n"
+    assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_going_on_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
+    first = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "2"}})
+    first.begin(device="cpu")
+    first.write([Row(0, "train", metric="loss", value=1.0)])
+    length, start = first.length, json.loads((tmp_path / "manifest.json").read_text())["start"]
+    first.write([Row(1, "train", metric="loss", value=0.5)])
+    for place in ("epoch 1", "epoch 1, step 7"):
+        again = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "3"}})
+        again.go_on(length, place, device="cpu")
+        assert again.length == length
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["start"] == start
+    assert [resumed["place"] for resumed in manifest["resumed"]] == ["epoch 1", "epoch 1, step 7"]
+    assert manifest["resumed"][0]["changed"] == ["torch 2 then, 3 now"]
+    assert "going on before epoch 1, step 7" in (tmp_path / "train.log").read_text()
+    assert "torch 2 then, 3 now" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):

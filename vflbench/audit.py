@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
 from vflbench.protocols.base import Protocol, Session
+from vflbench.state import restore_state, state_of
 from vflbench.transcript import Seat, Transcript
 from vflbench.wire import Kind
 
@@ -41,6 +43,14 @@ class Auditor:
             view = transcript.view(party, attack.knows, rng, visible=visible)
             for layer, scores in attack.infer(view).items():
                 leaks.add((name, str(attack.scores), party, layer, visible), scores, truth)
+
+    def state(self) -> list[list[Any]]:
+        """[attack, party, what it keeps] of every post."""
+        return [[name, party, state_of(attack)] for name, attack, party, _, _ in self._posts]
+
+    def restore(self, state: list[list[Any]]) -> None:
+        for (_, attack, _, _, _), (_, _, own) in zip(self._posts, state, strict=True):
+            restore_state(attack, own)
 
 
 def row_names(ids: Tensor, key: int) -> Tensor:

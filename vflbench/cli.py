@@ -1,10 +1,11 @@
 """The front door: `vflbench train | prepare | list`."""
 
 import argparse
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ OWN_CONFIG = [
     "hydra/job_logging=disabled",
     "hydra.output_subdir=null",
     "hydra.job.name=vflbench",
-    "hydra.run.dir=outputs/${now:%Y-%m-%d}/${now:%H-%M-%S-%f}_${name}",
+    "hydra.run.dir=outputs/${name}_${digest:}",
+    "hydra.sweep.dir=outputs",
+    "hydra.sweep.subdir=${name}_${digest:}",
 ]
 """What train.yaml says of Hydra, for a config of another name: the config.yaml of a finished run says nothing of it."""
 
@@ -77,6 +80,7 @@ def train_one(config: Any) -> float:
     """One run, in the folder that Hydra chose. Returns its test AUC, for sweepers that search."""
     from hydra.core.hydra_config import HydraConfig
 
+    from vflbench.earlier import remove_if_empty
     from vflbench.mistakes import describe
 
     hydra_config = HydraConfig.get()
@@ -84,6 +88,7 @@ def train_one(config: Any) -> float:
     try:
         return run_and_report(config, hydra_config)
     except Exception as error:
+        remove_if_empty(Path(hydra_config.runtime.output_dir))
         text = describe(error)
         if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
             raise
@@ -131,29 +136,56 @@ def prepare_one(config: Any) -> None:
 
 
 def run_and_report(config: Any, hydra_config: Any) -> float:
-    """Build, run, draw, print."""
+    """Build and, alone in the run's folder, go on or begin, draw, print; what was finished before is only shown."""
     from omegaconf import OmegaConf
 
     from vflbench.build import build
+    from vflbench.checkpoint import Checkpoint
+    from vflbench.earlier import Earlier, alone_in, look
     from vflbench.experiment import run
-    from vflbench.provenance import provenance
+    from vflbench.provenance import provenance, source
     from vflbench.recorder import Recorder
     from vflbench.report.figures import draw
     from vflbench.report.table import final_table
 
     experiment = build(config)
-    manifest = provenance(
-        seed=experiment.settings.seed,
-        overrides=list(hydra_config.overrides.task),
-        choices=OmegaConf.to_container(hydra_config.runtime.choices),
-    )
+    settings = experiment.settings
+    # The config.yaml of a run is there to be run again, which must not replace what it stands beside.
+    resolved = OmegaConf.to_container(config, resolve=True) | {"overwrite": False}
     folder = Path(hydra_config.runtime.output_dir)
-    recorder = Recorder(folder, OmegaConf.to_yaml(config, resolve=True), manifest, quiet=not sys.stdout.isatty())
-    summary = run(experiment, recorder)
-    draw(folder)
-    recorder.finish(summary)
+    with alone_in(folder):
+        if not settings.overwrite and look(folder, resolved) is Earlier.FINISHED:
+            return show_finished(folder, source(resolved), in_sweep=str(hydra_config.mode).endswith("MULTIRUN"))
+        manifest = provenance(
+            seed=settings.seed,
+            overrides=list(hydra_config.overrides.task),
+            choices=OmegaConf.to_container(hydra_config.runtime.choices),
+            source=source(resolved),
+        )
+        quiet = not sys.stdout.isatty()
+        recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+        checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
+        summary = run(experiment, recorder, checkpoint)
+        draw(folder)
+        recorder.finish(summary)
+        checkpoint.finish()
     print(final_table(folder), flush=True)
     return summary["test_auc"]
+
+
+def show_finished(folder: Path, source: Mapping[str, Any] | None, *, in_sweep: bool) -> float:
+    """Say that these results are there already, and show them; in a sweep the first is enough."""
+    from vflbench.report.read import read_manifest, read_summary
+    from vflbench.report.table import final_table, number
+
+    test_auc = read_summary(folder)["test_auc"]
+    print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {number(test_auc)}")
+    if source != read_manifest(folder).get("source"):
+        print(f"mind: the data file is no longer as it was then: {source and source['path']}")
+    if not in_sweep:
+        print(final_table(folder))
+    sys.stdout.flush()
+    return math.nan if test_auc is None else test_auc
 
 
 def list_choices(arguments: Sequence[str]) -> None:
@@ -225,9 +257,9 @@ def report_errors(command: Callable[[], None]) -> None:
         if getattr(error, "told", False):
             sys.exit(1)
         fail(text)
-    except KeyboardInterrupt:
-        print("\ninterrupted; what was finished stays in the run's folder", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        print(f"\n{error}" if str(error) else "\nstopped; the same command goes on from what was saved", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 130))
 
 
 def fail(text: str) -> None:

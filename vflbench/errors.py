@@ -11,3 +11,7 @@ class UserError(ValueError):
         where = f"{key}={value}: " if key is not None and value is not None else f"{key}: " if key else ""
         super().__init__(f"{where}{problem}" + (f" (see: {see})" if see else ""))
         self.problem, self.key, self.value, self.see = problem, key, value, see
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or a prediction that nothing can be done with."""

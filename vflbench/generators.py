@@ -1,8 +1,10 @@
 """One named random generator per purpose, so that drawing for one never shifts another."""
 
 import hashlib
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 
 class Generators:
@@ -28,3 +30,15 @@ class Generators:
             digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
             self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
         return self._made[key]
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """Device -> name -> where that generator stands, of every one that was asked for."""
+        states: dict[str, dict[str, Tensor]] = {}
+        for (device, name), generator in self._made.items():
+            states.setdefault(device, {})[name] = generator.get_state()
+        return states
+
+    def restore(self, states: Mapping[str, Mapping[str, Tensor]]) -> None:
+        for device, named in states.items():
+            for name, state in named.items():
+                self.on(torch.device(device), name).set_state(state.clone())

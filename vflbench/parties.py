@@ -1,11 +1,12 @@
 """The two sides of the slot. Each owns a network, an optimiser and a chain of defenses, and shares none of them."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from vflbench.data.table import LABEL_PARTY, Features
@@ -72,6 +73,16 @@ class NonLabelParty:
         sent = {layer: defense.embedding(activations[layer].detach(), rng) for layer, defense in defenses.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
+    def state(self) -> dict[str, Any]:
+        """What training has made of it. Its generators are saved with all others."""
+        defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
+        return {**_learned(self.bottom, self.optimizer), "defenses": defenses}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        _relearn(self.bottom, self.optimizer, state)
+        for layer, defense in self.defenses.items():
+            defense.restore(state["defenses"][layer])
+
 
 @dataclass(frozen=True)
 class Response:
@@ -103,7 +114,8 @@ class LabelParty:
         self._new_defense = defense
         self._gradient_defenses: dict[tuple[str, str], Defense] = {}
         self.noise = noise
-        self.optimizer = optimizer.attach(torch.nn.ModuleList([top] if bottom is None else [top, bottom]))
+        self.network = torch.nn.ModuleList([top] if bottom is None else [top, bottom])
+        self.optimizer = optimizer.attach(self.network)
 
     def respond(self, embeddings: Sequence[Message], own: Features | None, labels: Tensor) -> Response:
         """One optimiser step, and the gradients to send back.
@@ -134,10 +146,13 @@ class LabelParty:
         return Response(messages, loss.item(), penalty.item(), {k: v.detach() for k, v in activations.items()})
 
     def _defended(self, gradient: Tensor, y: Tensor, party: str, layer: str) -> Tensor:
+        return self._gradient_defense(party, layer).gradient(gradient, y, self.noise.training)
+
+    def _gradient_defense(self, party: str, layer: str) -> Defense:
         slot = (party, layer)
         if slot not in self._gradient_defenses:
             self._gradient_defenses[slot] = self._new_defense()
-        return self._gradient_defenses[slot].gradient(gradient, y, self.noise.training)
+        return self._gradient_defenses[slot]
 
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message], own: Features | None) -> Tensor:
@@ -150,6 +165,41 @@ class LabelParty:
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
         activations, logits = self.top([_deep(tensors) for tensors in inputs], wide)
         return {**own_layers, **activations}, logits
+
+    def state(self) -> dict[str, Any]:
+        """What training has made of it. Its generators are saved with all others."""
+        slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
+        return {**_learned(self.network, self.optimizer), "defense": self.defense.state(), "gradient_defenses": slots}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        _relearn(self.network, self.optimizer, state)
+        self.defense.restore(state["defense"])
+        for party, layer, own in state["gradient_defenses"]:
+            self._gradient_defense(party, layer).restore(own)
+
+
+def _learned(network: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+    return {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def _relearn(network: nn.Module, optimizer: optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Weights are copied in place; of the optimiser's tensors, which torch takes over as they come, copies are kept."""
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    given = set(_memories(state["optimizer"]))
+    for own in optimizer.state.values():
+        for name, value in own.items():
+            if isinstance(value, Tensor) and given.intersection(_memories(value)):
+                own[name] = value.clone()
+
+
+def _memories(value: Any) -> Iterator[int]:
+    """Where the tensors in nested dicts and lists have their numbers."""
+    if isinstance(value, Tensor):
+        yield value.untyped_storage().data_ptr()
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _memories(part)
 
 
 def _deep(tensors: Mapping[str, Tensor]) -> Tensor:

@@ -1,8 +1,10 @@
 """What a result came from: versions, source revision, command."""
 
+import glob
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from vflbench import __version__
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic")
 
 
-def provenance(*, seed: int, overrides: list[str], choices: dict[str, Any]) -> dict[str, Any]:
+def provenance(
+    *, seed: int, overrides: list[str], choices: dict[str, Any], source: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The part of manifest.json that is known before anything is loaded."""
     return {
         "vflbench": __version__,
@@ -26,6 +30,23 @@ def provenance(*, seed: int, overrides: list[str], choices: dict[str, Any]) -> d
         "seed": seed,
         "overrides": overrides,
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
+        "source": source,
+    }
+
+
+def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Size and time of the data files that a configuration names: enough to see, unread, that one has changed."""
+    path = (config.get("dataset") or {}).get("path")
+    words = [path] if isinstance(path, str) else path or []
+    found = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
+    if not found:
+        return None
+    states = [os.stat(name) for name in found]
+    paths = [os.path.abspath(name) for name in found]
+    return {
+        "path": paths[0] if len(paths) == 1 else paths,
+        "bytes": sum(state.st_size for state in states),
+        "modified_ns": max(state.st_mtime_ns for state in states),
     }
 
 

@@ -32,41 +32,79 @@ class Row:
     visible: bool | None = None
 
 
+_RESULTS = ("checkpoint.pt", "summary.json", "metrics.csv", "auc_per_epoch.png", "leak_per_layer.png")
+"""What an earlier run may have left, in the order in which it goes: nothing goes on from half of it."""
+
 COLUMNS = tuple(field.name for field in fields(Row))
 
 
 class Recorder:
     """A folder that holds config.yaml, manifest.json, metrics.csv, train.log and, at the very end, summary.json.
 
-    quiet: print only what a user must not miss. Nothing is written before `begin`, so that a run which could not start
-    leaves the folder to the next. Raises UserError if the folder already holds a run: nothing is overwritten.
+    quiet: print only what a user must not miss. Nothing is written before `begin` or `go_on`, so that a run which could not
+    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results.
     """
 
-    def __init__(self, folder: Path, config: str, manifest: Mapping[str, Any], *, quiet: bool = False):
+    def __init__(
+        self, folder: Path, config: str, manifest: Mapping[str, Any], *, quiet: bool = False, overwrite: bool = False
+    ):
         self.folder = folder
         self.quiet = quiet
+        self.overwrite = overwrite
         self._config = config
         self._manifest = {**manifest, "start": _now(), "end": None}
-        if (folder / "metrics.csv").exists():
-            raise self._taken()
+
+    @property
+    def length(self) -> int:
+        """Bytes of metrics.csv; 0 if there is none."""
+        path = self.folder / "metrics.csv"
+        return path.stat().st_size if path.exists() else 0
 
     def begin(self, **facts: Any) -> None:
-        """Claim the folder, and write what is known before training."""
+        """Clear the folder of an earlier run's results, and write what is known before training.
+
+        metrics.csv comes last: a folder without it holds no run.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / "metrics.csv").open("x", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow(COLUMNS)
-        except FileExistsError:
-            raise self._taken() from None
+            again = self.length > 0 and not self.overwrite
+            for name in (*_RESULTS, *(("train.log",) if self.overwrite else ())):
+                (self.folder / name).unlink(missing_ok=True)
+            self._write("config.yaml", self._config)
+            self.note(**facts)
+            self._write("metrics.csv", ",".join(COLUMNS) + "\n")
         except OSError as error:
             problem = f"results can't be written there: {error.strerror}"
             raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
+        if again:
+            self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
+
+    def go_on(self, length: int, place: str, **facts: Any) -> None:
+        """Take up a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
+        with (self.folder / "metrics.csv").open("r+b") as file:
+            file.truncate(length)
+            os.fsync(file.fileno())
+        earlier = self._earlier_manifest()
+        resumed = {"time": self._manifest["start"], "place": place}
+        changed = [
+            f"{name} {old} then, {new} now"
+            for name, old, new in zip(*_versions(earlier), _versions(self._manifest)[1], strict=True)
+            if old not in (None, new)
+        ]
+        self._manifest["start"] = earlier.get("start", self._manifest["start"])
+        self._manifest["resumed"] = [*earlier.get("resumed", []), resumed | ({"changed": changed} if changed else {})]
         self._write("config.yaml", self._config)
         self.note(**facts)
+        self.say(f"going on before {place}", always=True)
+        if changed:
+            self.say(f"not what this run was begun with, so its numbers may differ: {'; '.join(changed)}", always=True)
 
-    def _taken(self) -> UserError:
-        problem = "this folder already holds a run, which stays as it is; name another"
-        return UserError(problem, key="hydra.run.dir", value=self.folder)
+    def _earlier_manifest(self) -> Mapping[str, Any]:
+        try:
+            earlier = json.loads((self.folder / "manifest.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return earlier if isinstance(earlier, dict) else {}
 
     def note(self, **facts: Any) -> None:
         """Add facts to manifest.json."""
@@ -107,6 +145,13 @@ class Recorder:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.folder / name)
+
+
+def _versions(manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names, and which of each a run is computed by; None where its manifest does not say."""
+    versions = manifest.get("versions") or {}
+    named = {"vflbench": manifest.get("vflbench"), "commit": manifest.get("git_commit"), "torch": versions.get("torch")}
+    return tuple(named), tuple(named.values())
 
 
 def _cell(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
@@ -10,7 +10,7 @@ from vflbench.defenses.base import Defense
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Guarantee
 from vflbench.recorder import Row
-from vflbench.wire import Kind, Traffic
+from vflbench.wire import Kind, Traffic, traffic_from, traffic_state
 
 TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 
@@ -26,6 +26,24 @@ class EpochResult:
     seconds: dict[str, float]
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
+
+    def state(self) -> dict[str, Any]:
+        """The same in numbers, strings, lists and dicts."""
+        return {
+            "epoch": self.epoch,
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "leaks": [leak.state() for leak in self.leaks],
+            "seconds": dict(self.seconds),
+            "utility": {split: {m: float(v) for m, v in metrics.items()} for split, metrics in self.utility.items()},
+            "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        leaks = [Leak.from_state(leak) for leak in state["leaks"]]
+        traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
+        return cls(**{**state, "leaks": leaks, "traffic": traffic})
 
     def line(self) -> str:
         """The epoch in one line for a person."""

@@ -25,6 +25,9 @@ class Settings:
 
     batch_size: rows a step; `auto` takes the largest power of two between 32 and 512 that leaves 100 steps an epoch.
     log_every: steps between lines of train.log.
+    checkpoint: at each epoch's end and when stopped, `resume` saves what going on takes, until the run has finished; `keep`
+    leaves it there; `none` saves nothing.
+    overwrite: compute anew what is there already.
     """
 
     epochs: Count = 2
@@ -32,6 +35,8 @@ class Settings:
     seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     log_every: Count = 100
+    checkpoint: Literal["resume", "keep", "none"] = "resume"
+    overwrite: bool = False
     audit: Audit
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from torch import Tensor
 
@@ -80,6 +81,23 @@ class Wire:
         taken = dict(self.traffic)
         self.traffic.clear()
         return taken
+
+    def state(self) -> list[list[Any]]:
+        """What was carried since it was last taken."""
+        return traffic_state(self.traffic)
+
+    def restore(self, state: list[list[Any]]) -> None:
+        self.traffic.clear()
+        self.traffic.update(traffic_from(state))
+
+
+def traffic_state(traffic: Mapping[tuple[str, str, Kind], Traffic]) -> list[list[Any]]:
+    """Rows of sender, receiver, kind, messages, bytes."""
+    return [[sender, receiver, str(kind), t.messages, t.bytes] for (sender, receiver, kind), t in traffic.items()]
+
+
+def traffic_from(state: list[list[Any]]) -> dict[tuple[str, str, Kind], Traffic]:
+    return {(sender, receiver, Kind(kind)): Traffic(*counts) for sender, receiver, kind, *counts in state}
 
 
 @options

@@ -1,11 +1,13 @@
 """Defense: what every entry of configs/defense builds; and Chain, several of them in a row."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench.metrics.privacy import Guarantee
+from vflbench.state import attributes, restore_attributes
 
 
 class Defense:
@@ -14,7 +16,8 @@ class Defense:
     h, g: (n, d) values of one layer that crosses; y: (n,) classes; ids: (n,) row ids; rng: the owner's generator, on the
     device of the values. A defense may keep state: `embedding` and `gradient` are called on an instance of their own for
     each party and layer that crosses, `labels` and `penalty` on one of the label party. What prediction does to the state
-    of `embedding` is forgotten.
+    of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
+    when a run goes on; for anything else override `state` and `restore`.
     """
 
     def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
@@ -36,6 +39,14 @@ class Defense:
     def guarantee(self) -> Guarantee | None:
         """What may be claimed of one instance; None claims nothing."""
         return None
+
+    def state(self) -> dict[str, Any]:
+        """What it keeps between batches, in tensors, numbers, strings, lists and dicts."""
+        return attributes(self)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put back what `state` told; keep copies, not the tensors themselves."""
+        restore_attributes(self, state)
 
 
 class Chain(Defense):
@@ -61,3 +72,10 @@ class Chain(Defense):
         for defense in self.defenses:
             g = defense.gradient(g, y, rng)
         return g
+
+    def state(self) -> dict[str, Any]:
+        return {"defenses": [defense.state() for defense in self.defenses]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for defense, own in zip(self.defenses, state["defenses"], strict=True):
+            defense.restore(own)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from typing import Any, Self
 
 from scipy.special import stdtrit
 from torch import Tensor
@@ -66,6 +67,14 @@ class Leak:
     batches: int
     left_out: int
 
+    def state(self) -> list[Any]:
+        """Its values in the order of its fields, intervals as three numbers each."""
+        return [list(map(float, value)) if isinstance(value, tuple) else value for value in astuple(self)]
+
+    @classmethod
+    def from_state(cls, state: Sequence[Any]) -> Self:
+        return cls(*(Interval(*value) if isinstance(value, list) else value for value in state))
+
 
 @dataclass
 class LeakTable:
@@ -82,6 +91,14 @@ class LeakTable:
             shape = tuple(scores.shape)
             raise ValueError(f"{key[0]} on {key[3]}: scores must be {len(truth)} finite numbers, got shape {shape}")
         self._values.setdefault(key, []).append(auc(scores, truth != 0))
+
+    def state(self) -> list[list[Any]]:
+        """[attack, message, party, layer, visible], [values] of each key."""
+        return [[list(key), list(map(float, values))] for key, values in self._values.items()]
+
+    @classmethod
+    def from_state(cls, state: Sequence[Sequence[Any]]) -> Self:
+        return cls({tuple(key): list(values) for key, values in state})
 
     def leaks(self) -> list[Leak]:
         """One entry a key, in the order they first came."""

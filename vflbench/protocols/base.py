@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +52,17 @@ class Session:
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         """The parties that sit at such a seat."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """What the rounds so far have made of the parties, uncopied, in tensors, numbers, strings, lists and dicts.
+
+        Generators and the wire's traffic are saved beside it.
+        """
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put a session that has just been started where another stood; tensors are copied, not kept."""
         raise NotImplementedError
 
 

@@ -1,5 +1,7 @@
 """Split learning: embeddings up, gradients down."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -71,6 +73,14 @@ class SplitSession(Session):
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
+
+    def state(self) -> dict[str, Any]:
+        return {"parties": {party.name: party.state() for party in self.parties}, LABEL_PARTY: self.label_party.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for party in self.parties:
+            party.restore(state["parties"][party.name])
+        self.label_party.restore(state[LABEL_PARTY])
 
 
 def _bottom(party: str, outputs: int, setting: Setting) -> Bottom:

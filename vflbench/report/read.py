@@ -35,6 +35,10 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "summary.json").read_text())
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())
+
+
 def _measurement(row: dict[str, str]) -> Measurement:
     numbers = {name: float(row[name]) if row[name] else math.nan for name in ("value", "ci_low", "ci_high")}
     texts = {name: row[name] for name in ("split", "party", "layer", "message", "attack", "metric")}

@@ -13,9 +13,9 @@ def final_table(folder: Path) -> str:
     """Test and train AUC, then every leak of the last epoch with its interval; `hidden` marks what no attacker sees."""
     summary = read_summary(folder)
     lines = [
-        f"after epoch {summary['epochs'] - 1}: test AUC {_number(summary['test_auc'])}, "
-        f"train AUC {_number(summary['train_auc'])}, test log loss {_number(summary['test_log_loss'])}"
-        + (f", test accuracy {_number(summary['test_accuracy'])}" if "test_accuracy" in summary else "")
+        f"after epoch {summary['epochs'] - 1}: test AUC {number(summary['test_auc'])}, "
+        f"train AUC {number(summary['train_auc'])}, test log loss {number(summary['test_log_loss'])}"
+        + (f", test accuracy {number(summary['test_accuracy'])}" if "test_accuracy" in summary else "")
     ]
     if summary["leaks"]:
         lines += ["", *_columns([_HEADER, *map(_cells, summary["leaks"])]), ""]
@@ -34,15 +34,15 @@ def _cells(leak: dict[str, Any]) -> tuple[str, ...]:
     interval = "-" if raw["low"] is None else f"{raw['low']:.3f} .. {raw['high']:.3f}"
     return (
         *(leak[name] for name in ("attack", "message", "party", "layer")),
-        _number(raw["mean"]),
+        number(raw["mean"]),
         interval,
-        _number(leak["two_sided"]["mean"]),
-        _number(leak["oriented"]["mean"]),
+        number(leak["two_sided"]["mean"]),
+        number(leak["oriented"]["mean"]),
         "" if leak["visible"] else "hidden",
     )
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "undefined" if value is None or math.isnan(value) else f"{value:.4f}"
 
 

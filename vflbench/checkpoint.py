@@ -1,0 +1,131 @@
+"""One file that holds everything a run needs to go on, written whole or not at all."""
+
+import os
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vflbench.errors import UserError
+
+FORMAT = 1
+_PLAIN = (type(None), bool, int, float, str)
+
+
+class UnusableCheckpointError(ValueError):
+    """A checkpoint that no run can go on from."""
+
+
+class Checkpoint:
+    """`checkpoint.pt` in a run's folder: tensors, numbers, strings, lists and dicts, and nothing that could be executed.
+
+    wanted: `resume` (there until the run has finished), `keep` (stays) or `none` (never written). fresh: pass over what an
+    earlier run left.
+    """
+
+    def __init__(self, folder: Path, wanted: Literal["resume", "keep", "none"] = "resume", *, fresh: bool = False):
+        self.path = folder / "checkpoint.pt"
+        self.wanted, self.fresh = wanted, fresh
+        self.refused: str | None = None
+
+    def save(self, state: Mapping[str, Any]) -> bool:
+        """Replace the file by this state. False if none is wanted, or if the state holds what a checkpoint can't.
+
+        `refused` says where. Tensors go to the file one by one, uncopied; what shares memory is written once.
+        Raises UserError if the file can't be written: the former one is then as it was.
+        """
+        if self.wanted == "none":
+            return False
+        self.refused = not_plain(state)
+        if self.refused is not None:
+            return False
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                torch.save({"format": FORMAT, **state}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+            _sync_folder(self.path.parent)
+        except (OSError, RuntimeError) as error:
+            reason = _system_error(error)
+            if reason is None:
+                raise
+            raise UserError(
+                f"the checkpoint can't be written: {reason.strerror}. The one before it, if there is one, is whole, and "
+                "the same command goes on from there",
+                key="checkpoint",
+                value=self.wanted,
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def load(self) -> dict[str, Any] | None:
+        """The state that was saved last, its tensors mapped from the file; None if there is none.
+
+        Raises UnusableCheckpointError for a file that is not one of ours, whole and unchanged.
+        """
+        if self.fresh or not self.path.exists():
+            return None
+        try:
+            with zipfile.ZipFile(self.path) as archive:  # torch does not look at the checksums
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise UnusableCheckpointError(f"{self.path.name} is damaged (at {damaged})")
+            state = torch.load(self.path, weights_only=True, mmap=True)
+        except (UnusableCheckpointError, PermissionError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # whatever a file that is no zip, or no plain one, does to its readers
+            reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+            raise UnusableCheckpointError(f"{self.path.name} can't be read: {reason}") from error
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
+            raise UnusableCheckpointError(f"{self.path.name} is not of a kind that this version reads")
+        return state
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """The run is complete: nobody will go on from here."""
+        if self.wanted != "keep":
+            self.discard()
+
+
+def not_plain(value: Any, name: str = "") -> str | None:
+    """`name: type` of the first thing that is no tensor, number, string, list or dict of them; None if all are."""
+    if type(value) in _PLAIN or isinstance(value, Tensor):
+        return None
+    if type(value) in (dict, OrderedDict):
+        parts = value.items()
+    elif type(value) in (list, tuple):
+        parts = enumerate(value)
+    else:
+        return f"{name}: {type(value).__name__}"
+    for key, part in parts:
+        found = not_plain(part, f"{name}.{key}" if name else str(key)) or not_plain(key, f"a key of {name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """What the system said, where torch says that a position is not the expected one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on disk when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM: the batch in hand is finished and saved before the run stops."""
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Self
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop, and has. exit_code: 130 after Ctrl-C, 143 after SIGTERM."""
+
+    def __init__(self, told: str, exit_code: int):
+        super().__init__(told, exit_code)
+        self.told, self.exit_code = told, exit_code
+
+    def __str__(self) -> str:
+        return self.told
+
+
+class Interruption:
+    """While entered, the first SIGINT or SIGTERM is only noted in `asked`; the second stops at once.
+
+    Python gives signals to the main thread alone; in another nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        code = 128 + number
+        if self.asked is not None:
+            raise Interrupted("stopped at once; the same command goes on from what was saved before", code)
+        self.asked = signal.Signals(number)
+        if sys.stderr is not None and sys.stderr.isatty():  # os.write: a handler must not wait for a buffer's lock
+            os.write(2, b"\nstopping: the batch in hand is finished and saved first; Ctrl-C again stops at once\n")
+
+    def end(self, told: str) -> None:
+        """Stop here, if that was asked for. Raises Interrupted."""
+        if self.asked is not None:
+            raise Interrupted(told, 128 + self.asked)
