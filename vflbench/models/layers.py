@@ -1,7 +1,7 @@
 """Layers that several models are made of, initialised from a generator of their own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -44,16 +44,22 @@ class ColumnEmbedding(nn.Module):
     """One table for all categorical columns. ids: (n, c) int, counted from 0 in each column. Returns (n, c, dim).
 
     e_ij = T[offset_j + id_ij],   offset_j = the sum of the cardinalities before column j
+
+    lookup: what reads T instead, ids (n, c) -> (n, c, dim), where an optimiser keeps the table in a form of its own.
     """
+
+    lookup: Callable[[Tensor], Tensor] | None
 
     def __init__(self, cardinalities: Sequence[int], dim: int, rng: torch.Generator, std: float):
         super().__init__()
+        self.lookup = None
         self.table = nn.Parameter(torch.empty(sum(cardinalities), dim).normal_(0.0, std, generator=rng))
         offsets = torch.tensor([0, *cardinalities], dtype=torch.int64).cumsum(0)[:-1]
         self.register_buffer("offsets", offsets.to(torch.int32), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids + self.offsets, self.table)
+        places = ids + self.offsets
+        return F.embedding(places, self.table) if self.lookup is None else self.lookup(places)
 
 
 class Wide(nn.Module):

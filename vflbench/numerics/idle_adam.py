@@ -1,0 +1,72 @@
+"""What Adam does to a weight whose gradient is zero for a while, in closed form."""
+
+import math
+
+import torch
+from torch import Tensor
+
+_HORIZON = 4096  # steps behind the last one asked for, where r^4096 is no number any more
+
+
+class IdleAdam:
+    """Sums over Adam's steps with zero gradient, of a weight whose moments m and v are of step s, idle for k steps.
+
+        p <- p - lr sum_(j=1..k)  (m b1^j / (1 - b1^(s+j))) / (sqrt(v b2^j / (1 - b2^(s+j))) + eps)
+           = p - lr m sum_j w_j / (sqrt(v) + eps c_j),
+        w_j = r^j a(s+j),  r = b1 / sqrt(b2),  a(i) = sqrt(1 - b2^i) / (1 - b1^i),  c_j = sqrt((1 - b2^(s+j)) / b2^j)
+
+    and with one node at the mean of the c_j, which is exact to first order in eps and for eps = 0,
+
+        p <- p - lr m W / (sqrt(v) + eps C / W),   W = sum_j w_j = T(s) - r^k T(s+k),    T(s) = sum_(j>=1) r^j a(s+j)
+                                                   C = sum_j w_j c_j, alike, with r' = b1 / b2, a'(i) = (1 - b2^i) / (1 - b1^i)
+
+    T obeys T(s) = r (a(s+1) + T(s+1)), and is tabulated backwards from far behind the last step asked for, in float64.
+    beta1 < beta2, so that both sums converge.
+    """
+
+    def __init__(self, beta1: float, beta2: float):
+        self.beta1, self.beta2 = beta1, beta2
+        self.tables = torch.zeros(0, 6, dtype=torch.float64)
+
+    def upto(self, step: int) -> Tensor:
+        """(at least step + 1, 6) float64: T(i), T'(i), r^i, r'^i, b1^i, b2^i for steps, and numbers of steps, i.
+
+        T(0) is 0: a weight that was never touched has s = 0, m = 0 and stays as it is.
+        """
+        if len(self.tables) <= step:
+            self.tables = self._tabulate(max(1024, 2 * step))
+        return self.tables
+
+    def _tabulate(self, last: int) -> Tensor:
+        i = torch.arange(last + _HORIZON + 1, dtype=torch.float64)
+        powers = {base: torch.full_like(i, base).pow(i) for base in (self.beta1, self.beta2)}
+        first, second = 1 - powers[self.beta1], -torch.expm1(i * math.log(self.beta2))
+        ratios = (self.beta1 / math.sqrt(self.beta2), self.beta1 / self.beta2)
+        sums = [_discounted(terms, ratio) for terms, ratio in zip((second.sqrt() / first, second / first), ratios, strict=True)]
+        columns = [*sums, *(torch.full_like(i, ratio).pow(i) for ratio in ratios), *powers.values()]
+        return torch.stack([column[: last + 1] for column in columns], dim=1)
+
+    def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
+        """W and C / W (0 and 1 where nothing is to be done) of rows whose moments are of step `last`, caught up to step `now`.
+
+        last: (u,) int. Returns (u,) float64 each.
+        """
+        tables = self.upto(now).to(last.device)
+        total = tables.index_select(0, last)[:, :2] - tables.index_select(0, now - last)[:, 2:4] * tables[now, :2]
+        touched = (last > 0) & (last < now)
+        return torch.where(touched, total[:, 0], 0.0), torch.where(touched, total[:, 1] / total[:, 0], 1.0)
+
+    def fading(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
+        """b1^k and b2^k for the k steps between; (u,) float64 each."""
+        powers = self.upto(now).to(last.device).index_select(0, now - last)
+        return powers[:, 4], powers[:, 5]
+
+
+def _discounted(terms: Tensor, ratio: float) -> Tensor:
+    """T(s) = ratio (terms(s+1) + T(s+1)), from 0 at the end; T(0) = 0. (n,) float64."""
+    values, total = terms.tolist(), 0.0
+    sums = [0.0] * len(values)
+    for step in range(len(values) - 2, 0, -1):
+        total = ratio * (values[step + 1] + total)
+        sums[step] = total
+    return torch.tensor(sums, dtype=torch.float64)
