@@ -1,7 +1,7 @@
 """Write a file in the format of the Criteo Display Advertising Challenge, of any size, for benchmarks.
 
     python scripts/make_criteo.py --rows 2000000 --out train.txt
-    python scripts/make_criteo.py --rows 45840617 --ids 33762577 --seed 1 --out train.txt.gz
+    python scripts/make_criteo.py --rows 45840617 --ids 33762565 --seed 1 --out train.txt.gz
 
 Each line is `label TAB I1 .. I13 TAB C1 .. C26`, without a header, as in `train.txt`:
 
@@ -42,7 +42,7 @@ FULL_CARDINALITIES = (
 FULL_IDS = sum(FULL_CARDINALITIES)
 
 POSITIVE_RATIO = 0.256
-SAMPLE_ROWS, SAMPLE_IDS = 109_715, 266_593  # a random sample of the real rows, and the distinct values in it
+SAMPLE_ROWS, SAMPLE_IDS = 109_715, 266_846  # a random sample of the real rows, and the distinct values in it
 
 _BLOCK_ROWS = 1 << 17
 _RANKS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
