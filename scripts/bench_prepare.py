@@ -339,7 +339,8 @@ def load(file: str, _: Path) -> dict[str, Any]:
     from vflbench.data.criteo import Criteo
 
     data = Criteo(path=file, test_fraction=TEST_FRACTION).load(torch.Generator().manual_seed(0))
-    return {"ids": sum(data.train.features["a"].columns.cardinalities)}
+    columns = data.train.columns if hasattr(data.train, "columns") else {"a": data.train.features["a"].columns}
+    return {"ids": sum(columns["a"].cardinalities)}
 
 
 def encoder(file: str, folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ Prints what was checked, by rule, and the first failures; exit code 1 if there a
 import argparse
 import gzip
 import itertools
+import os
 import random
 import re
 import sys
@@ -32,26 +33,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from criteo_mutations import Fault, faults, is_valid, lines_of, mutate
+from raw_files import in_file_order, load
 
 from vflbench.data.criteo import Criteo
-from vflbench.data.table import TrainTest
 from vflbench.errors import UserError
 
 _CLEAN_LINES = 24  # around the mutated one in a small file
-
-
-def load(path: Path, **options: object) -> TrainTest:
-    return Criteo(path=str(path), **options).load(torch.Generator().manual_seed(0))
-
-
-def in_file_order(split: TrainTest) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Numeric block, categorical block and labels with the rows back in the file's order."""
-    order = torch.cat([split.train.ids, split.test.ids]).argsort()
-    tables = (split.train, split.test)
-    party = split.train.non_label_parties[0]
-    numeric = torch.cat([t.features[party].numeric for t in tables])[order]
-    categorical = torch.cat([t.features[party].categorical for t in tables])[order]
-    return numeric, categorical, torch.cat([t.labels for t in tables])[order]
 
 
 def wrong_when_skipping(folder: Path, content: bytes, compress: bool) -> list[str]:
@@ -62,7 +49,7 @@ def wrong_when_skipping(folder: Path, content: bytes, compress: bool) -> list[st
     good = [line for _, line in numbered if is_valid(line)]
     bad = [(number, line) for number, line in numbered if not is_valid(line)]
     try:
-        split = load(path, bad_rows="skip", max_bad_fraction=1.0)
+        split = load(Criteo(path=str(path), bad_rows="skip", max_bad_fraction=1.0))
     except Exception as error:
         return [f"{path.name}: {type(error).__name__}: {error}"[:2000]]
     wrong = []
@@ -80,7 +67,7 @@ def wrong_when_skipping(folder: Path, content: bytes, compress: bool) -> list[st
     clean = folder / "clean.txt"
     clean.write_bytes(b"\n".join(line.removesuffix(b"\r") for line in good) + b"\n")
     if not wrong:
-        expected = in_file_order(load(clean))
+        expected = in_file_order(load(Criteo(path=str(clean))))
         same = torch.equal(numeric, expected[0]), torch.equal(categorical, expected[1])
         wrong += [
             f"{path.name}: {n} values differ" for n, ok in zip(("numeric", "categorical"), same, strict=True) if not ok
@@ -94,7 +81,7 @@ def wrong_when_refusing(folder: Path, content: bytes) -> list[str]:
     path.write_bytes(content)
     first = next(((number, found) for number, line in lines_of(content) if (found := faults(line))), None)
     try:
-        load(path)
+        load(Criteo(path=str(path)))
     except UserError as error:
         if first is None:
             return [f"a file of good lines is refused: {error}"[:600]]
@@ -159,6 +146,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["VFLBENCH_CACHE"] = str(folder / "cache")
         if {"bad_rows", "max_bad_fraction"} <= {field.name for field in fields(Criteo)}:
             lines = [line for _ in range(options.lines) for line in (rng.choice(real), mutated())]
             content = b"\n".join(lines) + rng.choice([b"", b"\n"])
