@@ -94,7 +94,7 @@ class Bench:
         self.has_prepare = "prepare" in self._ours("--help")
         wanted = options.only.split(",") if options.only else list(ALTERNATIVES)
         if not self.has_prepare:
-            wanted = ["load" if name == "prepare" else name for name in wanted if name not in ("again", "load")]
+            wanted = list(dict.fromkeys("load" if name == "prepare" else name for name in wanted if name != "again"))
             options.scaling_of = options.scaling_of.replace("prepare", "load")
         elif not options.only:
             wanted.remove("load")

@@ -8,7 +8,7 @@ tests/criteo_mutations.py, apart from vflbench. Checked are:
     skip    one file of --lines mutated lines between as many real ones, plain and .gz, with bad_rows=skip and
             max_bad_fraction=1: the rows kept are the good ones (their labels in order, their numeric and categorical
             values as if the file held nothing else), bad_rows counts the others, and the first one told is the first one
-    error   --files small files, each of some real lines and one mutated one, with bad_rows=error: a bad line must raise
+    error   --files small files, each of some real lines and 1 to 3 mutated ones, with bad_rows=error: a bad line must raise
             UserError naming the file, the line and one of the columns that are wrong with its value. Anything else that
             is raised is a failure, and so is a file of good lines that is refused
 
@@ -38,7 +38,7 @@ from raw_files import in_file_order, load
 from vflbench.data.criteo import Criteo
 from vflbench.errors import UserError
 
-_CLEAN_LINES = 24  # around the mutated one in a small file
+_CLEAN_LINES = 24  # in a small file, beside the mutated ones and twelve of known labels
 
 
 def wrong_when_skipping(folder: Path, content: bytes, compress: bool) -> list[str]:
@@ -157,11 +157,12 @@ def main() -> None:
             skipped = "not checked: this version of vflbench has no option bad_rows"
         for i in range(options.files):
             lines = [*rng.sample(real, _CLEAN_LINES), *(label + real[0][1:] for label in (b"0", b"1") for _ in range(6))]
-            lines.insert(rng.randint(0, len(lines)), mutated())
+            for _ in range(rng.randint(1, 3)):
+                lines.insert(rng.randint(0, len(lines)), mutated())
             content = b"\n".join(lines) + b"\n"
             failures += [f"error, file {i}: {problem}" for problem in wrong_when_refusing(folder, content)]
 
-    print(f"skip   {skipped}\nerror  {options.files} files with one mutated line each\n")
+    print(f"skip   {skipped}\nerror  {options.files} files with 1 to 3 mutated lines each\n")
     print("mutated lines that are   " + "   ".join(f"{rule}: {count}" for rule, count in sorted(checked.items())))
     print(f"failures                 {len(failures)}")
     for problem in failures[:20]:
