@@ -22,12 +22,14 @@ ids, as a random sample of the file that scripts/make_criteo.py writes with so m
     matmuls     the 26 matrix products of a step (forward, by weight, by input) and nothing else: the limit
 
 Each runs in a fresh process, in turns, for --rounds rounds; a step is timed whole, and its loading (batch from the table)
-apart. Medians are over all rounds' steps after --warm-up. One thread a core, float32, torch's own matmul precision (told in
-the first lines), no compilation. With --malloc default a process starts as it comes; with tuned, under
-MALLOC_MMAP_THRESHOLD_=2^25 and MALLOC_TRIM_THRESHOLD_=2^40, which keep glibc from handing big blocks back after each step;
-each line says which. What vflbench sets by itself in its process is in all of its lines. Peak memory is that of the
-process that trains, with the table, without FuxiCTR's loader. Peers run in --peer-python, which needs `pip install torch
-fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is told, and has no ratio.
+apart. Told is the median step, after --warm-up, of each alternative's quietest round: what else runs on a machine only
+adds, for minutes at a time; the last column has the fastest step and the range of the rounds' medians. One thread a core,
+float32, torch's own matmul precision (told in the first lines), no compilation. With --malloc default a process starts as it
+comes; with tuned, under MALLOC_MMAP_THRESHOLD_=2^25 and MALLOC_TRIM_THRESHOLD_=2^40, which keep glibc from handing blocks
+back after each step; each line says which. What vflbench sets by itself in its process is in all of its lines. Peak memory
+is that of the process that trains, with the table, without FuxiCTR's loader. Peers run in --peer-python, which needs
+`pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is told, and has no
+ratio. Written with Python 3.11, torch 2.13.0, FuxiCTR 2.3.10 and DeepCTR-Torch 0.3.0; a run prints what it ran with.
 
 First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
 --scaling adds seconds per million rows at 1, 2, 4, 8 million rows of the last of --ids, and at 1, 10, 30 million ids.
@@ -133,7 +135,7 @@ class Bench:
         runs = self._rounds(folder, keys)
         print(
             f"\n{ids:,} ids, {self.options.rows:,} rows in memory, batches of {self.options.batch_size}: "
-            f"medians of {self.options.steps} steps in {self.options.rounds} rounds"
+            f"{self.options.steps} steps in {self.options.rounds} rounds, median of the quietest"
         )
         head = ["", "malloc", "ms/step", "of it loading", "rows/s", "x usual", "x fuxictr", "of matmuls' rate", "peak MB"]
         lines = [[*head, "parameters", ""]]
@@ -142,13 +144,13 @@ class Bench:
             if reason:
                 lines.append([name, malloc, *["-"] * 3, *["missing"] * 3, "-", "-", reason])
                 continue
-            ms, loading = step_ms(found), step_ms(found, "loading")
+            ms = step_ms(found)
             ratios = [self._ratio(runs, other, malloc, ms) for other in ("usual", "fuxictr")]
             limit = self._ratio(runs, "matmuls", malloc, ms, "{:.0%}")
             peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
             text = [
                 f"{ms:.1f}",
-                f"{loading:.1f}" if loading is not None else "-",
+                loading_ms(found),
                 f"{self.options.batch_size / ms * 1e3:,.0f}",
             ]
             lines.append([name, malloc, *text, *ratios, limit, peak, f"{found[0]['parameters']:,}", spread(found)])
@@ -169,7 +171,7 @@ class Bench:
                 peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
                 cost = f"{ms / self.options.batch_size * 1e3:.2f}"
                 lines.append([name, malloc, f"{rows:,}", f"{ids:,}", f"{ms:.1f}", cost, peak, spread(found)])
-        print(f"\nscaling, medians of {self.options.steps} steps in {self.options.rounds} rounds")
+        print(f"\nscaling, {self.options.steps} steps in {self.options.rounds} rounds, median of the quietest")
         print(table(lines), flush=True)
 
     def audit(self) -> None:
@@ -232,10 +234,15 @@ class Bench:
         return {"reason": f"failed: {((done.stderr or done.stdout).strip().splitlines() or [done.returncode])[-1]}"[:300]}
 
 
-def step_ms(runs: list[dict], what: str = "ms") -> float | None:
-    """Median over the steps of all rounds."""
-    steps = [ms for run in runs for ms in run[what]]
-    return statistics.median(steps) if steps else None
+def step_ms(runs: list[dict]) -> float:
+    """The median step of the quietest round."""
+    return min(statistics.median(run["ms"]) for run in runs)
+
+
+def loading_ms(runs: list[dict]) -> str:
+    """The median loading of the round with the least of it."""
+    medians = [statistics.median(run["loading"]) for run in runs if run["loading"]]
+    return f"{min(medians):.1f}" if medians else "-"
 
 
 def spread(runs: list[dict]) -> str:
