@@ -1,0 +1,737 @@
+"""Training steps of one network, vflbench against what others run: ms, rows/s, memory, how near they are to the matmuls.
+
+    python scripts/bench_train.py --ids 1000000,10000000 --steps 60 --peer-python PEERS/bin/python
+    python scripts/bench_train.py --ids 33700000 --only adam,lazy-torch,lazy-numba,usual,matmuls --rounds 1 --steps 20
+    python scripts/bench_train.py --ids 10000000 --only lazy-numba --scaling --audit
+
+The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
+the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
+ids, as a random sample of the file that scripts/make_criteo.py writes with so many ids. The alternatives:
+
+    adam        vflbench, split after 5 layers: Split's session.round on its own shuffled batches, optimizer adam
+    lazy-torch  the same with optimizer lazy_adam, kernel torch
+    lazy-numba  ... and kernel numba
+    usual       a researcher's usual code: 26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and
+                DataLoader(shuffle=True) as they come
+    fused       the same with Adam(fused=True)
+    sparse      the same with nn.Embedding(sparse=True), SparseAdam for them and Adam for the rest
+    fuxictr     FuxiCTR: its FeatureEmbedding, MLP_Block and train_step (dense Adam, gradients clipped), its NpzDataLoader,
+                which loads in a process of its own, beside the steps. Its DNN has 13 weights more, one a numeric column
+    deepctr     DeepCTR-Torch: WDL without a linear part and without regularisation, Adam with its step size, its fit(),
+                which is timed from optimiser step to optimiser step: loading is in that and can't be told apart
+    matmuls     the 26 matrix products of a step (forward, by weight, by input) and nothing else: the limit
+
+Each runs in a fresh process, in turns, for --rounds rounds; a step is timed whole, and its loading (batch from the table)
+apart. Told is the median step, after --warm-up, of each alternative's quietest round: what else runs on a machine only
+adds, for minutes at a time; the last column has the fastest step and the range of the rounds' medians. One thread a core,
+float32, torch's own matmul precision (told in the first lines), no compilation. With --malloc default a process starts as it
+comes; with tuned, under MALLOC_MMAP_THRESHOLD_=2^25 and MALLOC_TRIM_THRESHOLD_=2^40, which keep glibc from handing blocks
+back after each step; each line says which. What vflbench sets by itself in its process is in all of its lines. Peak memory
+is that of the process that trains, with the table, without FuxiCTR's loader. Peers run in --peer-python, which needs
+`pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is told, and has no
+ratio. Written with Python 3.11, torch 2.13.0, FuxiCTR 2.3.10 and DeepCTR-Torch 0.3.0; a run prints what it ran with.
+
+First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
+--scaling adds seconds per million rows at 1, 2, 4, 8 million rows of the last of --ids, and at 1, 10, 30 million ids.
+--audit adds the attack: leak AUC of 8 layers of one batch by SVD and sklearn's roc_auc_score against vflbench's Spectral and
+auc, and the AUC of 4.5 million scores by sklearn and by vflbench.
+
+For quiet figures let nothing else run, and pin the CPU's frequency; where that can't be had, compare the fastest steps.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
+LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
+NOT_INSTALLED = 3  # exit code of a worker
+MALLOC = {"default": {}, "tuned": {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}}
+PEERS = ("fuxictr", "deepctr")
+
+
+def main() -> None:
+    options = parse()
+    if options.worker:
+        work(options)
+        return
+    with tempfile.TemporaryDirectory(prefix="bench_train_") as name:
+        bench = Bench(options, Path(name))
+        print(bench.environment(), flush=True)
+        bench.check()
+        for ids in options.ids:
+            bench.compare(ids)
+        if options.scaling:
+            bench.scale([(rows, options.ids[-1]) for rows in options.scaling_rows])
+            bench.scale([(options.rows, ids) for ids in options.scaling_ids])
+        if options.audit:
+            bench.audit()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
+    parser.add_argument("--ids", type=numbers, default=[1_000_000, 10_000_000], metavar="N,N,...")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table in memory (default: 1000000)")
+    parser.add_argument("--batch-size", type=int, default=8192)
+    parser.add_argument(
+        "--steps", type=int, default=60, help="timed steps of each alternative, over all rounds (default: 60)"
+    )
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before, in each round (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
+    parser.add_argument("--malloc", default="default,tuned", metavar="NAME,...", help="default, tuned or both (default)")
+    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--scaling-of", default="lazy-numba,adam", metavar="NAME,...")
+    parser.add_argument("--scaling-rows", type=numbers, default=[1_000_000, 2_000_000, 4_000_000, 8_000_000])
+    parser.add_argument("--scaling-ids", type=numbers, default=[1_000_000, 10_000_000, 30_000_000])
+    parser.add_argument("--audit", action="store_true")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds a run may take (default: 1800)")
+    for word in ("--worker", "--folder", "--table-ids"):
+        parser.add_argument(word, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for name in [*(options.only or "").split(","), *options.scaling_of.split(",")]:
+        if name and name not in WORKERS:
+            parser.error(f"there is no alternative {name}; there are {', '.join(WORKERS)}")
+    if unknown := set(options.malloc.split(",")) - set(MALLOC):
+        parser.error(f"--malloc: there is no {', '.join(unknown)}; there are {', '.join(MALLOC)}")
+    return options
+
+
+class Bench:
+    """Tables in a folder, and the alternatives on them."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options, self.folder = options, folder
+
+    def environment(self) -> str:
+        ours, peers = (
+            subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=False).stdout.strip()
+            for python in (sys.executable, self.options.peer_python)
+        )
+        cores = len(os.sched_getaffinity(0))
+        return f"{platform.platform()}, {cpu()}, {cores} cores\nours:  {ours}\npeers: {peers}"
+
+    def check(self) -> None:
+        told = self._run("check", self._table(200_000, 100_000), "default", 0)
+        print(f"\nthe same network: {told['reason'] or told['text']}", flush=True)
+
+    def compare(self, ids: int) -> None:
+        """Every alternative on a table of so many ids."""
+        folder = self._table(self.options.rows, ids)
+        names = self.options.only.split(",") if self.options.only else list(WORKERS)
+        keys = [(name, malloc) for name in names for malloc in self.options.malloc.split(",")]
+        runs = self._rounds(folder, keys)
+        print(
+            f"\n{ids:,} ids, {self.options.rows:,} rows in memory, batches of {self.options.batch_size}: "
+            f"{self.options.steps} steps in {self.options.rounds} rounds, median of the quietest"
+        )
+        head = ["", "malloc", "ms/step", "of it loading", "rows/s", "x usual", "x fuxictr", "of matmuls' rate", "peak MB"]
+        lines = [[*head, "parameters", ""]]
+        for (name, malloc), found in runs.items():
+            reason = next((run["reason"] for run in found if run["reason"]), "")
+            if reason:
+                lines.append([name, malloc, *["-"] * 3, *["missing"] * 3, "-", "-", reason])
+                continue
+            ms = step_ms(found)
+            ratios = [self._ratio(runs, other, malloc, ms) for other in ("usual", "fuxictr")]
+            limit = self._ratio(runs, "matmuls", malloc, ms, "{:.0%}")
+            peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
+            text = [
+                f"{ms:.1f}",
+                loading_ms(found),
+                f"{self.options.batch_size / ms * 1e3:,.0f}",
+            ]
+            lines.append([name, malloc, *text, *ratios, limit, peak, f"{found[0]['parameters']:,}", spread(found)])
+        print(table(lines), flush=True)
+
+    def scale(self, sizes: list[tuple[int, int]]) -> None:
+        """Seconds per million rows at some sizes (rows, ids) of the table."""
+        names = self.options.scaling_of.split(",")
+        lines = [["", "malloc", "rows", "ids", "ms/step", "s / million rows", "peak MB", ""]]
+        malloc = self.options.malloc.split(",")[-1]
+        for rows, ids in sizes:
+            for (name, _), found in self._rounds(self._table(rows, ids), [(name, malloc) for name in names]).items():
+                reason = next((run["reason"] for run in found if run["reason"]), "")
+                if reason:
+                    lines.append([name, malloc, f"{rows:,}", f"{ids:,}", "-", "missing", "-", reason])
+                    continue
+                ms = step_ms(found)
+                peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
+                cost = f"{ms / self.options.batch_size * 1e3:.2f}"
+                lines.append([name, malloc, f"{rows:,}", f"{ids:,}", f"{ms:.1f}", cost, peak, spread(found)])
+        print(f"\nscaling, {self.options.steps} steps in {self.options.rounds} rounds, median of the quietest")
+        print(table(lines), flush=True)
+
+    def audit(self) -> None:
+        told = self._run("audit", self._table(200_000, 100_000), "default", 0)
+        print(f"\naudit: {told['reason']}" if told["reason"] else f"\n{told['text']}", flush=True)
+
+    def _ratio(self, runs: dict, other: str, malloc: str, ms: float, form: str = "{:.2f}") -> str:
+        """The other one's time by this one's."""
+        found = runs.get((other, malloc), [])
+        if not found or any(run["reason"] for run in found):
+            return "missing"
+        return form.format(step_ms(found) / ms)
+
+    def _rounds(self, folder: Path, keys: list[tuple[str, str]]) -> dict[tuple[str, str], list[dict]]:
+        runs: dict[tuple[str, str], list[dict]] = {key: [] for key in keys}
+        steps = max(1, self.options.steps // self.options.rounds)
+        for _ in range(self.options.rounds):
+            for name, malloc in keys:
+                if not any(run["reason"] for run in runs[name, malloc]):
+                    runs[name, malloc].append(self._run(name, folder, malloc, steps))
+        return runs
+
+    def _table(self, rows: int, ids: int) -> Path:
+        """A folder with the table; the one before is removed."""
+        folder = self.folder / f"{rows}_{ids}"
+        if not folder.exists():
+            for old in self.folder.iterdir():
+                for file in old.iterdir():
+                    file.unlink()
+                old.rmdir()
+            folder.mkdir()
+            command = [sys.executable, __file__, "--worker", "table", "--folder", folder, "--rows", str(rows)]
+            subprocess.run([*command, "--table-ids", str(ids)], check=True, stdout=subprocess.DEVNULL)
+        return folder
+
+    def _run(self, name: str, folder: Path, malloc: str, steps: int) -> dict[str, Any]:
+        """One alternative in a process of its own. Returns what it told, with a reason if it told nothing."""
+        options = self.options
+        python = options.peer_python if name in PEERS else sys.executable
+        words = {
+            "worker": name,
+            "folder": folder,
+            "steps": steps,
+            "warm-up": options.warm_up,
+            "batch-size": options.batch_size,
+        }
+        command = [python, __file__, *(f"--{word}={value}" for word, value in words.items())]
+        environment = {k: v for k, v in os.environ.items() if k not in MALLOC["tuned"]} | MALLOC[malloc]
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=options.timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"reason": f"took longer than {options.timeout:.0f} s"}
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        if done.returncode == 0 and last.startswith("{"):
+            return {"reason": ""} | json.loads(last)
+        if done.returncode == NOT_INSTALLED:
+            return {"reason": last}
+        return {"reason": f"failed: {((done.stderr or done.stdout).strip().splitlines() or [done.returncode])[-1]}"[:300]}
+
+
+def step_ms(runs: list[dict]) -> float:
+    """The median step of the quietest round."""
+    return min(statistics.median(run["ms"]) for run in runs)
+
+
+def loading_ms(runs: list[dict]) -> str:
+    """The median loading of the round with the least of it."""
+    medians = [statistics.median(run["loading"]) for run in runs if run["loading"]]
+    return f"{min(medians):.1f}" if medians else "-"
+
+
+def spread(runs: list[dict]) -> str:
+    """The fastest step, and the medians of single rounds, least and greatest."""
+    medians = [statistics.median(run["ms"]) for run in runs]
+    fastest = min(ms for run in runs for ms in run["ms"])
+    return f"fastest {fastest:.1f}, rounds {min(medians):.1f} - {max(medians):.1f}"
+
+
+def cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def table(lines: list[list[str]]) -> str:
+    """Columns side by side: the first two and the last to the left, the others to the right."""
+    widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
+    left = {0, 1, len(widths) - 1}
+    cells = (
+        "  ".join(t.ljust(w) if j in left else t.rjust(w) for j, (t, w) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in cells)
+
+
+_VERSIONS = """
+import importlib.metadata as m, platform
+found = []
+for name in ("vflbench", "torch", "numba", "numpy", "scikit-learn", "fuxictr", "deepctr-torch"):
+    try: found.append(f"{name} {m.version(name)}")
+    except m.PackageNotFoundError: found.append(f"{name} not installed")
+try:
+    import torch
+    found.append(f"matmul precision {torch.get_float32_matmul_precision()}, mkldnn {torch.backends.mkldnn.is_available()}")
+except ImportError: pass
+print("Python " + platform.python_version() + ", " + ", ".join(found))
+"""
+
+
+# What the fresh processes do; nothing above imports more than the standard library.
+
+
+def work(options: argparse.Namespace) -> None:
+    try:
+        told = {"table": make_table, "check": check, "audit": audit, **WORKERS}[options.worker](options)
+    except ImportError as error:
+        name = (error.name or "").split(".")[0]
+        if name == "vflbench":
+            print(f"this version of vflbench has no {error.name}")
+        else:
+            print(f"not installed: pip install {name.replace('_', '-')}" if name else f"can't be imported: {error}")
+        sys.exit(NOT_INSTALLED)
+    print(json.dumps(told), flush=True)
+
+
+def make_table(options: argparse.Namespace) -> dict[str, Any]:
+    """Rows as if drawn from the file that make_criteo writes with so many ids, which has as many rows as real data would.
+
+    In such a file V_j of the N entries of column j are the certain appearances of its V_j ids; the others are Zipf. Ids are
+    permuted, since a vocabulary's order has nothing to do with how frequent a value is.
+    """
+    import numpy as np
+    from make_criteo import FULL_ROWS, cardinalities, default_ids, zipf
+
+    ids, rows = int(options.table_ids), options.rows
+    sizes = cardinalities(ids)
+    low, high = 1, FULL_ROWS * 4
+    while low < high:  # the rows of the file
+        middle = (low + high) // 2
+        low, high = (low, middle) if default_ids(middle) >= ids else (middle + 1, high)
+    draw = np.random.default_rng(ids)
+    categorical = np.empty((rows, len(sizes)), dtype=np.int32)
+    for j, size in enumerate(sizes):
+        found = zipf(draw, size, rows)
+        certain = draw.random(rows) < size / max(low, size)
+        found[certain] = draw.integers(0, size, certain.sum())
+        factor = next(f for f in range(int(size * 0.618) | 1, 2 * size + 3) if np.gcd(f, size) == 1)
+        categorical[:, j] = found * factor % size
+    folder = Path(options.folder)
+    np.save(folder / "categorical.npy", categorical)
+    np.save(folder / "numeric.npy", draw.random((rows, NUMERIC), dtype=np.float32) ** 3)
+    np.save(folder / "labels.npy", (draw.random(rows) < 0.256).astype(np.int64))
+    (folder / "sizes.json").write_text(json.dumps(sizes))
+    return {}
+
+
+def read_table(options: argparse.Namespace) -> tuple[Any, Any, Any, list[int]]:
+    """numeric (n, 13) float32, categorical (n, 26) int32, labels (n,) int64, and the 26 sizes."""
+    import numpy as np
+
+    folder = Path(options.folder)
+    arrays = [np.load(folder / f"{name}.npy") for name in ("numeric", "categorical", "labels")]
+    return *arrays, json.loads((folder / "sizes.json").read_text())
+
+
+def timed(batches: Iterator, step: Callable[[Any], object], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Milliseconds of whole steps after the warm-up, and of the loading in them."""
+    whole, loading = [], []
+    for i in range(options.warm_up + options.steps):
+        start = time.perf_counter()
+        batch = next(batches)
+        loaded = time.perf_counter()
+        step(batch)
+        end = time.perf_counter()
+        if i >= options.warm_up:
+            whole.append(1e3 * (end - start))
+            loading.append(1e3 * (loaded - start))
+    return {"ms": whole, "loading": loading, "peak": peak_mb()}
+
+
+def peak_mb() -> float:
+    """The process's greatest resident set so far, in megabytes of 10^6 bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+
+
+def endless(epoch: Callable[[], Any]) -> Iterator:
+    """Full batches, epoch after epoch."""
+    while True:
+        yield from epoch()
+
+
+def use_all_cores() -> None:
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+
+def vflbench_session(options: argparse.Namespace, optimizer: Any) -> tuple[Any, Any, Any]:
+    """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
+    import torch
+
+    from vflbench.data.table import Columns, Features, VerticalTable
+    from vflbench.defenses.base import Chain
+    from vflbench.generators import Generators
+    from vflbench.models.wide_deep import WideDeep
+    from vflbench.protocols.base import Setting
+    from vflbench.protocols.split import Split
+    from vflbench.wire import LocalWire
+
+    numeric, categorical, labels, sizes = read_table(options)
+    names = tuple(f"I{i}" for i in range(1, NUMERIC + 1)), tuple(f"C{i}" for i in range(1, len(sizes) + 1))
+    block = Features(Columns(*names, tuple(sizes)), torch.from_numpy(numeric), torch.from_numpy(categorical))
+    rows = VerticalTable(torch.arange(len(labels)), {"a": block}, torch.from_numpy(labels), 2)
+    generators = Generators(0)
+    setting = Setting(
+        table=rows,
+        model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM),
+        optimizer=optimizer,
+        wire=LocalWire(),
+        defense=lambda: Chain([]),
+        generators=generators,
+        device=torch.device("cpu"),
+    )
+    return Split().start(setting), rows, generators
+
+
+def networks(session: Any) -> list:
+    """The bottom and the top of a session with one non-label party."""
+    return [session.parties[0].bottom, session.label_party.top]
+
+
+def count(modules: list) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def ours(options: argparse.Namespace, optimizer: Any) -> dict[str, Any]:
+    from vflbench.data.batches import shuffled_batches
+
+    use_all_cores()
+    session, rows, generators = vflbench_session(options, optimizer)
+    batches = endless(lambda: shuffled_batches(rows, options.batch_size, generators["batches"]))
+    told = timed(batches, lambda batch: session.round(batch, None), options)
+    return {**told, "parameters": count(networks(session))}
+
+
+def adam(options: argparse.Namespace) -> dict[str, Any]:
+    from vflbench.optimizers.adam import Adam
+
+    return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+
+
+def lazy(kernel: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
+    def run(options: argparse.Namespace) -> dict[str, Any]:
+        from vflbench.optimizers.lazy_adam import LazyAdam
+
+        if kernel == "numba":
+            import numba  # noqa: F401  (to tell that it is missing)
+        return ours(options, LazyAdam(lr=LR, kernel=kernel))
+
+    return run
+
+
+def usual_network(sizes: list[int], sparse: bool = False) -> Any:
+    """What a researcher writes: a module of 26 embeddings and a Sequential, as torch initialises them."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embeddings = nn.ModuleList(nn.Embedding(size, DIM, sparse=sparse) for size in sizes)
+            widths, layers = [NUMERIC + DIM * len(sizes), *[WIDTH] * (BOTTOM + TOP)], []
+            for inputs, outputs in pairwise(widths):
+                layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+            self.mlp = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
+
+        def forward(self, numeric: torch.Tensor, categorical: torch.Tensor) -> torch.Tensor:
+            found = [table(categorical[:, j]) for j, table in enumerate(self.embeddings)]
+            return self.mlp(torch.cat([numeric, *found], dim=1)).squeeze(1)
+
+    return Network()
+
+
+def usual_step(network: Any, optimizers: list) -> Callable[[Any], float]:
+    from torch.nn import functional as F
+
+    def step(batch: Any) -> float:
+        numeric, categorical, labels = batch
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(network(numeric, categorical), labels.float())
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def usual(options: argparse.Namespace, sparse: bool = False, **adam_options: bool) -> dict[str, Any]:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    use_all_cores()
+    *arrays, sizes = read_table(options)
+    network = usual_network(sizes, sparse)
+    if sparse:
+        dense, tables = network.mlp.parameters(), list(network.embeddings.parameters())
+        optimizers = [torch.optim.Adam(dense, lr=LR), torch.optim.SparseAdam(tables, lr=LR)]
+    else:
+        optimizers = [torch.optim.Adam(network.parameters(), lr=LR, **adam_options)]
+    dataset = TensorDataset(*map(torch.from_numpy, arrays))
+    loader = DataLoader(dataset, batch_size=options.batch_size, shuffle=True, drop_last=True)
+    return {**timed(endless(lambda: loader), usual_step(network, optimizers), options), "parameters": count([network])}
+
+
+def fuxictr(options: argparse.Namespace) -> dict[str, Any]:
+    import logging
+
+    import numpy as np
+    from fuxictr.features import FeatureMap
+    from fuxictr.pytorch.dataloaders import RankDataLoader
+    from fuxictr.pytorch.layers import FeatureEmbedding, MLP_Block
+    from fuxictr.pytorch.models import BaseModel
+
+    logging.disable()
+    use_all_cores()
+    numeric, categorical, labels, sizes = read_table(options)
+    columns = {f"I{j + 1}": numeric[:, j] for j in range(NUMERIC)}
+    columns |= {f"C{j + 1}": categorical[:, j] for j in range(len(sizes))}
+    features = FeatureMap("criteo", options.folder)
+    features.labels = ["label"]
+    for name in columns:
+        spec = {"type": "numeric", "embedding_dim": 1}
+        if name.startswith("C"):
+            spec = {"type": "categorical", "vocab_size": sizes[int(name[1:]) - 1]}
+        features.features[name] = {"source": "", **spec}
+    features.num_fields = features.get_num_fields()
+    features.set_column_index()
+
+    class DNN(BaseModel):
+        """As in FuxiCTR's model zoo."""
+
+        def __init__(self) -> None:
+            super().__init__(features, model_id="DNN", gpu=-1, verbose=0, model_root=options.folder, metrics=["AUC"])
+            self.embedding_layer = FeatureEmbedding(features, DIM)
+            self.mlp = MLP_Block(
+                input_dim=NUMERIC + DIM * len(sizes),
+                output_dim=1,
+                hidden_units=[WIDTH] * (BOTTOM + TOP),
+                hidden_activations="relu",
+                output_activation=self.output_activation,
+            )
+            self.compile("adam", "binary_crossentropy", LR)
+            self.reset_parameters()
+            self.model_to_device()
+
+        def forward(self, inputs: dict) -> dict:
+            return {"y_pred": self.mlp(self.embedding_layer(self.get_inputs(inputs), flatten_emb=True))}
+
+    file = Path(options.folder) / f"fuxictr_{os.getpid()}.npz"
+    np.savez(file, label=labels, **columns)
+    try:
+        loader, _ = RankDataLoader(features, "train", train_data=str(file), batch_size=options.batch_size, shuffle=True)
+    finally:
+        file.unlink()
+    model = DNN()
+    model._max_gradient_norm = 10.0  # as fit() sets it
+    model.train()
+    # train_epoch's loop: a step, and its loss as a number
+    told = timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
+    return {**told, "parameters": count([model])}
+
+
+def deepctr(options: argparse.Namespace) -> dict[str, Any]:
+    import contextlib
+    import io
+
+    import numpy as np
+
+    silence = io.StringIO()
+    with contextlib.redirect_stdout(silence):
+        from deepctr_torch.inputs import DenseFeat, SparseFeat
+        from deepctr_torch.models import WDL
+
+    use_all_cores()
+    numeric, categorical, labels, sizes = read_table(options)
+    steps = options.warm_up + options.steps
+    rows = min(len(labels), steps * options.batch_size) // options.batch_size * options.batch_size
+    epochs = -(-steps * options.batch_size // rows)
+    columns = [SparseFeat(f"C{j + 1}", vocabulary_size=size, embedding_dim=DIM) for j, size in enumerate(sizes)]
+    columns += [DenseFeat(f"I{j + 1}", 1) for j in range(NUMERIC)]
+    inputs = {f"C{j + 1}": categorical[:rows, j] for j in range(len(sizes))}
+    inputs |= {f"I{j + 1}": numeric[:rows, j] for j in range(NUMERIC)}
+    layers = (WIDTH,) * (BOTTOM + TOP)
+    model = WDL([], columns, dnn_hidden_units=layers, l2_reg_linear=0, l2_reg_embedding=0, l2_reg_dnn=0, device="cpu")
+    model.compile("adam", "binary_crossentropy")
+    ends, plain_step = [], model.optim.step
+
+    def stamped_step(*words: Any, **more: Any) -> Any:
+        result = plain_step(*words, **more)
+        ends.append(time.perf_counter())
+        return result
+
+    model.optim.step = stamped_step
+    with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+        model.fit(inputs, labels[:rows].astype(np.float32), batch_size=options.batch_size, epochs=epochs, verbose=0)
+    first = max(options.warm_up, 1)
+    whole = [1e3 * (after - before) for before, after in pairwise(ends[first - 1 :])]
+    return {"ms": whole[: options.steps], "loading": [], "peak": peak_mb(), "parameters": count([model])}
+
+
+def matmuls(options: argparse.Namespace) -> dict[str, Any]:
+    """x W forward; x^T g and g W^T backward, of the 8 layers and the logit, into buffers that were made before."""
+    import torch
+
+    use_all_cores()
+    widths = [NUMERIC + DIM * 26, *[WIDTH] * (BOTTOM + TOP), 1]
+    n = options.batch_size
+    xs = [torch.rand(n, width) for width in widths]
+    gs = [torch.rand(n, width) for width in widths]
+    weights = [torch.rand(inputs, outputs) for inputs, outputs in pairwise(widths)]
+    gradients = [torch.empty_like(weight) for weight in weights]
+
+    def step(_: object) -> None:
+        for i, weight in enumerate(weights):
+            torch.mm(xs[i], weight, out=xs[i + 1])
+        for i, weight in reversed(list(enumerate(weights))):
+            torch.mm(xs[i].T, gs[i + 1], out=gradients[i])
+            torch.mm(gs[i + 1], weight.T, out=gs[i])
+
+    told = timed(endless(lambda: [None]), step, options)
+    return {**told, "parameters": sum(weight.numel() for weight in weights)}
+
+
+def check(options: argparse.Namespace) -> dict[str, Any]:
+    """Losses of 5 steps, vflbench's session against the researcher's network with the same weights and batches."""
+    import torch
+
+    from vflbench.data.batches import shuffled_batches
+    from vflbench.optimizers.adam import Adam
+
+    use_all_cores()
+    session, rows, generators = vflbench_session(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+    sizes = read_table(options)[-1]
+    network = usual_network(sizes)
+    bottom, top = networks(session)
+    theirs = [module for module in network.mlp if isinstance(module, torch.nn.Linear)]
+    linear = [module for part in (bottom, top) for module in part.modules() if isinstance(module, torch.nn.Linear)]
+    with torch.no_grad():
+        pieces = bottom.embedding.table.split(sizes)
+        for embedding, piece in zip(network.embeddings, pieces, strict=True):
+            embedding.weight.copy_(piece)
+        for layer, source in zip(theirs, linear, strict=True):
+            layer.weight.copy_(source.weight)
+            layer.bias.copy_(source.bias)
+    step = usual_step(network, [torch.optim.Adam(network.parameters(), lr=LR)])
+    batches = iter(shuffled_batches(rows, options.batch_size, generators["batches"]))
+    losses, differences = [], []
+    for _ in range(5):
+        batch = next(batches)
+        block = batch.features["a"]
+        mine = session.round(batch, None).loss
+        losses.append(mine)
+        differences.append(abs(step((block.numeric, block.categorical, batch.labels)) - mine) / mine)
+    equal = count([network]) == count([bottom, top])
+    if not equal or max(differences) > 1e-4:
+        raise SystemExit(f"the networks differ: losses by {differences}, parameters equal: {equal}")
+    told = f"5 losses, {losses[0]:.6f} to {losses[-1]:.6f}, differ by {max(differences):.1e} at most"
+    return {"text": f"{count([network]):,} parameters both; {told}"}
+
+
+def audit(options: argparse.Namespace) -> dict[str, Any]:
+    """Attack and AUC against the usual code, in turns in one process."""
+    import numpy as np
+    import torch
+    from sklearn.metrics import roc_auc_score
+
+    from vflbench.attacks.spectral import Spectral
+    from vflbench.data.batches import shuffled_batches
+    from vflbench.numerics.auc import auc
+    from vflbench.optimizers.adam import Adam
+    from vflbench.transcript import Transcript
+    from vflbench.wire import Kind
+
+    use_all_cores()
+    session, rows, generators = vflbench_session(options, Adam(lr=LR))
+    batches = endless(lambda: shuffled_batches(rows, options.batch_size, generators["batches"]))
+    for _ in range(20):
+        session.round(next(batches), None)
+    batch = next(batches)
+    bottom, top = networks(session)
+    with torch.no_grad():
+        layers = bottom(batch.features["a"].numeric, batch.features["a"].categorical)
+        layers |= top([layers[bottom.cut]], [])[0]
+    truth = batch.labels
+
+    def by_torch() -> list[float]:
+        return [roc_auc_score(truth, x @ torch.linalg.svd(x, full_matrices=False)[2][0]) for x in centred()]
+
+    def by_numpy() -> list[float]:
+        found = (x.numpy() for x in centred())
+        return [roc_auc_score(truth, x @ np.linalg.svd(x, full_matrices=False)[2][0]) for x in found]
+
+    def centred() -> list:
+        return [x - x.mean(dim=0) for x in layers.values()]
+
+    def by_vflbench() -> list[float]:
+        transcript = Transcript(batch.ids, 0, 0, truth.double().mean().item())
+        transcript.computed("a", Kind.EMBEDDING, layers)
+        view = transcript.view("a", Spectral.knows, torch.Generator())
+        return [auc(scores, truth) for scores in Spectral().infer(view).values()]
+
+    draw = np.random.default_rng(0)
+    y = draw.random(4_500_000) < 0.256
+    scores = (draw.standard_normal(len(y)) + y).astype(np.float32)
+    tensors = torch.from_numpy(scores), torch.from_numpy(y)
+    leak = {"torch.linalg.svd": by_torch, "np.linalg.svd": by_numpy, "vflbench": by_vflbench}
+    test = {"sklearn": lambda: [roc_auc_score(y, scores)], "vflbench": lambda: [auc(*tensors)]}
+    width = next(iter(layers.values())).shape[1]
+    parts = [
+        in_turns(f"leak AUC of {len(layers)} layers of one ({len(batch)}, {width}) batch", leak, 7),
+        in_turns(f"AUC of {len(y):,} float32 scores", test, 5),
+    ]
+    return {"text": "\n\n".join(parts)}
+
+
+def in_turns(title: str, ways: dict[str, Callable[[], list[float]]], rounds: int) -> str:
+    """A table of median milliseconds; `differ`: the greatest difference from the last way's two-sided values."""
+    ms, values = {name: [] for name in ways}, {}
+    for i in range(rounds + 1):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            values[name] = [max(a, 1 - a) for a in way()]
+            if i:
+                ms[name].append(1e3 * (time.perf_counter() - start))
+    last = list(ways)[-1]
+    fastest = statistics.median(ms[last])
+    lines = [["", "", "ms", f"x {last}", "differ", ""]]
+    for name, found in ms.items():
+        differ = max(abs(a - b) for a, b in zip(values[name], values[last], strict=True))
+        middle = statistics.median(found)
+        text = [f"{middle:.1f}", f"{middle / fastest:.2f}", f"{differ:.1e}", f"{min(found):.1f} - {max(found):.1f}"]
+        lines.append([name, "", *text])
+    return f"{title}, median of {rounds}\n{table(lines)}"
+
+
+WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "adam": adam,
+    "lazy-torch": lazy("torch"),
+    "lazy-numba": lazy("numba"),
+    "usual": usual,
+    "fused": lambda options: usual(options, fused=True),
+    "sparse": lambda options: usual(options, sparse=True),
+    "fuxictr": fuxictr,
+    "deepctr": deepctr,
+    "matmuls": matmuls,
+}
+
+if __name__ == "__main__":
+    main()

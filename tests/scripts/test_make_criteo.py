@@ -1,0 +1,123 @@
+"""The benchmark's stand-in for the real file has the shape that it claims."""
+
+import gzip
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from raw_files import in_file_order, load
+from sklearn.linear_model import LogisticRegression
+
+from vflbench.data.criteo import Criteo
+from vflbench.numerics.auc import auc
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_criteo.py"
+ROWS, IDS = 150_000, 60_000  # more than one block
+
+
+def make(out: Path, *arguments: object) -> subprocess.CompletedProcess:
+    words = [sys.executable, str(SCRIPT), "--out", str(out), *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("criteo") / "train.txt"
+    assert make(path, "--rows", ROWS, "--ids", IDS).returncode == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def fields(file):
+    """(rows, 40) texts."""
+    return np.array([line.split("\t") for line in file.read_text().splitlines()])
+
+
+def test_it_has_as_many_rows_and_ids_as_were_asked_for(fields):
+    assert fields.shape == (ROWS, 40)
+    distinct = [len(set(column) - {""}) for column in fields.T[14:]]
+    assert sum(distinct) == IDS
+    assert min(distinct) == 3
+    assert np.argsort(distinct)[::-1][:6].tolist() == [
+        2,
+        11,
+        20,
+        15,
+        3,
+        23,
+    ]  # C3, C12, C21, C16, C4, C24, as in the real data
+    assert distinct[2] / distinct[11] == pytest.approx(10131226 / 8351592, rel=0.01)
+
+
+def test_every_field_is_spelled_as_in_the_real_file(fields):
+    assert set(fields[:, 0]) == {"0", "1"}
+    categories = fields[:, 14:]
+    assert {len(word) for word in np.unique(categories)} == {0, 8}
+    assert set("".join(np.unique(categories))) == set("0123456789abcdef")
+    assert min(int(word) for word in fields[:, 2] if word) == -2
+    assert min(int(word) for j in (1, *range(3, 14)) for word in np.unique(fields[:, j]) if word) == 0
+
+
+def test_positives_and_missing_values_have_the_real_shares(fields):
+    assert (fields[:, 0] == "1").mean() == pytest.approx(0.256, abs=0.005)
+    missing = (fields == "").mean(axis=0)
+    for column, share in {
+        1: 0.4511,
+        2: 0.0,
+        12: 0.7645,
+        13 + 1: 0.0,
+        13 + 3: 0.0346,
+        13 + 22: 0.7605,
+        13 + 26: 0.4421,
+    }.items():
+        assert missing[column] == pytest.approx(share, abs=0.006)
+
+
+def test_frequencies_have_a_heavy_tail(fields):
+    values, counts = np.unique(fields[:, 13 + 3], return_counts=True)
+    counts = np.sort(counts[values != ""])[::-1]
+    assert counts[0] > 0.02 * ROWS
+    assert np.median(counts) <= 3
+
+
+def test_vflbench_reads_it_and_a_linear_model_learns_from_it(file):
+    split = load(Criteo(path=str(file)))
+    assert len(split.train) + len(split.test) == ROWS
+    columns = split.train.features["a"].columns
+    sizes = np.array(columns.cardinalities)
+    assert len(columns.numeric) == 13
+    assert sizes.sum() == IDS + sum(
+        j in (3, 4, 6, 12, 16, 19, 20, 21, 22, 24, 25, 26) for j in range(1, 27)
+    )  # the missing value
+    _, categorical, labels = in_file_order(split)
+    small = [13, 16, 5, 22]  # C14, C17, C6, C23
+    one_hot = torch.cat([torch.nn.functional.one_hot(categorical[:, j].long(), int(sizes[j])) for j in small], dim=1).numpy()
+    half = ROWS // 2
+    model = LogisticRegression(max_iter=200).fit(one_hot[:half], labels[:half].numpy())
+    score = torch.from_numpy(model.decision_function(one_hot[half:]))
+    assert auc(score, labels[half:]) > 0.6
+
+
+def test_same_seed_same_file_however_many_threads(file, tmp_path):
+    again, other = tmp_path / "again.txt", tmp_path / "other.txt"
+    assert make(again, "--rows", ROWS, "--ids", IDS, "--threads", 1).returncode == 0
+    assert make(other, "--rows", 1000, "--ids", 300, "--seed", 1).returncode == 0
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(file.read_bytes()).digest()
+    assert make(again, "--rows", 1000, "--ids", 300).returncode == 0
+    assert again.read_bytes() != other.read_bytes()
+
+
+def test_compressed_it_holds_the_same(file, tmp_path):
+    packed = tmp_path / "train.txt.gz"
+    assert make(packed, "--rows", ROWS, "--ids", IDS).returncode == 0
+    assert gzip.decompress(packed.read_bytes()) == file.read_bytes()
+
+
+def test_more_ids_than_the_rows_have_room_for_are_refused(tmp_path):
+    made = make(tmp_path / "x", "--rows", 100, "--ids", 10_000)
+    assert made.returncode == 1
+    assert made.stderr.startswith("make_criteo: 10000 ids put")

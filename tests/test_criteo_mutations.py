@@ -1,0 +1,72 @@
+"""The reference for good Criteo lines, held against examples worked out by hand."""
+
+import random
+from collections import Counter
+
+import pytest
+from criteo_mutations import LONGEST, faults, is_valid, lines_of, mutate
+from raw_files import criteo_line
+
+GOOD = criteo_line(1, {2: -2, 3: ""}, {4: ""}).encode()
+
+
+def with_field(at: int, value: bytes) -> bytes:
+    fields = GOOD.split(b"\t")
+    fields[at] = value
+    return b"\t".join(fields)
+
+
+@pytest.mark.parametrize("at", [0, 1, 13, 14, 39])
+@pytest.mark.parametrize("value", [b"\0", b"a\rb", b"\xff", b"\xed\xa0\x80"])
+def test_no_field_may_hold_nul_a_carriage_return_or_what_is_not_utf8(at, value):
+    assert not is_valid(with_field(at, value))
+    assert {fault.value for fault in faults(with_field(at, value))} == {value}
+
+
+@pytest.mark.parametrize(
+    "value", [b"0", b"-2", b"-0", b"007", b"", b"9223372036854775807", b"-9223372036854775808", b"0" * 6000]
+)
+def test_these_are_integers(value):
+    assert is_valid(with_field(3, value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"+1", b" 1", b"1 ", b"1.0", b"1e3", b"ff", b"-", b"9223372036854775808", b"-9223372036854775809", b"\xd9\xa3", b'"1"'],
+)
+def test_these_are_none(value):
+    assert [(fault.rule, fault.column, fault.value) for fault in faults(with_field(3, value))] == [("integer", "I3", value)]
+
+
+@pytest.mark.parametrize("value", [b"01", b"2", b"-1", b"", b"1.0", b"\xef\xbb\xbf1"])
+def test_a_label_is_0_or_1(value):
+    assert [fault.rule for fault in faults(with_field(0, value))] == ["label"]
+    assert is_valid(with_field(0, b"0"))
+
+
+def test_a_line_has_forty_fields_and_at_most_a_mebibyte():
+    assert is_valid(GOOD)
+    assert is_valid(GOOD + b"\r")
+    assert not is_valid(GOOD + b"\r\r")
+    assert not is_valid(GOOD + b"\t")
+    assert not is_valid(GOOD.replace(b"\t", b"", 1))
+    room = LONGEST - len(with_field(39, b""))
+    assert is_valid(with_field(39, b"x" * room))
+    assert is_valid(with_field(39, b"x" * room) + b"\r")
+    assert not is_valid(with_field(39, b"x" * (room + 1)))
+
+
+def test_blank_lines_are_numbered_but_no_rows():
+    content = b"\xef\xbb\xbf" + GOOD + b"\n\n\r\n" + GOOD + b"\r\n \n" + GOOD
+    assert [(number, is_valid(line)) for number, line in lines_of(content)] == [(1, True), (4, True), (5, False), (6, True)]
+
+
+def test_mutations_break_every_rule_and_also_leave_good_rows():
+    rng = random.Random(0)
+    seen = Counter()
+    for _ in range(3000):
+        for _, line in lines_of(b"x\n" + mutate(GOOD, rng) + b"\n")[1:]:
+            seen.update({fault.rule for fault in faults(line)} or {"good"})
+    rules = {"good", "length", "fields", "nul", "carriage return", "utf-8", "label", "integer"}
+    assert rules - {"length"} <= set(seen) <= rules
+    assert min(seen[rule] for rule in rules - {"length"}) >= 30
