@@ -49,12 +49,13 @@ MAY_IMPORT = {
     "evaluation": {"data", "metrics.utility", "progress", "protocols.base", "results"},
     "experiment": {
         *("attacks.base", "audit", "data", "defenses.base", "generators", "metrics", "models.base", "optimizers.base"),
-        *("protocols.base", "recorder", "results", "settings", "transcript", "wire"),
+        *("machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
     "report": set(),
     "provenance": {""},
+    "machine": set(),
     "resolvers": {"identity"},
     "build": {
         *("experiment", "settings", "wire"),
@@ -91,6 +92,7 @@ GUARDED = {
         *("numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *(
             "metrics",
+            "machine",
             "parties",
             "protocols",
             "audit",

@@ -1,6 +1,5 @@
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,11 +204,7 @@ def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path)
         def read(self, rng):
             raw, facts = super().read(rng)
             order = raw.labels.argsort(kind="stable")
-            columns = tuple(
-                replace(c, values=c.values[order]) if hasattr(c, "values") else replace(c, codes=c.codes[order])
-                for c in raw.columns
-            )
-            return replace(raw, columns=columns, labels=raw.labels[order]), facts
+            return raw.take(order), facts
 
     dataset = Sorted(rows=2000, vocabulary=300)
     summary = run_in(

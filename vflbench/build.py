@@ -29,7 +29,7 @@ SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "wire": Wire
 KEYED = {"defense": Defense, "attack": Attack}
 """Groups of which several can be chosen: each has its options under a name of its own."""
 
-SETTINGS = ("epochs", "batch_size", "seed", "device", "log_every", "checkpoint", "overwrite")
+SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite")
 
 
 def build(config: DictConfig) -> Experiment:

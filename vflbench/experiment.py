@@ -21,6 +21,7 @@ from vflbench.errors import NonFiniteError, UserError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
 from vflbench.interruption import Interruption
+from vflbench.machine import tune
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer
 from vflbench.progress import Epoch, Progress
@@ -61,7 +62,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
     settings, generators = experiment.settings, Generators(experiment.settings.seed)
-    device = choose_device(settings.device)
+    device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"])
     batch_size = choose_batch_size(settings.batch_size, len(data.train))
     train, test = data.train.to(device), data.test.to(device)
@@ -75,10 +76,11 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         defense=lambda: Chain(copy.deepcopy(list(experiment.defenses.values()))),
         generators=generators,
         device=device,
+        precision=settings.precision,
     )
     session = experiment.protocol.start(setting)
     progress = Progress(generators, session, Auditor(attacks, session, generators, train), experiment.wire)
-    facts = {"device": str(device), "batch_size": batch_size, "data": describe(data)}
+    facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
     for note in data.notes:
@@ -112,8 +114,7 @@ def train_epoch(
     Goes on after the batches that an epoch under way has had, and leaves off after the one in which an interruption comes.
     """
     steps, number = len(batches), epoch.number
-    wanted = steps if settings.audit.batches == "all" else settings.audit.batches
-    audited = set(evenly_spaced(steps, wanted).tolist())
+    audited = set(evenly_spaced(steps, settings.audit.audited(steps)).tolist())
     start, audit_seconds = perf_counter(), 0.0
     with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
         bar.update(epoch.step * batches.batch_size)

@@ -54,7 +54,7 @@ class NonLabelParty:
         """One optimiser step from the gradients of what was sent last; a compressed embedding counts as the identity."""
         self.optimizer.zero_grad(set_to_none=True)
         sent = [self.activations[layer] for layer in self.bottom.sends]
-        torch.autograd.backward(sent, [gradient.tensors[layer] for layer in self.bottom.sends])
+        torch.autograd.backward(sent, [gradient.tensors[h].to(self.activations[h].dtype) for h in self.bottom.sends])
         self.optimizer.step()
 
     @property
@@ -70,7 +70,7 @@ class NonLabelParty:
     def _message(
         self, activations: Mapping[str, Tensor], ids: Tensor, defenses: Mapping[str, Defense], rng: torch.Generator
     ) -> Message:
-        sent = {layer: defense.embedding(activations[layer].detach(), rng) for layer, defense in defenses.items()}
+        sent = {layer: defense.embedding(activations[layer].detach().float(), rng) for layer, defense in defenses.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
     def state(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class LabelParty:
         inputs = [*received, {layer: own_layers[layer] for layer in self.bottom.sends}] if own_layers else received
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
         activations, logits = self.top([_deep(tensors) for tensors in inputs], wide)
-        return {**own_layers, **activations}, logits
+        return {**own_layers, **activations}, logits.float()
 
     def state(self) -> dict[str, Any]:
         """What training has made of it. Its generators are saved with all others."""

@@ -12,11 +12,18 @@ from vflbench.options import Count, NonNegativeInt, options
 class Audit:
     """How much of an epoch is looked at.
 
-    batches: attack so many, spread evenly over the epoch, or `all`. train_rows: score at most so many for train AUC.
+    batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a twentieth of the epoch's
+    and at least 5. train_rows: score at most so many for train AUC.
     """
 
-    batches: Count | Literal["all"] = 20
+    batches: Count | Literal["all", "auto"] = "auto"
     train_rows: Count = 100_000
+
+    def audited(self, steps: int) -> int:
+        """How many batches of an epoch with so many steps."""
+        if self.batches == "auto":
+            return min(steps, max(5, min(20, steps // 20)))
+        return steps if self.batches == "all" else min(steps, self.batches)
 
 
 @options
@@ -24,6 +31,8 @@ class Settings:
     """What belongs to no component.
 
     batch_size: rows a step; `auto` takes the largest power of two between 32 and 512 that leaves 100 steps an epoch.
+    precision: of the products of the network's layers, `float32` or `bf16` (autocast; weights, tables, losses, messages and
+    the optimiser's state stay float32).
     log_every: steps between lines of train.log.
     checkpoint: at each epoch's end and when stopped, `resume` saves what going on takes, until the run has finished; `keep`
     leaves it there; `none` saves nothing.
@@ -34,6 +43,7 @@ class Settings:
     batch_size: Count | Literal["auto"] = "auto"
     seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bf16"] = "float32"
     log_every: Count = 100
     checkpoint: Literal["resume", "keep", "none"] = "resume"
     overwrite: bool = False

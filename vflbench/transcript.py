@@ -100,7 +100,7 @@ class Transcript:
     def computed(self, party: str, kind: Kind, layers: Mapping[str, Tensor]) -> None:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
         for layer, values in layers.items():
-            self._seen[party, kind].setdefault(layer, values.detach())
+            self._seen[party, kind].setdefault(layer, values.detach().float())
 
     def view(self, party: str, knows: frozenset[Knowledge], rng: torch.Generator, *, visible: bool = True) -> View:
         """The party's view, holding what is declared in `knows`; with visible=False only the layers of its own network."""

@@ -21,8 +21,10 @@ def test_projection_is_that_of_the_singular_value_decomposition(rng):
     x, _ = clusters(rng)
     centred = x.double() - x.double().mean(0)
     reference = centred @ torch.linalg.svd(centred, full_matrices=False).Vh[0]
+    assert torch.allclose(spectral_projection(x.double()).abs(), reference.abs(), atol=1e-9)
     ours = spectral_projection(x)
-    assert torch.allclose(ours.abs(), reference.abs(), atol=1e-9)
+    assert ours.dtype == torch.float32
+    assert torch.allclose(ours.double().abs(), reference.abs(), atol=2e-5)
 
 
 @pytest.mark.parametrize("positive", [0.1, 0.25, 0.75, 0.9])
@@ -64,7 +66,7 @@ def test_a_constant_layer_says_nothing_and_raises_nothing():
 def test_one_row_and_one_column_are_defined(rng):
     assert scores(torch.randn(1, 4, generator=rng)).tolist() == [0.0]
     x = torch.randn(30, 1, generator=rng)
-    centred = (x - x.mean()).double()[:, 0]
+    centred = (x - x.mean())[:, 0]
     assert torch.allclose(scores(x).abs(), centred.abs(), atol=1e-6)
 
 
@@ -72,7 +74,7 @@ def test_dead_units_change_nothing(rng):
     x, _ = clusters(rng, d=5)
     padded = torch.zeros(len(x), 128)
     padded[:, [3, 40, 77, 101, 127]] = x
-    assert torch.allclose(scores(padded), scores(x), atol=1e-9)
+    assert torch.allclose(scores(padded), scores(x), atol=2e-5)
 
 
 def test_where_eigh_gives_up_the_svd_answers(rng, monkeypatch):

@@ -1,5 +1,6 @@
 """Area under the ROC curve, exactly."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,18 +15,34 @@ def auc(scores: Tensor, truth: Tensor) -> float:
 
     Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve", 1982.
     """
-    truth = truth.bool()
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if not positives or not negatives or scores.isnan().any():
+    is_positive = truth.bool().cpu().numpy()
+    positives = int(np.count_nonzero(is_positive))
+    negatives = len(is_positive) - positives
+    if not positives or not negatives or bool(scores.isnan().any()):
         return float("nan")
-    ordered, order = scores.sort()
-    end_of_tie = torch.ones_like(truth)
-    end_of_tie[:-1] = ordered[1:] != ordered[:-1]
-    ends = end_of_tie.nonzero().ravel()
-    positives_up_to = truth[order].cumsum(0)[ends]
-    negatives_up_to = ends + 1 - positives_up_to
-    zero = ends.new_zeros(1)
-    negatives_in_tie = negatives_up_to.diff(prepend=zero)
+    if scores.dtype != torch.float64:  # narrower numbers are float32 without loss
+        return _packed_auc(scores.detach().float().cpu().numpy(), is_positive, positives, negatives)
+    values = scores.detach().cpu().numpy()
+    below, above = np.sort(values[~is_positive]), np.sort(values[is_positive])
+    lower, upper = (np.searchsorted(below, above, side=side) for side in ("left", "right"))
+    return (int(lower.sum()) + int(upper.sum())) / (2 * positives * negatives)
+
+
+def _packed_auc(scores: np.ndarray, is_positive: np.ndarray, positives: int, negatives: int) -> float:
+    """Of float32 scores: one sort of 64-bit numbers, each a score's place in the order of all floats, and the label below.
+
+    The bits of a float are in its order already, but for the sign: those of negative ones are turned.
+    """
+    bits = (scores + np.float32(0)).view(np.int32)  # -0 + 0 = 0
+    keys = (bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))).astype(np.int64)
+    keys <<= 1
+    keys |= is_positive
+    keys.sort()
+    labels = keys & 1
+    keys >>= 1
+    ends = np.append((keys[1:] != keys[:-1]).nonzero()[0], len(keys) - 1)  # of each run of equal scores
+    up_to = labels.cumsum()[ends]
+    negatives_up_to = ends + 1 - up_to
     # Twice the number of (negative, positive) pairs with the positive below, ties counted once.
-    twice_below = (negatives_in_tie * (positives_up_to + torch.cat([zero, positives_up_to[:-1]]))).sum()
-    return 1 - int(twice_below) / (2 * positives * negatives)
+    twice_below = int((np.diff(negatives_up_to, prepend=0) * (up_to + np.append(0, up_to[:-1]))).sum())
+    return 1 - twice_below / (2 * positives * negatives)

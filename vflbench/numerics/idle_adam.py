@@ -17,8 +17,9 @@ class IdleAdam:
 
     and with one node at the mean of the c_j, which is exact to first order in eps and for eps = 0,
 
-        p <- p - lr m W / (sqrt(v) + eps C / W),   W = sum_j w_j = T(s) - r^k T(s+k),    T(s) = sum_(j>=1) r^j a(s+j)
-                                                   C = sum_j w_j c_j, alike, with r' = b1 / b2, a'(i) = (1 - b2^i) / (1 - b1^i)
+        p <- p - lr m W / (sqrt(v) + eps C / W)
+        W = sum_j w_j = T(s) - r^k T(s+k),   T(s) = sum_(j>=1) r^j a(s+j)
+        C = sum_j w_j c_j, alike, with r' = b1 / b2 and a'(i) = (1 - b2^i) / (1 - b1^i)
 
     T obeys T(s) = r (a(s+1) + T(s+1)), and is tabulated backwards from far behind the last step asked for, in float64.
     beta1 < beta2, so that both sums converge.
@@ -42,12 +43,14 @@ class IdleAdam:
         powers = {base: torch.full_like(i, base).pow(i) for base in (self.beta1, self.beta2)}
         first, second = 1 - powers[self.beta1], -torch.expm1(i * math.log(self.beta2))
         ratios = (self.beta1 / math.sqrt(self.beta2), self.beta1 / self.beta2)
-        sums = [_discounted(terms, ratio) for terms, ratio in zip((second.sqrt() / first, second / first), ratios, strict=True)]
+        sums = [
+            _discounted(terms, ratio) for terms, ratio in zip((second.sqrt() / first, second / first), ratios, strict=True)
+        ]
         columns = [*sums, *(torch.full_like(i, ratio).pow(i) for ratio in ratios), *powers.values()]
         return torch.stack([column[: last + 1] for column in columns], dim=1)
 
     def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """W and C / W (0 and 1 where nothing is to be done) of rows whose moments are of step `last`, caught up to step `now`.
+        """W and C / W of rows whose moments are of step `last`, caught up to step `now`; 0 and 1 where nothing is to be done.
 
         last: (u,) int. Returns (u,) float64 each.
         """

@@ -140,7 +140,9 @@ def _catch_up(row, p, tables, d, last, now, lr, eps, write):
 
 
 @njit(nogil=True, cache=True)
-def _update(floats, ints, places, gradient, unique, sums, counts, d, now, b1, rest1, b2, rest2, rate, scale, eps, start, stride):
+def _update(
+    floats, ints, places, gradient, unique, sums, counts, d, now, b1, rest1, b2, rest2, rate, scale, eps, start, stride
+):
     """Gradients summed over the occurrences of a row, in order, then Adam's step on each different row."""
     n, c = places.shape
     slot_at = 3 * d + 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ from vflbench.wire import Wire
 
 @dataclass(frozen=True)
 class Setting:
-    """What a protocol needs to seat its parties. defense: makes a fresh instance at each call."""
+    """What a protocol needs to seat its parties. defense: makes a fresh instance at each call.
+    precision: of the products of the networks' layers.
+    """
 
     table: VerticalTable | EncodedRows
     model: Model
@@ -29,6 +31,7 @@ class Setting:
     defense: Callable[[], Defense]
     generators: Generators
     device: torch.device
+    precision: Literal["float32", "bf16"] = "float32"
 
 
 @dataclass(frozen=True)

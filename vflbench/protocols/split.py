@@ -41,16 +41,21 @@ class Split(Protocol):
             setting.defense,
             _noise(LABEL_PARTY, setting),
         )
-        return SplitSession(parties, label_party, setting.wire)
+        autocast = torch.autocast(setting.device.type, torch.bfloat16, enabled=setting.precision == "bf16")
+        return SplitSession(parties, label_party, setting.wire, autocast)
 
 
 class SplitSession(Session):
     """One round: every non-label party embeds, the label party answers, every non-label party learns."""
 
-    def __init__(self, parties: list[NonLabelParty], label_party: LabelParty, wire: Wire):
-        self.parties, self.label_party, self.wire = parties, label_party, wire
+    def __init__(self, parties: list[NonLabelParty], label_party: LabelParty, wire: Wire, autocast: torch.autocast):
+        self.parties, self.label_party, self.wire, self._autocast = parties, label_party, wire, autocast
 
     def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
+        with self._autocast:
+            return self._round(batch, transcript)
+
+    def _round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
         watched = transcript is not None
         self.wire.tap = transcript.received if watched else None
         embeddings = [
@@ -68,8 +73,9 @@ class SplitSession(Session):
         return Outcome(response.loss, response.penalty)
 
     def predict(self, batch: VerticalTable) -> Tensor:
-        embeddings = [self.wire.send(party.predict(batch.features[party.name], batch.ids)) for party in self.parties]
-        return self.label_party.predict(embeddings, batch.features.get(LABEL_PARTY))
+        with self._autocast:
+            embeddings = [self.wire.send(party.predict(batch.features[party.name], batch.ids)) for party in self.parties]
+            return self.label_party.predict(embeddings, batch.features.get(LABEL_PARTY))
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
