@@ -50,7 +50,7 @@ class IdleAdam:
         return torch.stack([column[: last + 1] for column in columns], dim=1)
 
     def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """W and C / W of rows whose moments are of step `last`, caught up to step `now`; 0 and 1 where nothing is to be done.
+        """W and C / W of rows whose moments are of step `last`, caught up to step `now`; 0 and 1 where nothing is due.
 
         last: (u,) int. Returns (u,) float64 each.
         """
