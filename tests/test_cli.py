@@ -210,9 +210,10 @@ def started(*arguments, cwd):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_stop_saves_says_so_and_the_same_command_goes_on(tmp_path, number, code):
     for again in (False, True):
-        process = started("hydra.run.dir=run", cwd=tmp_path)
+        process = started("hydra.run.dir=run", "log_every=1", cwd=tmp_path)
         if again:
-            while (tmp_path / "run" / "train.log").read_text().count("going on before epoch ") < 1:
+            log = tmp_path / "run" / "train.log"
+            while " loss: " not in log.read_text().partition("going on before epoch ")[2] and process.poll() is None:
                 time.sleep(0.05)
         process.send_signal(number)
         _, told = process.communicate(timeout=60)
@@ -268,9 +269,9 @@ def test_a_folder_that_holds_another_run_is_not_overwritten(finished, tmp_path):
 def test_a_sweep_computes_what_is_missing_and_shares_its_folders_with_single_runs(tmp_path, launcher):
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    options = ("train", *SMALL, "epochs=1", "attack=norm")
-    sweep = (*options, "-m", f"hydra/launcher={launcher}")
-    alone = vflbench_command(*options, "seed=1", cwd=tmp_path)
+    options = (*SMALL, "epochs=1", "attack=norm")
+    sweep = ("train", "-m", *options, f"hydra/launcher={launcher}")
+    alone = vflbench_command("train", *options, "seed=1", cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr
     (folder,) = run_folders(tmp_path)
     swept = vflbench_command(*sweep, "seed=0,1", cwd=tmp_path)
