@@ -25,10 +25,10 @@ AT_THE_START = 0.1  # share of kills that come before training begins
 
 @dataclass
 class Pace:
-    """Seconds that a run takes until it begins to train, and from there to its end."""
+    """Seconds that a run takes until it begins to train, and how long its train.log is in the end."""
 
     start: float
-    training: float
+    log_bytes: int
 
 
 def main() -> int:
@@ -61,8 +61,8 @@ def compare(options: argparse.Namespace, folder: Path) -> int:
     if process.returncode != 0:
         print(f"the run that was left in peace failed:\n{told}", file=sys.stderr)
         return 1
-    pace = Pace(begun - started, time.monotonic() - begun)
-    print(f"in peace: {pace.start:.1f} s to begin, {pace.training:.1f} s to train\n")
+    pace = Pace(begun - started, size(peace / "train.log"))
+    print(f"in peace: {pace.start:.1f} s to begin, {time.monotonic() - begun:.1f} s to train\n")
     print(f"{'kill':>5}  {'signal':<6}  {'after':>7}  last line of train.log")
     kills = rounds = 0
     wrong: list[str] = []
@@ -101,7 +101,11 @@ def attempt(
             wait(process, rng.random() * pace.start)
         else:
             until_it_trains(process, folder)
-            wait(process, rng.random() * min(pace.training, 4 * pace.training / kills + 0.3))
+            log, share = folder / "train.log", min(1.0, 3 / kills)  # of a whole run's log, however slow it is today
+            until = size(log) + rng.random() * share * pace.log_bytes
+            while process.poll() is None and size(log) < until:
+                time.sleep(0.002)
+            wait(process, 0.05 * rng.random())
         if process.poll() is None:
             process.send_signal(number)
     told = process.communicate()[1]

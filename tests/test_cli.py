@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,7 +53,7 @@ def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
 
 def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     _, folder = finished
-    names = {file.name for file in folder.iterdir()}
+    names = {file.name for file in folder.iterdir() if file.name != ".lock"}
     assert max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns).name == "summary.json"
     assert names == {
         *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log"),
@@ -196,37 +197,114 @@ def test_a_mistake_does_not_use_up_the_folder(tmp_path):
     assert again.returncode == 0, again.stderr
 
 
-def test_ctrl_c_ends_in_one_line_and_keeps_finished_epochs(tmp_path):
-    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=100000", "hydra.run.dir=run"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=OPEN)
-    metrics = tmp_path / "run" / "metrics.csv"
+def started(*arguments, cwd):
+    """A run in a process of its own, as soon as it has finished an epoch."""
+    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=100000", *arguments]
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=OPEN)
     deadline = time.monotonic() + 200
-    while not (metrics.exists() and "\n1,test," in metrics.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert told.strip() == "interrupted; what was finished stays in the run's folder"
-    assert "\n1,test," in metrics.read_text()
+    while not list(cwd.rglob("checkpoint.pt")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_told_to_stop_saves_says_so_and_the_same_command_goes_on(tmp_path, number, code):
+    for again in (False, True):
+        process = started("hydra.run.dir=run", "log_every=1", cwd=tmp_path)
+        if again:
+            log = tmp_path / "run" / "train.log"
+            while " loss: " not in log.read_text().partition("going on before epoch ")[2] and process.poll() is None:
+                time.sleep(0.05)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert len(told.strip().splitlines()) == 1
+    assert re.match(r"\nstopped before epoch \d+.*, and saved; the same command goes on from there", told)
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_runs_started_at_once_do_not_collide(tmp_path):
-    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=1"]
-    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=OPEN) for _ in range(2)]
-    assert [process.wait(timeout=300) for process in both] == [0, 0]
-    assert len(run_folders(tmp_path)) == 2
+def test_two_at_once_in_one_folder_are_one_too_many(tmp_path):
+    first = started(cwd=tmp_path)
+    second = vflbench_command("train", *SMALL, "epochs=100000", cwd=tmp_path)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "another process is at work in this folder" in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+    assert len(list((tmp_path / "outputs").iterdir())) == 1
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(finished, tmp_path):
+def test_what_was_finished_is_shown_and_not_computed_again_unless_asked_to(finished, tmp_path):
+    result, folder = finished
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    own = ("train", f"--config-dir={copy}", "--config-name=config", "hydra.run.dir=run")
+    shown = vflbench_command(*own, "log_every=7", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("finished before, so not computed again (overwrite=true would)")
+    assert shown.stdout.splitlines()[1:-1] == result.stdout.splitlines()[:-1]  # the last line names the folder
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    mistaken = vflbench_command(*own, "overwrite=true", "epochs=0", cwd=tmp_path)
+    assert mistaken.returncode == 1
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    other = vflbench_command("train", *SMALL, "overwrite=true", "epochs=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert other.returncode == 0, other.stderr
+    assert json.loads((copy / "summary.json").read_text())["epochs"] == 1
+    assert yaml.safe_load((copy / "config.yaml").read_text())["overwrite"] is False
+
+
+def test_a_folder_that_holds_another_run_is_not_overwritten(finished, tmp_path):
     _, folder = finished
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
     before = {file.name: file.read_bytes() for file in copy.iterdir()}
     result = vflbench_command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
     assert result.returncode == 1
-    assert "already holds a run" in result.stderr
+    assert "holds a run of another configuration (batch_size: 64 -> auto" in result.stderr
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_a_sweep_computes_what_is_missing_and_shares_its_folders_with_single_runs(tmp_path, launcher):
+    if launcher == "joblib":
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    options = (*SMALL, "epochs=1", "attack=norm")
+    sweep = ("train", "-m", *options, f"hydra/launcher={launcher}")
+    alone = vflbench_command("train", *options, "seed=1", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    (folder,) = run_folders(tmp_path)
+    swept = vflbench_command(*sweep, "seed=0,1", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    assert swept.stdout.count(f"finished before, so not computed again (overwrite=true would): {folder}") == 1
+    before = {file: file.read_bytes() for f in run_folders(tmp_path) for file in f.iterdir()}
+    assert len(run_folders(tmp_path)) == 2
+    extended = vflbench_command(*sweep, "seed=0,1,2", cwd=tmp_path)
+    assert extended.stdout.count("finished before") == 2
+    assert len(run_folders(tmp_path)) == 3
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_the_folder_is_the_same_for_a_config_of_ones_own(finished):
+    _, folder = finished
+    result = vflbench_command("train", f"--config-dir={folder}", "--config-name=config", cwd=folder.parent.parent)
+    assert result.returncode == 0, result.stderr
+    assert f"(overwrite=true would): {folder}" in result.stdout
+
+
+def test_data_that_changed_since_is_pointed_out(tmp_path):
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
+    options = ("train", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1")
+    assert vflbench_command(*options, cwd=tmp_path).returncode == 0
+    assert "no longer" not in vflbench_command(*options, cwd=tmp_path).stdout
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(300)))
+    assert "mind: the data file is no longer as it was" in vflbench_command(*options, cwd=tmp_path).stdout
+
+
+def test_a_mistake_leaves_no_folder_behind(tmp_path):
+    for arguments in (["dataset=criteo"], ["seed=-1"], ["dataset=criteo", "dataset.path=nowhere"]):
+        assert vflbench_command("train", *arguments, cwd=tmp_path).returncode == 1
+    assert list((tmp_path / "outputs").iterdir()) == []
 
 
 def test_help_version_and_the_shown_config(tmp_path):
