@@ -35,7 +35,17 @@ def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
-def session(rows: VerticalTable, *, model=None, optimizer=None, defenses=(), new_defense=None, seed=0, wire=None):
+def session(
+    rows: VerticalTable,
+    *,
+    model=None,
+    optimizer=None,
+    defenses=(),
+    new_defense=None,
+    seed=0,
+    wire=None,
+    precision="float32",
+):
     return Split().start(
         Setting(
             table=rows,
@@ -45,6 +55,7 @@ def session(rows: VerticalTable, *, model=None, optimizer=None, defenses=(), new
             defense=new_defense or (lambda: Chain(list(defenses))),
             generators=Generators(seed),
             device=torch.device("cpu"),
+            precision=precision,
         )
     )
 

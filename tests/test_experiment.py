@@ -60,6 +60,13 @@ def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     assert models["few"] == models["all"] == models["none"] == models["short"]
 
 
+@pytest.mark.parametrize(("steps", "audited"), [(3, 3), (5, 5), (99, 5), (192, 9), (400, 20), (10**6, 20)])
+def test_auto_audits_a_twentieth_but_five_at_least_and_twenty_at_most(steps, audited):
+    assert Audit().audited(steps) == audited
+    assert Audit(batches=7).audited(steps) == min(7, steps)
+    assert Audit(batches="all").audited(steps) == steps
+
+
 def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
     # Two epochs on 20,000 rows: the model has begun to learn, and its gradients still tell the classes apart.
     big = {"dataset": Synthetic(rows=20_000, vocabulary=2000), "model": WideDeep(width=32), "settings": settings(epochs=1)}

@@ -205,3 +205,25 @@ def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
     for _ in range(2):
         setting_session.round(rows, None)
     assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels
+
+
+def test_bf16_changes_products_alone_and_learns_as_well(rng):
+    """Messages, weights and what attackers see stay float32; after an epoch the losses are those of float32, nearly."""
+    from vflbench.data.synthetic import Synthetic
+
+    data = Synthetic(rows=8000, vocabulary=300).load(rng)
+    rows, losses = data.train.all(), {}
+    for precision in ("float32", "bf16"):
+        started = session(rows, precision=precision)
+        seen = []
+        for start in range(0, 7000, 100):
+            transcript = Transcript(rows.ids[start : start + 100], 0, 0, 0.25) if start == 500 else None
+            seen.append(started.round(rows.rows(slice(start, start + 100)), transcript).loss)
+            if transcript is not None:
+                view = transcript.view("a", frozenset({Knowledge.EMBEDDINGS, Knowledge.GRADIENTS}), rng)
+                assert {t.dtype for t in [*view.embeddings.values(), *view.gradients.values()]} == {torch.float32}
+        assert {w.dtype for w in weights(started)} == {torch.float32}
+        assert started.predict(rows.rows(slice(0, 10))).dtype == torch.float32
+        losses[precision] = seen
+    assert losses["bf16"] != losses["float32"]
+    assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)

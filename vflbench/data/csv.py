@@ -1,6 +1,7 @@
 """Any comma-separated table with a header."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from pyarrow import csv as arrow_csv
 
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Block, Part, open_parts, read_blocks
-from vflbench.data.text import TextFormat, first_names, without_mark
+from vflbench.data.text import TextFormat, complete_lines, first_names, without_mark
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -114,21 +115,21 @@ class Csv(FileDataset):
 
 
 def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, str]:
-    """What each column of a block can be read as; nothing where the block can't be parsed: the second reading tells why."""
-    if not block.data.strip(b"\r\n"):
-        return {}
-    try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(block.data),
-            read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=len(block.data) + 1),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda _row: "skip"
-            ),
-            convert_options=arrow_csv.ConvertOptions(null_values=list(_MISSING), strings_can_be_null=True),
-        )
-    except pa.ArrowException:
-        return {}
-    return {field.name: _kind(field.type) for field in table.schema}
+    """What each column of a block can be read as, lines with too few or too many fields aside; nothing where the block
+    can't be parsed: the second reading tells why."""
+    for narrowed in (False, True):
+        data = b"\n".join(complete_lines(block, delimiter, len(names))) if narrowed else block.data
+        if not data.strip(b"\r\n"):
+            return {}
+        with suppress(pa.ArrowException):
+            table = arrow_csv.read_csv(
+                pa.BufferReader(data),
+                read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=len(data) + 1),
+                parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(null_values=list(_MISSING), strings_can_be_null=True),
+            )
+            return {field.name: _kind(field.type) for field in table.schema}
+    return {}
 
 
 def _kind(found: pa.DataType) -> str:

@@ -6,6 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -205,6 +206,15 @@ def _lines(block: Block, *, multiline: bool) -> Iterator[tuple[int, bytes, bytes
         raw = "".join(lines[start:stop]).encode("utf-8", "surrogateescape").removesuffix(b"\n")
         yield block.first_line + start, raw.removesuffix(b"\r"), raw
         start = stop
+
+
+def complete_lines(block: Block, delimiter: str, count: int) -> Iterator[bytes]:
+    """The records of a block with so many fields, in UTF-8."""
+    for _, line, raw in _lines(block, multiline=True):
+        with suppress(UnicodeDecodeError):
+            raw.decode("utf-8")
+            if line.count(b'"') % 2 == 0 and len(_fields(line, delimiter, quotes=True)) == count:
+                yield raw
 
 
 def _wrong_header(names: Sequence[str], form: TextFormat) -> str | None:
