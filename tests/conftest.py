@@ -1,4 +1,7 @@
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,10 @@ from hypothesis import settings
 
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
+
+# Tests neither find what users prepared nor leave anything there; processes that they start inherit it.
+os.environ["VFLBENCH_CACHE"] = tempfile.mkdtemp(prefix="vflbench-test-cache-")
+atexit.register(shutil.rmtree, os.environ["VFLBENCH_CACHE"], ignore_errors=True)
 
 settings.register_profile("vflbench", deadline=None)  # a deadline would be an assertion on time
 settings.load_profile("vflbench")
@@ -27,14 +34,3 @@ def data_folder() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_of_its_own(tmp_path_factory):
-    """Tests neither find what users prepared nor leave anything there; processes that they start inherit it."""
-    before = os.environ.get("VFLBENCH_CACHE")
-    os.environ["VFLBENCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    os.environ.pop("VFLBENCH_CACHE")
-    if before is not None:
-        os.environ["VFLBENCH_CACHE"] = before

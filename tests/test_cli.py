@@ -307,6 +307,46 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path):
     assert list((tmp_path / "outputs").iterdir()) == []
 
 
+def test_a_data_set_is_prepared_once_and_train_finds_it(tmp_path):
+    lines = "".join(f"{i % 2}\t{i}\t" + "\t".join(["7"] * 12 + [f"{i % 9:08x}"] * 26) + "\n" for i in range(600))
+    (tmp_path / "day_1").write_text(lines)
+    (tmp_path / "day_2").write_text(lines + "bad\n")
+    data = ["dataset=criteo", "dataset.path=day_*", "dataset.bad_rows=skip"]
+    cache = {"VFLBENCH_CACHE": str(tmp_path / "cache")}
+    first, second = (vflbench_command("prepare", *data, cwd=tmp_path, **cache) for _ in range(2))
+    assert first.stderr == second.stderr == ""
+    assert first.stdout.startswith("prepared: 1,200 rows, 39 columns, 234 ids, bad rows left out: 1; ")
+    assert second.stdout == f"already {first.stdout}"
+    (prepared,) = (tmp_path / "cache" / "prepared").iterdir()
+    before = prepared.stat().st_mtime_ns
+    run = vflbench_command("train", *data, "epochs=1", "model.width=8", "batch_size=100", cwd=tmp_path, **cache)
+    assert run.returncode == 0, run.stderr
+    assert "bad rows left out: 1 (line 601: 1 fields where labelled Criteo data" in run.stdout
+    assert list((tmp_path / "cache" / "prepared").iterdir()) == [prepared]
+    assert prepared.stat().st_mtime_ns == before
+    (folder,) = run_folders(tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["data"]["bad_rows"]["count"] == 1
+    assert manifest["data"]["path"] == [str(tmp_path / "day_1"), str(tmp_path / "day_2")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "dataset: Synthetic is read from no file"),
+        (["dataset=criteo"], "dataset.path: it must be given"),
+        (["dataset=criteo", "dataset.path=none_*"], "dataset.path=none_*: no file matches this pattern"),
+        (["-m", "dataset=criteo"], "one data set at a time"),
+    ],
+)
+def test_what_cannot_be_prepared_is_told(tmp_path, arguments, told):
+    result = vflbench_command("prepare", *arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_version_and_the_shown_config(tmp_path):
     assert "vflbench train" in vflbench_command("--help", cwd=tmp_path).stdout
     assert vflbench_command("--version", cwd=tmp_path).stdout.split() == ["vflbench", vflbench.__version__]

@@ -38,6 +38,17 @@ Examples:
 """
 
 
+PREPARE_USAGE = """vflbench prepare: read a data set once, for all later runs; train does so by itself where it is needed.
+
+  vflbench prepare dataset=criteo dataset.path='day_*.gz'
+  vflbench prepare dataset=csv dataset.path=my.csv dataset.label=clicked
+
+Takes the options of `vflbench train`, of which only dataset.* matters, and of these only what says how the text is read:
+path, members, rows, bad_rows, max_bad_fraction; hour of avazu; label, positive, types and delimiter of csv. The result
+lies in VFLBENCH_CACHE, or else in the platform's folder for caches.
+"""
+
+
 def main() -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:]
@@ -106,6 +117,9 @@ def prepare() -> None:
     from vflbench.catalog import config_folder
     from vflbench.errors import UserError
 
+    if any(word in ("-h", "--help") for word in sys.argv):
+        print(PREPARE_USAGE)
+        return
     if any(word in ("-m", "--multirun") for word in sys.argv):
         raise UserError("one data set at a time is prepared", key="-m")
     sys.argv.append("hydra.run.dir=.")  # nothing is written but the cache

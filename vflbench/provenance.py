@@ -13,7 +13,7 @@ import torch
 
 from vflbench import __version__
 
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic")
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba")
 
 
 def provenance(

@@ -63,5 +63,5 @@ class FileDataset(Dataset):
         if "bad_rows" in facts:
             bad = facts["bad_rows"]
             more = "; ..." if bad["count"] > len(bad["first"]) else ""
-            facts["notes"] = [f"{bad['count']:,} bad rows were left out: {'; '.join(bad['first'])}{more}"]
+            facts["notes"] = [f"bad rows left out: {bad['count']:,} ({'; '.join(bad['first'])}{more})"]
         return found.table, facts

@@ -69,7 +69,7 @@ class Prepared:
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
             f"{len(self.table.names)} columns, {sum(self.table.sizes):,} ids"
-            f"{f', {bad:,} bad rows left out' if bad else ''}; {size / 1e6:,.1f} MB in {self.folder}"
+            f"{f', bad rows left out: {bad:,}' if bad else ''}; {size / 1e6:,.1f} MB in {self.folder}"
         )
 
 

@@ -52,7 +52,7 @@ class EncodedRows:
 
     def to(self, device: torch.device) -> "EncodedRows":
         """The same rows, handed out on another device."""
-        return replace(self, device=device)
+        return self if device == self.device else replace(self, device=device)
 
     def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
         """All rows, a buffer at a time: in order, or with chunks that `rng` draws for each buffer."""

@@ -1,7 +1,7 @@
 """Adam that touches only the table rows of its batch, and comes to what dense Adam comes to."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -56,16 +56,17 @@ class LazyAdam(Optimizer):
         return LazyStepper(dense, rows)
 
     def _rows(self, device: torch.device) -> type[LazyRows]:
-        there = find_spec("numba") is not None
-        if self.kernel == "numba" and not there:
-            raise UserError("numba is not installed: pip install 'vflbench[fast]'", key="optimizer.kernel", value="numba")
-        if self.kernel == "numba" and device.type != "cpu":
-            raise UserError(f"it runs on the CPU, and this run on {device}", key="optimizer.kernel", value="numba")
-        if self.kernel == "torch" or not there or device.type != "cpu":
+        if self.kernel == "torch" or (self.kernel == "auto" and device.type != "cpu"):
             return TorchRows
-        from vflbench.optimizers.kernel import NumbaRows  # a second to import
-
-        return NumbaRows
+        if device.type != "cpu":
+            raise UserError(f"it runs on the CPU, and this run on {device}", key="optimizer.kernel", value="numba")
+        try:
+            return import_module("vflbench.optimizers.kernel").NumbaRows  # a second to import
+        except (ImportError, RuntimeError) as error:  # not there, not for this numpy, or no folder for what it compiles
+            if self.kernel == "auto":
+                return TorchRows
+            problem = f"numba can't be used ({error}); pip install 'vflbench[fast]'"
+            raise UserError(problem, key="optimizer.kernel", value="numba") from error
 
 
 class LazyStepper:
