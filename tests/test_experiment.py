@@ -60,8 +60,8 @@ def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     assert models["few"] == models["all"] == models["none"] == models["short"]
 
 
-@pytest.mark.parametrize(("steps", "audited"), [(3, 3), (5, 5), (99, 5), (192, 9), (400, 20), (10**6, 20)])
-def test_auto_audits_a_twentieth_but_five_at_least_and_twenty_at_most(steps, audited):
+@pytest.mark.parametrize(("steps", "audited"), [(3, 3), (5, 5), (99, 6), (192, 12), (400, 20), (10**6, 20)])
+def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most(steps, audited):
     assert Audit().audited(steps) == audited
     assert Audit(batches=7).audited(steps) == min(7, steps)
     assert Audit(batches="all").audited(steps) == steps

@@ -12,7 +12,7 @@ from vflbench.options import Count, NonNegativeInt, options
 class Audit:
     """How much of an epoch is looked at.
 
-    batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a twentieth of the epoch's
+    batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of the epoch's
     and at least 5. train_rows: score at most so many for train AUC.
     """
 
@@ -22,7 +22,7 @@ class Audit:
     def audited(self, steps: int) -> int:
         """How many batches of an epoch with so many steps."""
         if self.batches == "auto":
-            return min(steps, max(5, min(20, steps // 20)))
+            return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
 
 

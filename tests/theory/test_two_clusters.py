@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from vflbench.attacks.spectral import point_to_positives, spectral_projection
+from vflbench.attacks.spectral import point_to_positives, spectral_projections
 from vflbench.numerics.auc import auc
 
 
@@ -24,5 +24,5 @@ def test_leak_auc_of_two_gaussians_is_the_normal_integral(rng, gap):
     n, y = 40_000, torch.arange(40_000) < 10_000
     x = torch.randn(n, 5, generator=rng)
     x[:, 2] += gap * y
-    measured = auc(point_to_positives(spectral_projection(x), prior=0.25), y)
+    measured = auc(point_to_positives(spectral_projections({"f1": x})["f1"], prior=0.25), y)
     assert measured == pytest.approx(stats.norm.cdf(gap / np.sqrt(2)), abs=0.01)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from scipy.linalg import LinAlgError, eigh
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
+from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
 from vflbench.transcript import Knowledge, View
 from vflbench.wire import Kind
@@ -38,38 +38,33 @@ class Spectral(Attack):
     score: Literal["signed", "abs"] = "signed"
 
     def infer(self, view: View) -> Mapping[str, Tensor]:
-        projections = {layer: spectral_projection(x) for layer, x in view.embeddings.items()}
+        projections = spectral_projections(view.embeddings)
         if self.score == "abs":
             return {layer: s.abs() for layer, s in projections.items()}
         return {layer: point_to_positives(s, view.prior) for layer, s in projections.items()}
 
 
-def spectral_projection(x: Tensor) -> Tensor:
-    """<x_i - mean, v>, v the top eigenvector of the batch covariance; the sign of v is arbitrary.
+def spectral_projections(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Layer -> <x_i - mean, v>, v the top eigenvector of the batch covariance; the sign of v is arbitrary.
 
-    x: (n, d). Returns (n,) of x's type. By way of the (d, d) covariance, of which only the top vector is computed, in
-    float64: many times faster than an SVD of (n, d). A constant layer gives zeros.
+    layers: name -> (n, d). Returns name -> (n,) of the same type. By way of the (d, d) covariances, of which only the top
+    vectors are computed, in float64 and together: many times faster than an SVD of (n, d). A constant layer gives zeros.
     """
-    centred = x - x.mean(dim=0)
+    centred = {layer: x - x.mean(dim=0) for layer, x in layers.items()}
+    top: dict[str, Tensor] = {}
+    for width in {x.shape[1] for x in centred.values()}:
+        alike = [layer for layer, x in centred.items() if x.shape[1] == width]
+        vectors = top_eigenvectors(torch.stack([_scatter(centred[layer]) for layer in alike]))
+        top |= dict(zip(alike, vectors, strict=True))
+    return {layer: x @ top[layer].to(x) for layer, x in centred.items()}
+
+
+def _scatter(centred: Tensor) -> Tensor:
+    """X^T X (d, d) in float64, of the type's own products where these stay in its range."""
     largest = float(centred.abs().max())
-    if largest and not _SAFE_RANGE[0] < largest < _SAFE_RANGE[1]:  # squares would leave the range of float32
-        return spectral_projection(centred.double() / largest).to(x) * largest
-    covariance = (centred.T @ centred).double().cpu()
-    alive = covariance.diagonal() > 0  # units that are off for the whole batch say nothing
-    top = torch.zeros(x.shape[1], dtype=torch.float64)
-    if alive.any():
-        top[alive] = _top_eigenvector(covariance[alive][:, alive])
-    return centred @ top.to(x)
-
-
-def _top_eigenvector(covariance: Tensor) -> Tensor:
-    """Of a positive semidefinite (d, d) float64 matrix in any units."""
-    scaled = (covariance / covariance.diagonal().max()).numpy()
-    last = len(scaled) - 1
-    try:
-        return torch.from_numpy(eigh(scaled, subset_by_index=[last, last], driver="evr")[1][:, 0])
-    except LinAlgError:  # it gives up on some ordinary matrices; the slower SVD does not
-        return torch.linalg.svd(torch.from_numpy(scaled))[0][:, 0]
+    if largest and not _SAFE_RANGE[0] < largest < _SAFE_RANGE[1]:
+        centred = centred.double() / largest
+    return (centred.T @ centred).double()
 
 
 def point_to_positives(s: Tensor, prior: float) -> Tensor:

@@ -1,0 +1,51 @@
+"""The top eigenvector of a symmetric matrix."""
+
+import torch
+from torch import Tensor
+
+_SQUARINGS = 6
+_PRODUCTS = 16
+_TOLERANCE = 1e-14
+
+
+def top_eigenvectors(matrices: Tensor) -> Tensor:
+    """Unit vectors v with A v = lambda v, lambda the largest eigenvalue, each of arbitrary sign. As exact as LAPACK's eigh.
+
+        v <- B v / |B v|,   B = A^64
+
+    matrices: (m, d, d) float64, positive semidefinite, in any units. Returns (m, d); zeros for a matrix of zeros. The power
+    takes six squarings, some ten times less than all eigenvectors do; one whose |A v - lambda v| stays above 1e-14 lambda,
+    because the second eigenvalue is close by, goes to eigh.
+    """
+    largest = matrices.diagonal(dim1=1, dim2=2).amax(dim=1)
+    scaled = matrices / torch.where(largest > 0, largest, 1.0)[:, None, None]
+    power = scaled
+    for _ in range(2):
+        for _ in range(_SQUARINGS // 2):
+            power = power @ power
+        power /= power.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-300)[:, None, None]
+    start = power.diagonal(dim1=1, dim2=2).argmax(dim=1)
+    v = power[torch.arange(len(power), device=power.device), start][:, :, None]
+    for step in range(_PRODUCTS):
+        v = v / v.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        if step % 4 == 3:
+            image = scaled @ v
+            value = (v * image).sum(dim=1, keepdim=True)
+            converged = ((image - value * v).norm(dim=1) <= _TOLERANCE * value[:, 0])[:, 0]
+            if converged.all():
+                break
+        v = power @ v
+    v = v[:, :, 0]
+    for i in (~converged).nonzero().ravel().tolist():
+        v[i] = _by_lapack(scaled[i])
+    return v
+
+
+def _by_lapack(matrix: Tensor) -> Tensor:
+    alive = matrix.diagonal() > 0  # rows of zeros say nothing, and eigh has given up on matrices full of them
+    v = matrix.new_zeros(len(matrix))
+    try:
+        v[alive] = torch.linalg.eigh(matrix[alive][:, alive])[1][:, -1]
+    except torch.linalg.LinAlgError:  # eigh gives up on some ordinary matrices; the slower SVD does not
+        v[alive] = torch.linalg.svd(matrix[alive][:, alive])[0][:, 0]
+    return v
