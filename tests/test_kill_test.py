@@ -14,10 +14,10 @@ def kill_test(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["kill", "mixed"])
-def test_ten_deaths_change_no_byte(how):
+@pytest.mark.parametrize(("how", "kills"), [("kill", 10), ("mixed", 4)])
+def test_deaths_change_no_byte(how, kills):
     overrides = ("defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true")
-    result = kill_test("--kills", "10", "--seed", "3", "--signal", how, *overrides)
+    result = kill_test("--kills", str(kills), "--seed", "3", "--signal", how, *overrides)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "no difference" in result.stdout
 
