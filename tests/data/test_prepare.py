@@ -194,16 +194,16 @@ def test_a_cache_that_cannot_be_written_is_told(raw, monkeypatch, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(cache, raw, monkeypatch):
-    from vflbench.data import prepare
+    from vflbench.data import streaming
 
-    parse = prepare.parse
+    parse = streaming.parse
 
     def slow(*arguments):
         with open(raw, "a") as file:
             file.write(criteo_line() + "\n")
         return parse(*arguments)
 
-    monkeypatch.setattr(prepare, "parse", slow)
+    monkeypatch.setattr(streaming, "parse", slow)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not list((cache / "prepared").iterdir())

@@ -13,7 +13,8 @@ import pytest
 from raw_files import write
 
 from vflbench.data.files import MAX_LINE_BYTES, Block, Part, find_parts, open_parts, read_blocks
-from vflbench.data.prepare import Request, prepare
+from vflbench.data.prepare import prepare
+from vflbench.data.streaming import Request
 from vflbench.data.text import TextFormat, header_of, parse, without_mark
 from vflbench.errors import UserError
 

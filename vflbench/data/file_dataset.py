@@ -9,7 +9,8 @@ from pydantic import Field
 from vflbench.data.base import Dataset
 from vflbench.data.encode import RawTable
 from vflbench.data.files import Part, find_parts
-from vflbench.data.prepare import Prepared, Request, prepare
+from vflbench.data.prepare import Prepared, prepare
+from vflbench.data.streaming import Request
 from vflbench.data.text import TextFormat
 from vflbench.options import options
 
