@@ -647,19 +647,21 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def audit(options: argparse.Namespace) -> dict[str, Any]:
-    """Attack and AUC against the usual code, in turns in one process."""
+    """Attack and AUC against the usual code, one after the other in one process, tuned as a run is."""
     import numpy as np
     import torch
     from sklearn.metrics import roc_auc_score
 
     from vflbench.attacks.spectral import Spectral
     from vflbench.data.batches import shuffled_batches
+    from vflbench.machine import tune
     from vflbench.numerics.auc import auc
     from vflbench.optimizers.adam import Adam
     from vflbench.transcript import Transcript
     from vflbench.wire import Kind
 
     use_all_cores()
+    tune()
     session, rows, generators = vflbench_session(options, Adam(lr=LR))
     batches = endless(lambda: shuffled_batches(rows, options.batch_size, generators["batches"]))
     for _ in range(20):
@@ -695,17 +697,21 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
     test = {"sklearn": lambda: [roc_auc_score(y, scores)], "vflbench": lambda: [auc(*tensors)]}
     width = next(iter(layers.values())).shape[1]
     parts = [
-        in_turns(f"leak AUC of {len(layers)} layers of one ({len(batch)}, {width}) batch", leak, 7),
-        in_turns(f"AUC of {len(y):,} float32 scores", test, 5),
+        one_by_one(f"leak AUC of {len(layers)} layers of one ({len(batch)}, {width}) batch", leak, 7),
+        one_by_one(f"AUC of {len(y):,} float32 scores", test, 5),
     ]
     return {"text": "\n\n".join(parts)}
 
 
-def in_turns(title: str, ways: dict[str, Callable[[], list[float]]], rounds: int) -> str:
-    """A table of median milliseconds; `differ`: the greatest difference from the last way's two-sided values."""
+def one_by_one(title: str, ways: dict[str, Callable[[], list[float]]], rounds: int) -> str:
+    """A table of median milliseconds; `differ`: the greatest difference from the last way's two-sided values.
+
+    Each way has its rounds in a row, after a pause: threads of one library that still wait for work would slow the next.
+    """
     ms, values = {name: [] for name in ways}, {}
-    for i in range(rounds + 1):
-        for name, way in ways.items():
+    for name, way in ways.items():
+        time.sleep(0.5)
+        for i in range(rounds + 1):
             start = time.perf_counter()
             values[name] = [max(a, 1 - a) for a in way()]
             if i:

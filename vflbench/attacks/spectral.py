@@ -12,7 +12,7 @@ from vflbench.options import options
 from vflbench.transcript import Knowledge, View
 from vflbench.wire import Kind
 
-_SAFE_RANGE = (1e-12, 1e12)
+_SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 
 
 @options
@@ -60,11 +60,12 @@ def spectral_projections(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _scatter(centred: Tensor) -> Tensor:
-    """X^T X (d, d) in float64, of the type's own products where these stay in its range."""
-    largest = float(centred.abs().max())
-    if largest and not _SAFE_RANGE[0] < largest < _SAFE_RANGE[1]:
-        centred = centred.double() / largest
-    return (centred.T @ centred).double()
+    """X^T X (d, d) in float64, of the type's own products where these stay in its range; in any units."""
+    scatter = (centred.T @ centred).double()
+    if _SAFE_RANGE[0] < float(scatter.diagonal().max()) < _SAFE_RANGE[1]:
+        return scatter
+    scaled = centred.double() / centred.abs().max().clamp_min(torch.finfo(centred.dtype).tiny)
+    return scaled.T @ scaled
 
 
 def point_to_positives(s: Tensor, prior: float) -> Tensor:
