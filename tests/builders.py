@@ -52,7 +52,7 @@ def session(
             model=model or WideDeep(bottom_layers=2, top_layers=1, width=8),
             optimizer=optimizer or Adam(),
             wire=wire or LocalWire(),
-            defense=new_defense or (lambda: Chain(list(defenses))),
+            defense=new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
             generators=Generators(seed),
             device=torch.device("cpu"),
             precision=precision,

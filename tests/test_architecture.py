@@ -104,7 +104,7 @@ GUARDED = {
             "resume",
         ),
     },
-    "numba": {"optimizers"},
+    "numba": {"numerics", "optimizers"},
     "matplotlib": {"report"},
     "pyarrow": {"data"},
     "sklearn": {"data", "attacks", "metrics"},

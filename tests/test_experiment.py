@@ -243,15 +243,18 @@ def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
 def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
     class Promise(Defense):
         def guarantee(self):
-            return Guarantee("holds for Gaussian gradients", lambda epochs: 0.5 + 0.1 * epochs)
+            return Guarantee("holds for Gaussian gradients", lambda n: 0.5 + 0.1 * n, lambda n: 0.5 - 0.1 * n)
 
     summary = run_in(tmp_path / "run", defenses={"max_norm": MaxNorm(), "promise": Promise()}, settings=settings(epochs=3))
     assert summary["guarantees"] == {
         "max_norm": None,
         "promise": {
             "claim": "holds for Gaussian gradients",
-            "leak_auc_after_1_epochs": 0.6,
-            "leak_auc_after_3_epochs": pytest.approx(0.8),
+            "messages": 3,
+            "leak_auc_one_message": 0.6,
+            "leak_auc_all_messages": pytest.approx(0.8),
+            "error_one_message": 0.4,
+            "error_all_messages": pytest.approx(0.2),
         },
     }
 

@@ -37,7 +37,7 @@ def test_attributes_are_kept_and_options_are_not():
 
 
 def test_a_chain_goes_on_where_each_of_its_defenses_stood(rng):
-    first, second = Chain([Counter(), Own(), Counter(5)]), Chain([Counter(), Own(), Counter(5)])
+    first, second = (Chain({"a": Counter(), "b": Own(), "c": Counter(5)}) for _ in range(2))
     first.embedding(torch.ones(3, 2), rng)
     state = first.state()
     second.restore(state)

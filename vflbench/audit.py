@@ -1,7 +1,8 @@
 """Attacks at their posts: what they may see, their answers, and the truth those are held against."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,40 +18,141 @@ from vflbench.state import restore_state, state_of
 from vflbench.transcript import Seat, Transcript
 from vflbench.wire import Kind
 
+_GROUPS = 5  # of followed rows, at least, so that there is an interval
+
+
+@dataclass(frozen=True)
+class Post:
+    """An attack at its seat. visible: False where it scores, for the record, what nobody sees."""
+
+    name: str
+    attack: Attack
+    party: str
+    rng: torch.Generator
+    visible: bool
+
+    def key(self, layer: str) -> tuple[str, str, str, str, bool]:
+        return self.name, str(self.attack.scores), self.party, layer, self.visible
+
 
 class Auditor:
-    """Runs every attack on an audited batch, and lets the metrics compare its answer with the truth."""
+    """Runs every attack on an audited batch, and lets the metrics compare its answer with the truth.
 
-    def __init__(self, attacks: Mapping[str, Attack], session: Session, generators: Generators, train: EncodedRows):
+    Attacks that follow rows are shown these in every batch, and asked at the end of an epoch, group by group.
+    """
+
+    def __init__(
+        self,
+        attacks: Mapping[str, Attack],
+        session: Session,
+        generators: Generators,
+        train: EncodedRows,
+        batch_size: int = 512,
+    ):
         self._prior = train.positive_ratio
+        self._hints = generators["hints"]
         # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
         self._row_key = int(torch.randint(2**62, (), generator=generators["row names"]))
-        self._posts = []
+        self._posts: list[Post] = []
         for name, attack in attacks.items():
             posts = [(party, True) for party in session.seats(attack.seat)]
             if attack.seat is Seat.NON_LABEL and attack.scores is Kind.EMBEDDING:
                 posts.append((LABEL_PARTY, False))
             for party, visible in posts:
                 rng = generators.on(train.device, f"attack/{name}/{party}")
-                self._posts.append((name, copy.deepcopy(attack), party, rng, visible))
+                self._posts.append(Post(name, copy.deepcopy(attack), party, rng, visible))
+        self._lookers = [post for post in self._posts if not post.attack.follows]
+        self._followers = [post for post in self._posts if post.attack.follows]
+        self._group = batch_size
+        most = max((post.attack.follows for post in self._followers), default=0)
+        self._followed = _Followed(train, most, generators["followed rows"])
+
+    @property
+    def follows(self) -> bool:
+        """Whether every batch must have a transcript."""
+        return bool(self._followers)
 
     def transcript(self, batch: VerticalTable, epoch: int, step: int) -> Transcript:
         """An empty transcript for a batch that is about to be trained on."""
-        return Transcript(row_names(batch.ids, self._row_key), epoch, step, self._prior)
+        return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers)
 
     def attack(self, transcript: Transcript, truth: Tensor, leaks: LeakTable) -> None:
-        for name, attack, party, rng, visible in self._posts:
-            view = transcript.view(party, attack.knows, rng, visible=visible)
-            for layer, scores in attack.infer(view).items():
-                leaks.add((name, str(attack.scores), party, layer, visible), scores, truth)
+        """Every attack that looks at batches one by one."""
+        for post in self._lookers:
+            needed = post.attack.hints
+            if len(transcript.hints) < needed:
+                for layer in transcript.layers(post.party, post.attack.scores):
+                    leaks.leave_out(post.key(layer))
+                continue
+            view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=needed)
+            for layer, scores in post.attack.infer(view).items():
+                leaks.add(post.key(layer), scores, truth, transcript.hints[:needed])
 
-    def state(self) -> list[list[Any]]:
-        """[attack, party, what it keeps] of every post."""
-        return [[name, party, state_of(attack)] for name, attack, party, _, _ in self._posts]
+    def observe(self, transcript: Transcript, batch: VerticalTable) -> None:
+        """Show the rows of this batch that are followed to those who follow them."""
+        for post in self._followers:
+            rows = self._followed.among(batch.ids, post.attack.follows)
+            if len(rows):
+                post.attack.observe(transcript.view(post.party, post.attack.knows, post.rng, rows=rows))
 
-    def restore(self, state: list[list[Any]]) -> None:
-        for (_, attack, _, _, _), (_, _, own) in zip(self._posts, state, strict=True):
-            restore_state(attack, own)
+    def conclude(self, epoch: int, step: int, leaks: LeakTable) -> None:
+        """Ask those who follow rows, group by group, about the rows that were met so far."""
+        for post in self._followers:
+            ids, labels = self._followed.met(post.attack.follows)
+            for group in torch.arange(len(ids)).chunk(max(_GROUPS, len(ids) // self._group)):
+                transcript = self._transcript(ids[group], labels[group], epoch, step, [post])
+                needed = post.attack.hints
+                if len(transcript.hints) < needed:
+                    continue
+                view = transcript.view(post.party, post.attack.knows, post.rng, hints=needed)
+                for layer, scores in post.attack.infer(view).items():
+                    leaks.add(post.key(layer), scores, labels[group].to(scores.device), transcript.hints[:needed])
+
+    def _transcript(self, ids: Tensor, labels: Tensor, epoch: int, step: int, posts: Sequence[Post]) -> Transcript:
+        """With as many known positives, drawn at random, as any of these attacks needs and as there are."""
+        needed, hints = max((post.attack.hints for post in posts), default=0), None
+        if needed:
+            positives = (labels != 0).nonzero()[:, 0].cpu()
+            hints = positives[torch.randperm(len(positives), generator=self._hints)[:needed]].to(ids.device)
+        return Transcript(row_names(ids, self._row_key), epoch, step, self._prior, hints)
+
+    def state(self) -> dict[str, Any]:
+        """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""
+        posts = [[post.name, post.party, state_of(post.attack)] for post in self._posts]
+        return {"posts": posts, "met": self._followed.is_met}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for post, (_, _, own) in zip(self._posts, state["posts"], strict=True):
+            restore_state(post.attack, own)
+        self._followed.is_met.copy_(state["met"])
+
+
+class _Followed:
+    """The training rows that some attacks follow, in a random order, of which each attack takes the first so many."""
+
+    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
+        self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
+        if count:
+            rows = train.sample(count)
+            order = torch.randperm(len(rows), generator=rng)[:count].to(train.device)
+            self.ids, self.labels = rows.ids[order], rows.labels[order]
+        self._sorted, self._rank = self.ids.sort()
+        self.is_met = torch.zeros(len(self.ids), dtype=torch.bool, device=train.device)
+
+    def among(self, ids: Tensor, first: int) -> Tensor:
+        """Places of those of the `first` followed rows that are in a batch; they are met from now on."""
+        if not len(self.ids):
+            return torch.empty(0, dtype=torch.int64, device=ids.device)
+        place = torch.searchsorted(self._sorted, ids).clamp_(max=len(self._sorted) - 1)
+        rank = self._rank[place]
+        found = (self._sorted[place] == ids) & (rank < first)
+        self.is_met[rank[found]] = True
+        return found.nonzero()[:, 0]
+
+    def met(self, first: int) -> tuple[Tensor, Tensor]:
+        """Ids and labels of those of the `first` that were met."""
+        is_met = self.is_met[:first]
+        return self.ids[:first][is_met], self.labels[:first][is_met]
 
 
 def row_names(ids: Tensor, key: int) -> Tensor:

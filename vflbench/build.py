@@ -99,6 +99,10 @@ def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:
     try:
         return cls(**given)
     except ValidationError as error:
+        own = error.errors(include_url=False)[0].get("ctx", {}).get("error")
+        if isinstance(own, UserError):  # of options that don't go together
+            full_name = f"{key}.{own.key}" if key else own.key
+            raise UserError(own.problem, key=full_name, value=own.value, see=_where(full_name)) from error
         raise _invalid(error, given, key) from error
 
 

@@ -21,6 +21,7 @@ _BATCH = 8192
 def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """What the model is worth after an epoch, on train and test rows, and what went over the wire."""
     result.traffic["train"] = progress.wire.take_traffic()
+    result.figures = progress.session.figures()
     for split, table in tables.items():
         start = perf_counter()
         logits, labels = predict(progress.session, table)

@@ -16,7 +16,7 @@ from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
 from vflbench.data.batches import Batches, choose_batch_size, shuffled_batches
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense
+from vflbench.defenses.base import Chain, Defense, refuse_too_many_classes
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
@@ -66,6 +66,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     data = experiment.dataset.load(generators["data"])
     batch_size = choose_batch_size(settings.batch_size, len(data.train))
     train, test = data.train.to(device), data.test.to(device)
+    refuse_too_many_classes(experiment.defenses, data.train.classes)
     skipped = unmet_attacks(experiment.attacks, experiment.protocol, data.train.classes)
     attacks = {name: attack for name, attack in experiment.attacks.items() if name not in skipped}
     setting = Setting(
@@ -73,13 +74,13 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         model=experiment.model,
         optimizer=experiment.optimizer,
         wire=experiment.wire,
-        defense=lambda: Chain(copy.deepcopy(list(experiment.defenses.values()))),
+        defense=lambda: Chain(copy.deepcopy(dict(experiment.defenses))),
         generators=generators,
         device=device,
         precision=settings.precision,
     )
     session = experiment.protocol.start(setting)
-    progress = Progress(generators, session, Auditor(attacks, session, generators, train), experiment.wire)
+    progress = Progress(generators, session, Auditor(attacks, session, generators, train, batch_size), experiment.wire)
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
@@ -103,7 +104,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    return summarise(progress.results, skipped, experiment.defenses, data)
+    return summarise(progress.results, skipped, experiment.defenses, data, session.messages_per_row)
 
 
 def train_epoch(
@@ -112,21 +113,27 @@ def train_epoch(
     """Every batch once; the audited ones are attacked right after their round, which changes nothing that follows.
 
     Goes on after the batches that an epoch under way has had, and leaves off after the one in which an interruption comes.
+    Attacks that follow rows are asked at the end.
     """
-    steps, number = len(batches), epoch.number
+    steps, number, auditor = len(batches), epoch.number, progress.auditor
     audited = set(evenly_spaced(steps, settings.audit.audited(steps)).tolist())
     start, audit_seconds = perf_counter(), 0.0
     with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, batch in islice(enumerate(batches), epoch.step, None):
-            transcript = progress.auditor.transcript(batch, number, step) if step in audited else None
+            watched = step in audited or auditor.follows
+            transcript = auditor.transcript(batch, number, step) if watched else None
             outcome = progress.session.round(batch, transcript)
             if not math.isfinite(outcome.loss + outcome.penalty):
                 raise NonFiniteError(f"the loss became {outcome.loss + outcome.penalty} at epoch {number}, step {step}")
             epoch.add(outcome)
+            for note in outcome.notes:
+                recorder.log(f"epoch {number} step {step}/{steps} {note}")
             if transcript is not None:
                 audit_start = perf_counter()
-                progress.auditor.attack(transcript, batch.labels, epoch.leaks)
+                auditor.observe(transcript, batch)
+                if step in audited:
+                    auditor.attack(transcript, batch.labels, epoch.leaks)
                 audit_seconds += perf_counter() - audit_start
             if step % settings.log_every == 0:
                 recorder.log(f"epoch {number} step {step}/{steps} loss: {outcome.loss:.4f}")
@@ -134,6 +141,10 @@ def train_epoch(
             bar.update(len(batch))
             if interruption.asked:
                 break
+    if not interruption.asked:
+        audit_start = perf_counter()
+        auditor.conclude(number, steps, epoch.leaks)
+        audit_seconds += perf_counter() - audit_start
     epoch.seconds["audit"] += audit_seconds
     epoch.seconds["train"] += perf_counter() - start - audit_seconds
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from vflbench.data.table import LABEL_PARTY, Features
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Defense, Figures, WithheldError
 from vflbench.models.base import WIDE, Bottom, Top
 from vflbench.optimizers.base import Optimizer
 from vflbench.wire import Kind, Message
@@ -73,6 +73,12 @@ class NonLabelParty:
         sent = {layer: defense.embedding(activations[layer].detach().float(), rng) for layer, defense in defenses.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since they were last asked."""
+        return [
+            Figures(self.name, layer, str(Kind.EMBEDDING), defense.figures()) for layer, defense in self.defenses.items()
+        ]
+
     def state(self) -> dict[str, Any]:
         """What training has made of it. Its generators are saved with all others."""
         defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
@@ -88,13 +94,15 @@ class NonLabelParty:
 class Response:
     """What the label party makes of one batch.
 
-    messages: a gradient a party. loss: the classification loss, without `penalty`. activations: name -> (n, d) of its own.
+    messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
+    activations: name -> (n, d) of its own. notes: why something was withheld.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message | None, ...]
     loss: float
     penalty: float
     activations: Mapping[str, Tensor]
+    notes: tuple[str, ...]
 
 
 class LabelParty:
@@ -133,20 +141,21 @@ class LabelParty:
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
         self.optimizer.step()
-        messages = tuple(
-            Message(
-                LABEL_PARTY,
-                message.sender,
-                Kind.GRADIENT,
-                ids,
-                {layer: self._defended(h.grad, y, message.sender, layer) for layer, h in tensors.items()},
-            )
-            for message, tensors in zip(embeddings, received, strict=True)
-        )
-        return Response(messages, loss.item(), penalty.item(), {k: v.detach() for k, v in activations.items()})
+        messages, notes = [], []
+        for message, tensors in zip(embeddings, received, strict=True):
+            gradients = {layer: h.grad for layer, h in tensors.items()}
+            try:
+                defended = self._defended(gradients, y, message.sender)
+                messages.append(Message(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, defended))
+            except WithheldError as reason:
+                messages.append(None)
+                notes.append(f"no gradient is sent to party {message.sender}: {reason}")
+        own_layers = {name: values.detach() for name, values in activations.items()}
+        return Response(tuple(messages), loss.item(), penalty.item(), own_layers, tuple(notes))
 
-    def _defended(self, gradient: Tensor, y: Tensor, party: str, layer: str) -> Tensor:
-        return self._gradient_defense(party, layer).gradient(gradient, y, self.noise.training)
+    def _defended(self, gradients: Mapping[str, Tensor], y: Tensor, party: str) -> dict[str, Tensor]:
+        rng = self.noise.training
+        return {layer: self._gradient_defense(party, layer).gradient(g, y, rng) for layer, g in gradients.items()}
 
     def _gradient_defense(self, party: str, layer: str) -> Defense:
         slot = (party, layer)
@@ -165,6 +174,11 @@ class LabelParty:
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
         activations, logits = self.top([_deep(tensors) for tensors in inputs], wide)
         return {**own_layers, **activations}, logits.float()
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since they were last asked."""
+        at_slots = [Figures(*slot, str(Kind.GRADIENT), own.figures()) for slot, own in self._gradient_defenses.items()]
+        return [Figures(LABEL_PARTY, "", "", self.defense.figures()), *at_slots]
 
     def state(self) -> dict[str, Any]:
         """What training has made of it. Its generators are saved with all others."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Defense, Figures
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Guarantee
 from vflbench.recorder import Row
@@ -17,7 +17,10 @@ TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 
 @dataclass
 class EpochResult:
-    """One epoch. utility: train and test -> metric -> value. traffic, seconds: phase -> what it took."""
+    """One epoch. utility: train and test -> metric -> value. traffic, seconds: phase -> what it took.
+
+    figures: what the defenses counted and measured.
+    """
 
     epoch: int
     loss: float
@@ -26,6 +29,7 @@ class EpochResult:
     seconds: dict[str, float]
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
+    figures: list[Figures] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         """The same in numbers, strings, lists and dicts."""
@@ -37,13 +41,15 @@ class EpochResult:
             "seconds": dict(self.seconds),
             "utility": {split: {m: float(v) for m, v in metrics.items()} for split, metrics in self.utility.items()},
             "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
+            "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         leaks = [Leak.from_state(leak) for leak in state["leaks"]]
         traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
-        return cls(**{**state, "leaks": leaks, "traffic": traffic})
+        figures = [Figures(*figures) for figures in state["figures"]]
+        return cls(**{**state, "leaks": leaks, "traffic": traffic, "figures": figures})
 
     def line(self) -> str:
         """The epoch in one line for a person."""
@@ -76,15 +82,23 @@ def epoch_rows(result: EpochResult) -> list[Row]:
             party = receiver if sender == LABEL_PARTY else sender
             rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
             rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
+    for found in result.figures:
+        place = (epoch, "train", found.party, found.layer, found.message, "")
+        rows += [Row(*place, figure, value) for figure, value in found.values.items()]
     rows += [Row(epoch, phase, metric="seconds", value=round(s, 3)) for phase, s in result.seconds.items()]
     return rows
 
 
 def summarise(
-    results: Sequence[EpochResult], skipped: Mapping[str, str], defenses: Mapping[str, Defense], data: TrainTest
+    results: Sequence[EpochResult],
+    skipped: Mapping[str, str],
+    defenses: Mapping[str, Defense],
+    data: TrainTest,
+    messages_per_row: int,
 ) -> dict[str, Any]:
     """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run."""
     last = results[-1]
+    promises = {name: _promise(defense.guarantee(), len(results), messages_per_row) for name, defense in defenses.items()}
     return {
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
@@ -93,7 +107,8 @@ def summarise(
         "leak_auc_two_sided": _tree(last.leaks, two_sided=True),
         "leaks": [asdict(leak) for leak in last.leaks],
         "skipped": dict(skipped),
-        "guarantees": {name: _promise(defense.guarantee(), len(results)) for name, defense in defenses.items()},
+        "guarantees": promises,
+        "figures": _figures(results),
         "bytes_sent": {
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
             for kind in Kind
@@ -103,11 +118,26 @@ def summarise(
     }
 
 
-def _promise(guarantee: Guarantee | None, epochs: int) -> dict[str, Any] | None:
+def _promise(guarantee: Guarantee | None, epochs: int, messages_per_row: int) -> dict[str, Any] | None:
+    """What holds for one message, and for all that the run sent about a row."""
     if guarantee is None:
         return None
-    ceilings = {f"leak_auc_after_{n}_epochs": guarantee.leak_auc_after(n) for n in sorted({1, epochs})}
-    return {"claim": guarantee.claim, **ceilings}
+    counts = {"one_message": 1, "all_messages": epochs * messages_per_row}
+    ceilings = {f"leak_auc_{name}": guarantee.leak_auc_after(n) for name, n in counts.items()}
+    floors = {f"error_{name}": guarantee.error_after(n) for name, n in counts.items()}
+    return {"claim": guarantee.claim, "messages": counts["all_messages"], **ceilings, **floors}
+
+
+def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
+    """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
+    found: dict[tuple[str, str, str, str], float] = {}
+    for result in results:
+        for figures in result.figures:
+            for name, value in figures.values.items():
+                key = (figures.party, figures.layer, figures.message, name)
+                found[key] = found.get(key, 0) + value if isinstance(value, int) else value
+    names = ("party", "layer", "message", "figure", "value")
+    return [dict(zip(names, (*key, value), strict=True)) for key, value in found.items()]
 
 
 def _tree(leaks: Sequence[Leak], *, two_sided: bool) -> dict[str, dict[str, dict[str, float]]]:

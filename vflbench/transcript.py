@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ class Knowledge(StrEnum):
     """The cut-layer gradient it was sent, and what its own network makes of it layer by layer."""
     PRIOR = "prior"
     """The share of rows whose class is not 0, among the training rows."""
+    HINTS = "hints"
+    """Some rows of the batch that are known to be positive: as many as the attack says it needs, chosen by the run."""
 
 
 class Seat(StrEnum):
@@ -52,6 +55,7 @@ class View:
     rng: torch.Generator
     _values: Mapping[Kind, Mapping[str, Tensor]]
     _prior: float | None
+    _hints: Tensor | None
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -70,6 +74,18 @@ class View:
         self._require(Knowledge.PRIOR)
         return self._prior
 
+    @property
+    def hints(self) -> Tensor:
+        """(k,) places in the batch of rows that are known to be positive; they are not scored."""
+        self._require(Knowledge.HINTS)
+        return self._hints
+
+    def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
+        """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
+        for knowledge in knows:
+            self._require(knowledge)
+        return replace(self, knows=knows, _values={Kind.GRADIENT: gradients})
+
     def _require(self, knowledge: Knowledge) -> None:
         if knowledge not in self.knows:
             declared = ", ".join(sorted(self.knows)) or "nothing"
@@ -83,11 +99,13 @@ class Transcript:
     """One batch as it was seen.
 
     Values are kept per (party that saw them, kind) under the layer's name, prefixed by its owner where that is another
-    party: the label party sees `a.f5`, party a sees `f5`.
+    party: the label party sees `a.f5`, party a sees `f5`. hints: (k,) places of rows whose label is positive, for attacks
+    that know some.
     """
 
-    def __init__(self, ids: Tensor, epoch: int, step: int, prior: float):
+    def __init__(self, ids: Tensor, epoch: int, step: int, prior: float, hints: Tensor | None = None):
         self.ids, self.epoch, self.step, self.prior = ids, epoch, step, prior
+        self.hints = torch.empty(0, dtype=torch.int64) if hints is None else hints
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
 
     def received(self, message: Message) -> None:
@@ -102,16 +120,34 @@ class Transcript:
         for layer, values in layers.items():
             self._seen[party, kind].setdefault(layer, values.detach().float())
 
-    def view(self, party: str, knows: frozenset[Knowledge], rng: torch.Generator, *, visible: bool = True) -> View:
-        """The party's view, holding what is declared in `knows`; with visible=False only the layers of its own network."""
+    def view(
+        self,
+        party: str,
+        knows: frozenset[Knowledge],
+        rng: torch.Generator,
+        *,
+        visible: bool = True,
+        hints: int = 0,
+        rows: Tensor | None = None,
+    ) -> View:
+        """The party's view, holding what is declared in `knows`; with visible=False only the layers of its own network.
+
+        hints: how many of the known positives. rows: places of the rows it is about, without hints; all if left out.
+        """
         values = {}
         for kind, knowledge in _KNOWLEDGE_OF.items():
             if knowledge in knows:
                 seen = self._seen[party, kind]
                 names = [name for name in sorted(seen, key=_layer_order) if visible or "." not in name]
-                values[kind] = {name: seen[name].clone() for name in names}
+                values[kind] = {name: seen[name].clone() if rows is None else seen[name][rows] for name in names}
+        ids = self.ids.clone() if rows is None else self.ids[rows]
         prior = self.prior if Knowledge.PRIOR in knows else None
-        return View(party, self.epoch, self.step, self.ids.clone(), knows, visible, rng, values, prior)
+        known = self.hints[:hints].clone() if Knowledge.HINTS in knows and rows is None else None
+        return View(party, self.epoch, self.step, ids, knows, visible, rng, values, prior, known)
+
+    def layers(self, party: str, kind: Kind) -> tuple[str, ...]:
+        """The layers of which the party saw that kind of values."""
+        return tuple(sorted(self._seen[party, kind], key=_layer_order))
 
 
 def _layer_order(name: str) -> tuple[str, int, str]:

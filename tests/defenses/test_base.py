@@ -22,7 +22,7 @@ class Affine(Defense):
 
 def test_a_defense_that_overrides_nothing_changes_nothing(rng):
     x, y = torch.randn(4, 2, generator=rng), torch.tensor([0, 1, 1, 0])
-    for idle in (Defense(), Chain([])):
+    for idle in (Defense(), Chain({})):
         assert torch.equal(idle.embedding(x, rng), x)
         assert torch.equal(idle.labels(y, torch.arange(4), rng), y)
         assert torch.equal(idle.gradient(x, y, rng), x)
@@ -30,7 +30,7 @@ def test_a_defense_that_overrides_nothing_changes_nothing(rng):
 
 
 def test_a_chain_applies_in_the_order_given_and_adds_penalties(rng):
-    chain = Chain([Affine(2, 1), Affine(3, 5)])
+    chain = Chain({"first": Affine(2, 1), "second": Affine(3, 5)})
     x, y = torch.ones(2, 2), torch.tensor([0, 1])
     assert torch.equal(chain.embedding(x, rng), (x * 2 + 1) * 3 + 5)
     assert torch.equal(chain.gradient(x, y, rng), (x * 2 + 1) * 3 + 5)

@@ -13,13 +13,17 @@ class Attack:
     """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
 
     seat: the party whose view it has. knows: what it may read of that view. scores: the kind of message its answer is
-    about. max_classes: the most classes it can tell apart.
+    about. max_classes: the most classes it can tell apart. hints: how many known positives of a batch it needs; the run
+    chooses them, and never scores them. follows: for an attack that joins batches, how many rows it follows through the
+    training (0: it looks at audited batches one by one).
     """
 
     seat: ClassVar[Seat] = Seat.NON_LABEL
     knows: ClassVar[frozenset[Knowledge]]
     scores: ClassVar[Kind]
     max_classes: ClassVar[int] = 2
+    hints: int = 0
+    follows: int = 0
 
     def __init_subclass__(cls) -> None:
         for name in ("knows", "scores"):
@@ -29,9 +33,14 @@ class Attack:
     def infer(self, view: View) -> Mapping[str, Tensor]:
         """Layer -> (n,) scores, higher for rows that are more likely positive; called once an audited batch, in order.
 
+        For an attack that follows rows: at the end of each epoch for each group of these rows, in a view without values.
         Each party has an instance of its own. An attack on embeddings is also shown the label party's layers, in a view
         with `visible` False and without gradients, for the record; leave out layers that can't be scored.
         """
+        raise NotImplementedError
+
+    def observe(self, view: View) -> None:
+        """For an attack that follows rows: those of them that are in a batch, every batch; without hints."""
         raise NotImplementedError
 
     def unmet(self, offered: frozenset[Knowledge], classes: int) -> str | None:

@@ -1,13 +1,19 @@
 """Defense: what every entry of configs/defense builds; and Chain, several of them in a row."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from vflbench.errors import UserError
 from vflbench.metrics.privacy import Guarantee
 from vflbench.state import attributes, restore_attributes
+
+
+class WithheldError(Exception):
+    """A defense can't protect this message, which is therefore not sent; the text says why."""
 
 
 class Defense:
@@ -18,7 +24,11 @@ class Defense:
     each party and layer that crosses, `labels` and `penalty` on one of the label party. What prediction does to the state
     of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
     when a run goes on; for anything else override `state` and `restore`.
+
+    max_classes: the most classes it can protect, None for any number.
     """
+
+    max_classes: ClassVar[int | None] = None
 
     def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
         """Non-label party, before the slot: what is sent in place of h. Gradients pass straight through."""
@@ -33,12 +43,19 @@ class Defense:
         return 0.0
 
     def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-        """Label party, before the slot: what is sent in place of g, the gradients per example."""
+        """Label party, before the slot: what is sent in place of g, the gradients per example.
+
+        Raises WithheldError where g can't be protected: nothing is sent to that party then, and it doesn't learn.
+        """
         return g
 
     def guarantee(self) -> Guarantee | None:
         """What may be claimed of one instance; None claims nothing."""
         return None
+
+    def figures(self) -> dict[str, float]:
+        """What this instance counted (int) and measured (float) since it was last asked: at the end of each epoch."""
+        return {}
 
     def state(self) -> dict[str, Any]:
         """What it keeps between batches, in tensors, numbers, strings, lists and dicts."""
@@ -49,11 +66,28 @@ class Defense:
         restore_attributes(self, state)
 
 
-class Chain(Defense):
-    """Defenses one after the other: each sees what the one before it left. Penalties add up; empty is no defense."""
+@dataclass(frozen=True)
+class Figures:
+    """What the defenses that stand at one layer of one party counted and measured; `layer` and `message` may be empty.
 
-    def __init__(self, defenses: Sequence[Defense]):
-        self.defenses = tuple(defenses)
+    message: the kind of message they change. values: NAME.FIGURE -> value.
+    """
+
+    party: str
+    layer: str
+    message: str
+    values: Mapping[str, float]
+
+
+class Chain(Defense):
+    """Named defenses one after the other: each sees what the one before it left. Penalties add up; empty is no defense."""
+
+    def __init__(self, defenses: Mapping[str, Defense]):
+        self.named = dict(defenses)
+
+    @property
+    def defenses(self) -> tuple[Defense, ...]:
+        return tuple(self.named.values())
 
     def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
         for defense in self.defenses:
@@ -73,9 +107,21 @@ class Chain(Defense):
             g = defense.gradient(g, y, rng)
         return g
 
+    def figures(self) -> dict[str, float]:
+        """NAME.FIGURE -> value."""
+        return {f"{name}.{figure}": v for name, defense in self.named.items() for figure, v in defense.figures().items()}
+
     def state(self) -> dict[str, Any]:
         return {"defenses": [defense.state() for defense in self.defenses]}
 
     def restore(self, state: dict[str, Any]) -> None:
         for defense, own in zip(self.defenses, state["defenses"], strict=True):
             defense.restore(own)
+
+
+def refuse_too_many_classes(defenses: Mapping[str, Defense], classes: int) -> None:
+    """Raises UserError for the first that can't protect so many."""
+    for name, defense in defenses.items():
+        if defense.max_classes is not None and classes > defense.max_classes:
+            problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
+            raise UserError(problem, key="defense", value=name)

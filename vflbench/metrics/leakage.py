@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from vflbench.numerics.auc import auc
@@ -54,7 +55,7 @@ class Leak:
     raw: leak AUC, mean over `batches` audited batches. two_sided: max(a, 1 - a) of that mean. oriented: the mean of
     max(a, 1 - a), what an attacker would reach who is told in each batch which end is positive; a coin's is above 0.5, by
     about 0.8 sqrt((n + 1) / (12 P N)) for P positives and N negatives a batch. left_out: batches of a single class, where
-    no AUC exists.
+    no AUC exists, or with too few positives for an attack that is told some.
     """
 
     attack: str
@@ -83,15 +84,24 @@ class LeakTable:
 
     _values: dict[tuple[str, str, str, str, bool], list[float]] = field(default_factory=dict)
 
-    def add(self, key: tuple[str, str, str, str, bool], scores: Tensor, truth: Tensor) -> None:
+    def add(self, key: tuple[str, str, str, str, bool], scores: Tensor, truth: Tensor, known: Tensor | None = None) -> None:
         """key: (attack, message, party, layer, visible); scores (n,): higher = more likely positive; truth (n,) classes.
+        known: (k,) places of rows whose label the attacker was told, which don't count.
 
         Raises ValueError for scores that are not one finite number a row: a broken attack must not pass for a harmless one.
         """
         if scores.shape != truth.shape or not scores.isfinite().all():
             shape = tuple(scores.shape)
             raise ValueError(f"{key[0]} on {key[3]}: scores must be {len(truth)} finite numbers, got shape {shape}")
-        self._values.setdefault(key, []).append(auc(scores, truth != 0))
+        positive = truth != 0
+        if known is not None and len(known):
+            asked = torch.ones_like(positive).index_fill_(0, known, False)
+            scores, positive = scores[asked], positive[asked]
+        self._values.setdefault(key, []).append(auc(scores, positive))
+
+    def leave_out(self, key: tuple[str, str, str, str, bool]) -> None:
+        """A batch in which that attack could not be asked."""
+        self._values.setdefault(key, []).append(math.nan)
 
     def state(self) -> list[list[Any]]:
         """[attack, message, party, layer, visible], [values] of each key."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Defense, Figures
 from vflbench.generators import Generators
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer
@@ -36,10 +36,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One round: the mean loss of its batch, and what the defenses added to it."""
+    """One round: the mean loss of its batch, what the defenses added to it, and what is worth a line in the log."""
 
     loss: float
     penalty: float
+    notes: tuple[str, ...] = ()
 
 
 class Session:
@@ -56,6 +57,15 @@ class Session:
     def seats(self, seat: Seat) -> tuple[str, ...]:
         """The parties that sit at such a seat."""
         raise NotImplementedError
+
+    def figures(self) -> list[Figures]:
+        """What the defenses counted and measured since they were last asked; only where there is something."""
+        return []
+
+    @property
+    def messages_per_row(self) -> int:
+        """Most gradients about one row that any party gets in an epoch: one a layer that crosses."""
+        return 1
 
     def state(self) -> dict[str, Any]:
         """What the rounds so far have made of the parties, uncopied, in tensors, numbers, strings, lists and dicts.

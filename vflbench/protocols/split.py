@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, VerticalTable, non_label_parties
+from vflbench.defenses.base import Figures
 from vflbench.models.base import Bottom
 from vflbench.options import options
 from vflbench.parties import LabelParty, Noise, NonLabelParty
@@ -23,7 +24,7 @@ class Split(Protocol):
 
     def offers(self, seat: Seat) -> frozenset[Knowledge]:
         everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-        return everywhere | {Knowledge.GRADIENTS} if seat is Seat.NON_LABEL else everywhere
+        return everywhere | {Knowledge.GRADIENTS, Knowledge.HINTS} if seat is Seat.NON_LABEL else everywhere
 
     def start(self, setting: Setting) -> Session:
         outputs = 1 if setting.table.classes == 2 else setting.table.classes
@@ -63,14 +64,15 @@ class SplitSession(Session):
         ]
         response = self.label_party.respond(embeddings, batch.features.get(LABEL_PARTY), batch.labels)
         for party, message in zip(self.parties, response.messages, strict=True):
-            party.learn(self.wire.send(message))
+            if message is not None:
+                party.learn(self.wire.send(message))
         self.wire.tap = None
         if transcript is not None:
             transcript.computed(LABEL_PARTY, Kind.EMBEDDING, response.activations)
             for party in self.parties:
                 transcript.computed(party.name, Kind.EMBEDDING, party.activations)
                 transcript.computed(party.name, Kind.GRADIENT, party.layer_gradients)
-        return Outcome(response.loss, response.penalty)
+        return Outcome(response.loss, response.penalty, response.notes)
 
     def predict(self, batch: VerticalTable) -> Tensor:
         with self._autocast:
@@ -79,6 +81,13 @@ class SplitSession(Session):
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
+
+    def figures(self) -> list[Figures]:
+        return [figures for party in (*self.parties, self.label_party) for figures in party.figures() if figures.values]
+
+    @property
+    def messages_per_row(self) -> int:
+        return max(len(party.bottom.sends) for party in self.parties)
 
     def state(self) -> dict[str, Any]:
         return {"parties": {party.name: party.state() for party in self.parties}, LABEL_PARTY: self.label_party.state()}

@@ -26,7 +26,24 @@ def final_table(folder: Path) -> str:
             "label party, which no attacker sees"
         )
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
+    lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
+    lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
     return "\n".join([*lines, f"results: {folder}"])
+
+
+def _promise(defense: str, promise: dict[str, Any] | None) -> str:
+    if promise is None:
+        return f"{defense} promises nothing"
+    return (
+        f"{defense} promises: {promise['claim']}. Leak AUC at most {promise['leak_auc_one_message']:.3f}, error at least "
+        f"{promise['error_one_message']:.1%} from one message about a row; at most {promise['leak_auc_all_messages']:.3f}, "
+        f"at least {promise['error_all_messages']:.1%} from all {promise['messages']} of this run"
+    )
+
+
+def _count(figure: dict[str, Any]) -> str:
+    place = " ".join(part for part in (figure["party"], figure["layer"]) if part)
+    return f"{figure['figure'].replace('_', ' ')} ({place}): {figure['value']}"
 
 
 def _cells(leak: dict[str, Any]) -> tuple[str, ...]:

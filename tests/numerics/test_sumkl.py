@@ -1,0 +1,180 @@
+import math
+import sys
+
+import numpy as np
+import pytest
+from numerics.sumkl_reference import reference, sumkl
+
+from vflbench.numerics import sumkl as module
+from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
+
+NAMES = ("l10", "l20", "l11", "l21", "sumkl", "power")
+
+
+def box(count, seed=0):
+    """Problems over the whole range that is asked for: u, v, d, g, p, sumkl; those without need of noise left out."""
+    rng = np.random.default_rng(seed)
+    g = 10.0 ** rng.uniform(-30, 10, count)
+    u = g * 10.0 ** rng.uniform(-5, 5, count)
+    v = u * 10.0 ** (rng.uniform(-10, 10, count) * rng.choice([0, 0.05, 1], count))
+    d = rng.choice([1, 2, 3, 8, 32, 128, 512], count)
+    p = rng.choice([0.001, 0.25, 0.5, 0.999, *rng.uniform(0.001, 0.999, 20)], count)
+    target = 10.0 ** rng.uniform(-2, math.log10(3.6), count)
+    needs = np.array([sumkl_without_noise(*x) for x in zip(u, v, d, g, strict=True)]) > target
+    return tuple(x[needs] for x in (u, v, d, g, p, target))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agrees_with_50_digits(seed):
+    problem = [x[0].item() for x in box(40, seed)]
+    ours, exact = solve_target(*problem), reference(*problem[:5], target=problem[5])
+    assert ours.power == pytest.approx(float(exact[5]), rel=1e-10)
+    assert ours.sumkl == pytest.approx(problem[5], rel=1e-12)
+    for name, value in zip(NAMES[:4], exact, strict=False):
+        assert getattr(ours, name) == pytest.approx(float(value), rel=1e-8, abs=1e-9 * float(exact[5]))
+    given = solve_power(*problem[:5], float(exact[5]))
+    assert given.sumkl == pytest.approx(float(reference(*problem[:5], power=float(exact[5]))[4]), rel=1e-10)
+
+
+def test_nothing_fails_anywhere_in_the_box():
+    problem = box(200_000)
+    solved = solve_target(*problem)
+    assert all(np.isfinite(x).all() and (x >= 0).all() for x in solved)
+    assert np.allclose(solved.sumkl, problem[5], rtol=1e-12)
+    assert (solved.l10 >= solved.l20).all()
+    assert (solved.l11 >= solved.l21).all()
+    assert ((solved.l20 == 0) | (solved.l21 == 0)).all()
+    again = solve_power(*problem[:5], solved.power)
+    assert np.allclose(again.sumkl, problem[5], rtol=1e-10)
+    assert np.allclose(again.power, solved.power, rtol=1e-12)
+
+
+def test_results_are_what_they_say():
+    u, v, d, g, p, _ = problem = [x[:2000] for x in box(4000, 3)]
+    ours = solve_target(*problem)
+    told = [sumkl(*x) for x in zip(u, v, d, g, *ours[:4], strict=True)]
+    assert np.allclose(told, ours.sumkl, rtol=1e-6)  # the plain form cancels
+    power = p * (ours.l11 + (d - 1) * ours.l21) + (1 - p) * (ours.l10 + (d - 1) * ours.l20)
+    assert np.allclose(power, ours.power, rtol=1e-9)
+
+
+def test_no_other_noise_of_that_power_does_better():
+    """Random moves along the budget, in any of the four variances."""
+    generator = np.random.default_rng(1)
+    for problem in zip(*(x[:200] for x in box(400, 5)), strict=True):
+        u, v, d, g, p, _ = problem
+        best = solve_target(*problem)
+        costs = np.array([1 - p, (1 - p) * (d - 1), p, p * (d - 1)])
+        for size in (1e-3, 0.1, 1.0):
+            moved = np.array(best[:4]) * np.exp(size * generator.normal(size=4)) + size * best.power / d * generator.random(
+                4
+            )
+            moved *= best.power / (costs @ moved)
+            assert sumkl(u, v, d, g, *moved) >= best.sumkl * (1 - 1e-9)
+
+
+def test_one_by_one_and_batched_are_the_same():
+    problem = box(300, 7)
+    batched = solve_target(*problem)
+    for i, single in enumerate(zip(*(x.tolist() for x in problem), strict=True)):
+        assert solve_target(*single) == pytest.approx(tuple(x[i] for x in batched), rel=1e-11, abs=0)
+
+
+def test_arrays_are_broadcast_and_solved_without_a_compiler_too(monkeypatch):
+    targets = np.array([[0.01], [0.16], [math.inf]])
+    compiled = solve_target(1.0, np.array([2.0, 3.0]), 4, 1.0, 0.25, targets)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    module._compiled.cache_clear()
+    try:
+        plain = solve_target(1.0, np.array([2.0, 3.0]), 4, 1.0, 0.25, targets)
+    finally:
+        module._compiled.cache_clear()
+    assert plain.power.shape == compiled.power.shape == (3, 2)
+    assert all(np.allclose(a, b, rtol=1e-11) for a, b in zip(plain, compiled, strict=True))
+    assert (plain.power[2] == 0).all()
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-12, 1.0, 1e10])
+def test_units_do_not_matter(unit):
+    ours = solve_target(2 * unit, 0.3 * unit, 64, 5 * unit, 0.3, 0.16)
+    plain = solve_target(2.0, 0.3, 64, 5.0, 0.3, 0.16)
+    assert [x / unit for x in ours[:4]] + [ours.power / unit] == pytest.approx([*plain[:4], plain.power], rel=1e-12)
+    assert solve_power(2 * unit, 0.3 * unit, 64, 5 * unit, 0.3, 7 * unit).sumkl == pytest.approx(
+        solve_power(2.0, 0.3, 64, 5.0, 0.3, 7.0).sumkl, rel=1e-12
+    )
+
+
+def test_classes_can_change_places():
+    ours, other = solve_target(0.1, 2.0, 16, 3.0, 0.2, 0.5), solve_target(2.0, 0.1, 16, 3.0, 0.8, 0.5)
+    assert (ours.l10, ours.l20, ours.l11, ours.l21) == pytest.approx((other.l11, other.l21, other.l10, other.l20), rel=1e-12)
+
+
+def test_more_power_leaves_less_and_less_sumkl_takes_more_power():
+    powers = np.geomspace(1e-4, 1e4, 200)
+    assert (np.diff(solve_power(0.5, 2.0, 32, 1.0, 0.25, powers).sumkl) < 0).all()
+    targets = np.geomspace(0.01, 30, 200)
+    assert (np.diff(solve_target(0.5, 2.0, 32, 1.0, 0.25, targets).power) < 0).all()
+
+
+def test_where_nothing_is_needed_nothing_is_added():
+    before = sumkl_without_noise(1.0, 1.1, 8, 0.01)
+    for solved in (
+        solve_target(1.0, 1.1, 8, 0.01, 0.25, 2 * before),
+        solve_target(1.0, 1.1, 8, 0.01, 0.25, math.inf),
+        solve_power(1.0, 1.1, 8, 0.01, 0.25, 0),
+    ):
+        assert tuple(solved) == (0, 0, 0, 0, before, 0)
+    assert tuple(solve_target(0.0, 0.0, 8, 0.0, 0.25, 0.16)) == (0, 0, 0, 0, 0, 0)
+
+
+def test_equal_means_take_isotropic_noise_on_the_tighter_class():
+    solved = solve_target(4.0, 1.0, 10, 0.0, 0.25, 0.16)
+    assert solved.l11 == solved.l21 > 0
+    assert solved.l10 == solved.l20 == 0
+    assert solved.sumkl == pytest.approx(0.16, rel=1e-12)
+    assert solved.power == pytest.approx(0.25 * 10 * solved.l11)
+    nearly = solve_target(4.0, 1.0, 10, 1e-12, 0.25, 0.16)
+    assert (nearly.l11, nearly.l21) == pytest.approx((solved.l11, solved.l21), rel=1e-6)
+    assert solve_power(4.0, 1.0, 10, 0.0, 0.25, 1e6).sumkl == 0  # more than it takes to make them alike
+    assert solve_power(4.0, 1.0, 10, 0.0, 0.25, solved.power).sumkl == pytest.approx(0.16, rel=1e-12)
+
+
+def test_points_get_noise_along_their_difference_only():
+    """u = v = 0: one free variance a class; for p = 1/2 both are D, and sumKL = g / D."""
+    solved = solve_target(0.0, 0.0, 100, 8.0, 0.5, 0.16)
+    assert (solved.l10, solved.l11) == pytest.approx((50.0, 50.0), rel=1e-12)
+    assert solved.l20 == solved.l21 == 0
+
+
+def test_one_class_without_any_spread_gets_noise_everywhere():
+    solved = solve_target(0.0, 1.0, 100, 8.0, 0.5, 0.16)
+    assert solved.l20 > 0
+    assert solved.sumkl == pytest.approx(0.16, rel=1e-12)
+    exact = reference(1e-40, 1.0, 100, 8.0, 0.5, target=0.16)
+    assert solved.power == pytest.approx(float(exact[5]), rel=1e-10)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 1e-12, 1 - 1e-12, 1.0])
+def test_a_class_that_hardly_occurs_is_defined(p):
+    solved, again = solve_target(1.0, 0.2, 8, 3.0, p, 0.16), solve_power(1.0, 0.2, 8, 3.0, p, 10.0)
+    for result in (solved, again):
+        assert all(math.isfinite(x) and x >= 0 for x in result)
+    assert solved.sumkl == pytest.approx(0.16, rel=1e-12)
+    assert again.power == pytest.approx(10.0, rel=1e-12)
+
+
+def test_in_one_dimension_there_is_nothing_across():
+    solved = solve_target(0.5, 0.1, 1, 2.0, 0.3, 0.16)
+    assert solved.l20 == solved.l21 == 0
+    exact = reference(0.5, 0.1, 1, 2.0, 0.3, target=0.16)
+    assert solved.power == pytest.approx(float(exact[5]), rel=1e-10)
+
+
+@pytest.mark.parametrize("changed", [{"u": -1.0}, {"v": math.nan}, {"d": 0}, {"g": math.inf}, {"p": 1.5}, {"sumkl": 0.0}])
+def test_what_is_out_of_range_is_refused(changed):
+    problem = {"u": 1.0, "v": 1.0, "d": 2, "g": 1.0, "p": 0.5, "sumkl": 0.1} | changed
+    for values in (problem, {name: np.array([0.5, value]) if name in changed else value for name, value in problem.items()}):
+        with pytest.raises(ValueError, match="must be"):
+            solve_target(**values)
+    with pytest.raises(ValueError, match="power = inf"):
+        solve_power(1.0, 1.0, 2, 1.0, 0.5, math.inf)

@@ -1,0 +1,41 @@
+"""Cosine attack: gradients of one class point the same way."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from vflbench.attacks.base import Attack
+from vflbench.options import Count, options
+from vflbench.transcript import Knowledge, View
+from vflbench.wire import Kind
+
+
+@options
+class Cosine(Attack):
+    """Score each row by the cosine between its gradient and that of a row that is known to be positive.
+
+        s_i = <u_i, u_1>,   u = g / |g|;   of several known rows, s_i = <u_i, 1/k sum_j u_j>
+
+    With a logistic loss g_i = (p_i - y_i) J_i, and (p_i - y_i) is negative for positives alone: two gradients of a class
+    point to the same side, two of different classes to opposite ones. Where noise has been added, a single known row may
+    well point to the wrong side of a batch; several agree on the right one.
+
+    k: known positives, one as published. They are chosen by the run, afresh in each batch, and not scored. A row without a
+    gradient has cosine 0.
+
+    Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
+    """
+
+    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
+    scores = Kind.GRADIENT
+
+    k: Count = 1
+
+    @property
+    def hints(self) -> int:
+        return self.k
+
+    def infer(self, view: View) -> Mapping[str, Tensor]:
+        directions = {layer: F.normalize(g.double(), dim=1, eps=1e-300) for layer, g in view.gradients.items()}
+        return {layer: u @ u[view.hints.to(u.device)].mean(dim=0) for layer, u in directions.items()}

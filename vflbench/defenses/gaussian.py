@@ -1,0 +1,37 @@
+"""Gaussian noise, the same in all directions and for all rows."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from vflbench.defenses.base import Defense
+from vflbench.options import NonNegative, options
+
+
+@options
+class Gaussian(Defense):
+    """Isotropic Gaussian noise on each gradient.
+
+        g'_i = g_i + N(0, s^2 I),   s = ratio max_j |g_j| / sqrt(d),   so that the noise's length is about ratio max_j |g_j|
+
+    ratio: length of the noise beside the longest gradient of the batch. sigma: in its place, the standard deviation s, in
+    the units of the gradient (of the mean loss of a batch). Carries no guarantee: the gradients have no bound that is known
+    beforehand.
+
+    Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "iso".
+    """
+
+    ratio: NonNegative = 1.0
+    sigma: NonNegative | None = None
+
+    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """g: (n, d). In float64 where float32 squares would under- or overflow."""
+        noise = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
+        return torch.add(g, noise, alpha=self._deviation(g))
+
+    def _deviation(self, g: Tensor) -> float:
+        if self.sigma is not None:
+            return self.sigma
+        longest = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64).max().item()
+        return self.ratio * longest / math.sqrt(g.shape[1])

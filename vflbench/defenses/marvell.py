@@ -1,0 +1,154 @@
+"""Marvell: the least Gaussian noise that keeps the classes' gradients within a given sumKL of each other."""
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflbench.defenses.base import Defense, WithheldError
+from vflbench.errors import NonFiniteError, UserError
+from vflbench.metrics.privacy import Guarantee
+from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
+from vflbench.options import Positive, options
+
+_SAFE_RANGE = (1e-15, 1e15)  # of float32 numbers whose squares are added up
+
+
+@options
+class Marvell(Defense):
+    """Gaussian noise of least power for which a batch's classes are at most sumKL apart, both ways together.
+
+        g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
+
+    with the variances l that `numerics.sumkl` finds for the moments of the batch: class means m0, m1, population variances
+    u, v averaged over coordinates, share of positives p. Each batch and layer that crosses is solved anew.
+
+    sumkl: KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds nothing. In its place, at most one of
+    error_bound L in [0, 0.5): sumkl = (2 - 4 L)^2, so that no detector errs on less than a share L;
+    power s > 0: the noise of power s |m1 - m0|^2 that leaves the least sumKL, as published; promises nothing.
+    one_class: what is done with a batch of a single class, which has no such moments. `last` adds the noise that the last
+    batch of both classes needed, and withholds the gradient while there was none; `withhold` always withholds it.
+
+    The promise is for a batch whose classes are the Gaussians N(m_y, u_y I); gradients of real networks are not. Noise is
+    drawn afresh in each epoch, so that who joins n messages about a row has n sumkl to go by (attack=averaging).
+
+    Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022; ByteDance, "Technical Report of
+    Label Leakage and Protection in Federated Learning".
+    """
+
+    max_classes = 2
+
+    sumkl: Annotated[float, Field(gt=0)] = 0.16
+    error_bound: Annotated[float, Field(ge=0, lt=0.5)] | None = None
+    power: Positive | None = None
+    one_class: Literal["last", "withhold"] = "last"
+
+    def __post_init__(self) -> None:
+        if self.error_bound is not None and self.power is not None:
+            raise UserError(
+                "it can't be given beside error_bound: either takes the place of sumkl", key="power", value=self.power
+            )
+        self._last: dict[str, Any] = {}
+        self._seen: dict[str, list[float]] = {"sumkl_without_noise": [], "sumkl": [], "power_ratio": []}
+        self._one_class_batches = self._withheld_batches = 0
+
+    @property
+    def target(self) -> float:
+        """The sumKL that may be left, in nats; not asked for where `power` is given."""
+        return self.sumkl if self.error_bound is None else (2 - 4 * self.error_bound) ** 2
+
+    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """g: (n, d) gradients; y: (n,) classes 0 and 1."""
+        positive = y != 0
+        if 0 < int(positive.sum()) < len(y):
+            self._last = self._noise_for(class_moments(g, positive), positive.double().mean().item())
+        else:
+            self._one_class_batches += 1
+            if self.one_class == "withhold" or not self._last:
+                self._withheld_batches += 1
+                what = "no batch before it had both" if self.one_class == "last" else "one_class=withhold"
+                raise WithheldError(f"the batch has rows of one class only, and {what}")
+        return self._perturbed(g, positive, rng)
+
+    def _noise_for(self, moments: "Moments", share: float) -> dict[str, Any]:
+        """Standard deviations by class, along e and everywhere, and e."""
+        u, v, gap, d = moments.u, moments.v, moments.gap, len(moments.direction)
+        if not math.isfinite(u + v + gap):
+            raise NonFiniteError("Marvell was given a gradient that is not a finite number")
+        solve, goal = (solve_target, self.target) if self.power is None else (solve_power, self.power * gap)
+        noise = solve(u, v, d, gap, share, goal)
+        self._seen["sumkl_without_noise"].append(sumkl_without_noise(u, v, d, gap))
+        self._seen["sumkl"].append(noise.sumkl)
+        self._seen["power_ratio"].append(noise.power / gap if gap else 0.0)
+        along = [math.sqrt(max(0.0, along - across)) for along, across in ((noise.l10, noise.l20), (noise.l11, noise.l21))]
+        return {"along": along, "everywhere": [math.sqrt(noise.l20), math.sqrt(noise.l21)], "direction": moments.direction}
+
+    def _perturbed(self, g: Tensor, positive: Tensor, rng: torch.Generator) -> Tensor:
+        along = torch.tensor(self._last["along"], dtype=g.dtype, device=g.device)[positive.long()]
+        along *= torch.randn(len(g), generator=rng, device=g.device, dtype=g.dtype)
+        noisy = torch.addr(g, along, self._last["direction"].to(g))
+        for is_class, deviation in zip((~positive, positive), self._last["everywhere"], strict=True):
+            if deviation > 0:  # of one class at most
+                rows = is_class.nonzero()[:, 0]
+                noise = torch.randn(len(rows), g.shape[1], generator=rng, device=g.device, dtype=g.dtype)
+                noisy.index_add_(0, rows, noise, alpha=deviation)
+        return noisy
+
+    def guarantee(self) -> Guarantee | None:
+        if self.power is not None or math.isinf(self.target):
+            return None
+        s = self.target
+        return Guarantee(
+            f"where a batch's classes are Gaussians with its moments, a message about a row leaves sumKL <= {s:.4g}, and n "
+            f"messages that are known to be about the same row {s:.4g} n; batches of a single class are not covered",
+            lambda messages: leak_auc_bound(messages * s),
+            lambda messages: max(0.0, 0.5 - math.sqrt(messages * s) / 4),
+        )
+
+    def figures(self) -> dict[str, float]:
+        """Batches of one class, batches withheld, and medians over batches of sumKL without and with noise and of
+        power / |m1 - m0|^2.
+        """
+        if not self._last and not self._one_class_batches:
+            return {}
+        counts = {"one_class_batches": self._one_class_batches, "withheld_batches": self._withheld_batches}
+        medians = {name: statistics.median(values) for name, values in self._seen.items() if values}
+        self._one_class_batches = self._withheld_batches = 0
+        self._seen = {name: [] for name in self._seen}
+        return counts | medians
+
+
+def leak_auc_bound(sumkl: float) -> float:
+    """1/2 + sqrt(s)/2 - s/8, at most 1: ceiling of any attacker's leak AUC on messages whose classes are sumKL s apart.
+
+    From Pinsker's inequality, total variation <= sqrt(s)/2, and AUC <= 1/2 + TV - TV^2/2.
+    """
+    return 1.0 if sumkl >= 4 else 0.5 + math.sqrt(sumkl) / 2 - sumkl / 8
+
+
+@dataclass(frozen=True)
+class Moments:
+    """u, v: population variance of class 0 and 1, mean over coordinates. gap: |m1 - m0|^2. direction: (d,) float64, e."""
+
+    u: float
+    v: float
+    gap: float
+    direction: Tensor
+
+
+def class_moments(g: Tensor, positive: Tensor) -> Moments:
+    """Of g (n, d), rows of both classes among them; positive (n,) bool. In any units."""
+    largest = g.abs().max().item()
+    exact = g if _SAFE_RANGE[0] < largest < _SAFE_RANGE[1] else g.double()
+    members = torch.stack([~positive, positive])
+    shares = members / members.sum(dim=1, keepdim=True)
+    means = shares.to(exact) @ exact
+    squares = (exact - means[positive.long()]).square_().sum(dim=1)
+    u, v = (shares.double() @ squares.double() / g.shape[1]).tolist()
+    difference = (means[1] - means[0]).double()
+    length = difference.norm().item()
+    return Moments(u, v, length * length, difference / length if length > 0 else difference)
