@@ -1,6 +1,112 @@
-import torch
+import math
+from itertools import chain
 
-from vflbench.audit import row_names
+import pytest
+import torch
+from builders import session
+
+from vflbench.attacks.base import Attack
+from vflbench.audit import Auditor, row_names
+from vflbench.data.synthetic import Synthetic
+from vflbench.generators import Generators
+from vflbench.metrics.leakage import LeakTable
+from vflbench.transcript import Knowledge
+from vflbench.wire import Kind
+
+
+class Told(Attack):
+    """Answers with what it was told: 1 for hints. Keeps the hints of each batch."""
+
+    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
+    scores = Kind.GRADIENT
+
+    def __init__(self, hints):
+        self.hints, self.asked = hints, []
+
+    def infer(self, view):
+        self.asked.append((view.ids, view.hints))
+        return {layer: torch.zeros(len(g)).index_fill_(0, view.hints, 1.0) for layer, g in view.gradients.items()}
+
+
+class Follower(Attack):
+    """Counts how often it met each row, and answers with that."""
+
+    knows = frozenset({Knowledge.GRADIENTS})
+    scores = Kind.GRADIENT
+
+    def __init__(self, rows):
+        self.follows, self.met, self.groups = rows, {}, []
+
+    def observe(self, view):
+        assert list(view.gradients) == ["f1", "f2"]
+        assert all(len(g) == len(view.ids) for g in view.gradients.values())
+        for name in view.ids.tolist():
+            self.met[name] = self.met.get(name, 0) + 1
+
+    def infer(self, view):
+        self.groups.append(view.ids.tolist())
+        return {"f2": torch.tensor([float(self.met[name]) for name in view.ids.tolist()])}
+
+
+@pytest.fixture
+def data():
+    return Synthetic(rows=700, vocabulary=100).load(torch.Generator().manual_seed(0))
+
+
+def audited(data, attacks, batches=4, size=100):
+    """Rounds on the first batches of the training rows; what every post keeps and the leaks."""
+    started, leaks = session(data.train.all()), LeakTable()
+    auditor = Auditor(attacks, started, Generators(0), data.train, size)
+    rows = data.train.all()
+    for step in range(batches):
+        batch = rows.rows(slice(step * size, (step + 1) * size))
+        transcript = auditor.transcript(batch, 0, step)
+        started.round(batch, transcript)
+        auditor.observe(transcript, batch)
+        auditor.attack(transcript, batch.labels, leaks)
+    return auditor, leaks
+
+
+def test_hints_are_positives_of_the_batch_and_are_not_scored(data):
+    auditor, leaks = audited(data, {"told": Told(3)})
+    (post,) = auditor._posts
+    rows = data.train.all()
+    for step, (_, hints) in enumerate(post.attack.asked):
+        labels = rows.labels[step * 100 : (step + 1) * 100]
+        assert len(hints.unique()) == 3
+        assert (labels[hints] == 1).all()
+    assert len({tuple(hints.tolist()) for _, hints in post.attack.asked}) == 4  # drawn afresh
+    assert all(leak.raw.mean == 0.5 for leak in leaks.leaks())  # who repeats the hints has learned nothing
+
+
+def test_too_few_positives_leave_the_batch_out(data):
+    _, leaks = audited(data, {"told": Told(1000)})
+    assert [(leak.layer, leak.batches, leak.left_out) for leak in leaks.leaks()] == [("f1", 0, 4), ("f2", 0, 4)]
+    assert all(math.isnan(leak.raw.mean) for leak in leaks.leaks())
+
+
+def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
+    auditor, leaks = audited(data, {"few": Follower(60), "many": Follower(200)})
+    few, many = (post.attack for post in auditor._posts)
+    assert set(few.met) < set(many.met)
+    assert 20 < len(few.met) <= 60
+    assert auditor.follows
+    assert leaks.leaks() == []  # nothing before the epoch's end
+    auditor.conclude(0, 4, leaks)
+    for follower in (few, many):
+        assert sorted(chain(*follower.groups)) == sorted(follower.met)
+        assert len(follower.groups) == 5
+    found = [(leak.attack, leak.layer, leak.batches + leak.left_out) for leak in leaks.leaks()]
+    assert found == [("few", "f2", 5), ("many", "f2", 5)]
+
+
+def test_state_tells_which_rows_were_met(data):
+    auditor, _ = audited(data, {"few": Follower(60)})
+    other = Auditor({"few": Follower(60)}, session(data.train.all()), Generators(0), data.train, 100)
+    other.restore(auditor.state())
+    leaks = LeakTable()
+    other.conclude(0, 4, leaks)
+    assert sum(map(len, other._posts[0].attack.groups)) == len(auditor._posts[0].attack.met)
 
 
 def test_row_names_tell_rows_apart_and_nothing_else():

@@ -6,17 +6,21 @@ import pytest
 import torch
 from builders import run_in
 
+from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack
+from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import Defense
+from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.metrics.privacy import Guarantee
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.optimizers.sgd import Sgd
+from vflbench.report.table import final_table
 from vflbench.settings import Audit, Settings, choose_device
 from vflbench.transcript import Knowledge, Seat
 from vflbench.wire import Kind
@@ -257,6 +261,50 @@ def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_pat
             "error_all_messages": pytest.approx(0.2),
         },
     }
+
+
+def test_what_a_defense_withholds_counts_and_promises_is_told(tmp_path):
+    """Batches of two rows are often of one class; none is ever sent without noise."""
+    parts = {"dataset": Synthetic(rows=60, vocabulary=300), "settings": settings(epochs=2, batch_size=2)}
+    summary = run_in(tmp_path / "run", defenses={"marvell": Marvell(one_class="withhold")}, **parts)
+    counts = {figure["figure"]: figure["value"] for figure in summary["figures"]}
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert counts["marvell.withheld_batches"] == counts["marvell.one_class_batches"] > 0
+    assert (
+        log.count("no gradient is sent to party a: the batch has rows of one class only")
+        == counts["marvell.withheld_batches"]
+    )
+    sent = sum(
+        float(r["value"]) for r in rows_of(tmp_path / "run") if (r["metric"], r["message"]) == ("messages_sent", "gradient")
+    )
+    assert sent + counts["marvell.withheld_batches"] == 2 * 27
+    per_epoch = [int(r["value"]) for r in rows_of(tmp_path / "run") if r["metric"] == "marvell.withheld_batches"]
+    assert len(per_epoch) == 2
+    assert sum(per_epoch) == counts["marvell.withheld_batches"]
+    told = final_table(tmp_path / "run")
+    assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in told
+    assert "Leak AUC at most 0.680, error at least 40.0%" in told
+    assert summary["guarantees"]["marvell"]["messages"] == 2
+
+
+def test_a_linear_part_doubles_the_messages_about_a_row(tmp_path):
+    model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
+    summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})
+    assert summary["guarantees"]["marvell"]["messages"] == 4
+    assert {f["layer"] for f in summary["figures"]} == {"f2", "wide"}
+
+
+def test_a_defense_for_two_classes_is_refused_for_more(tmp_path):
+    with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
+        run_in(tmp_path / "run", dataset=Digits(), model=Mlp(), attacks={}, defenses={"marvell": Marvell()})
+
+
+def test_following_rows_trains_the_same_model(tmp_path):
+    losses = {}
+    for name, attacks in (("without", {}), ("with", {"averaging": Averaging(rows=300), "cosine": Cosine()})):
+        run_in(tmp_path / name, defenses={"marvell": Marvell()}, attacks=attacks)
+        losses[name] = [r["value"] for r in rows_of(tmp_path / name) if r["metric"] in ("loss", "auc")]
+    assert losses["without"] == losses["with"]
 
 
 def test_no_leak_auc_is_undefined_and_never_zero(tmp_path):

@@ -10,12 +10,14 @@ import torch
 from builders import run_in
 from test_checkpoint import DAMAGE
 
+from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.checkpoint import Checkpoint
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import Defense
+from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.interruption import Interrupted
@@ -97,8 +99,8 @@ def parts(**changes):
     return {
         "dataset": Synthetic(rows=800, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
-        "defenses": {"max_norm": MaxNorm(), "memory": Memory()},
-        "attacks": {"norm": Norm(), "spectral": Spectral(), "grudge": Grudge()},
+        "defenses": {"max_norm": MaxNorm(), "marvell": Marvell(), "memory": Memory()},
+        "attacks": {"norm": Norm(), "spectral": Spectral(), "grudge": Grudge(), "averaging": Averaging(rows=100)},
         "settings": Settings(**settings),
         **changes,
     }

@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from vflbench.transcript import Knowledge, Transcript
+from vflbench.transcript import Knowledge, Transcript, UndeclaredKnowledgeError
 from vflbench.wire import Kind, Message
 
 EVERYTHING = frozenset(Knowledge)
@@ -8,7 +9,7 @@ EVERYTHING = frozenset(Knowledge)
 
 def transcript():
     ids = torch.arange(3)
-    seen = Transcript(ids, epoch=1, step=5, prior=0.25)
+    seen = Transcript(ids, epoch=1, step=5, prior=0.25, hints=torch.tensor([2, 0]))
     seen.received(Message("a", "label", Kind.EMBEDDING, ids, {"f10": torch.ones(3, 2)}))
     seen.received(Message("label", "a", Kind.GRADIENT, ids, {"f10": torch.full((3, 2), 7.0)}))
     seen.computed("a", Kind.EMBEDDING, {f"f{i}": torch.full((3, 2), float(i)) for i in (1, 2, 10)})
@@ -56,3 +57,29 @@ def test_a_view_is_a_copy_of_what_was_declared():
 def test_a_view_tells_when_and_which_rows():
     seen = view("a")
     assert (seen.epoch, seen.step, seen.ids.tolist(), seen.prior) == (1, 5, [0, 1, 2], 0.25)
+
+
+def test_an_attack_is_told_as_many_hints_as_it_needs():
+    assert view("a", hints=1).hints.tolist() == [2]
+    assert view("a", hints=2).hints.tolist() == [2, 0]
+    with pytest.raises(UndeclaredKnowledgeError, match="hints"):
+        _ = transcript().view("a", frozenset({Knowledge.GRADIENTS}), torch.Generator(), hints=1).hints
+
+
+def test_a_view_of_some_rows_holds_these_and_no_hints():
+    some = view("a", rows=torch.tensor([2, 1]))
+    assert some.ids.tolist() == [2, 1]
+    assert some.gradients["f10"].tolist() == [[7.0, 7.0]] * 2
+    assert some._hints is None
+
+
+def test_another_attack_may_be_shown_other_gradients_of_the_same_rows():
+    first = view("a", hints=1)
+    second = first.holding(frozenset({Knowledge.GRADIENTS, Knowledge.HINTS}), {"f1": torch.zeros(3, 1)})
+    assert list(second.gradients) == ["f1"]
+    assert second.hints.tolist() == [2]
+    with pytest.raises(UndeclaredKnowledgeError):
+        _ = second.embeddings
+    less = transcript().view("a", frozenset({Knowledge.GRADIENTS}), torch.Generator())
+    with pytest.raises(UndeclaredKnowledgeError, match="prior"):
+        less.holding(frozenset({Knowledge.PRIOR}), {})

@@ -99,14 +99,19 @@ class Auditor:
         """Ask those who follow rows, group by group, about the rows that were met so far."""
         for post in self._followers:
             ids, labels = self._followed.met(post.attack.follows)
+            needed, layers, unasked = post.attack.hints, set(), 0
             for group in torch.arange(len(ids)).chunk(max(_GROUPS, len(ids) // self._group)):
                 transcript = self._transcript(ids[group], labels[group], epoch, step, [post])
-                needed = post.attack.hints
                 if len(transcript.hints) < needed:
+                    unasked += 1
                     continue
                 view = transcript.view(post.party, post.attack.knows, post.rng, hints=needed)
                 for layer, scores in post.attack.infer(view).items():
-                    leaks.add(post.key(layer), scores, labels[group].to(scores.device), transcript.hints[:needed])
+                    known = transcript.hints[:needed].to(scores.device)
+                    leaks.add(post.key(layer), scores, labels[group].to(scores.device), known)
+                    layers.add(layer)
+            for layer in unasked * sorted(layers):
+                leaks.leave_out(post.key(layer))
 
     def _transcript(self, ids: Tensor, labels: Tensor, epoch: int, step: int, posts: Sequence[Post]) -> Transcript:
         """With as many known positives, drawn at random, as any of these attacks needs and as there are."""

@@ -60,6 +60,24 @@ def test_batches_of_one_class_are_left_out_and_counted():
     assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
 
 
+def test_rows_the_attacker_was_told_do_not_count():
+    """An attack that scores its own hint highest learns nothing by it."""
+    truth, scores = torch.tensor([0, 1, 0, 1, 1]), torch.tensor([1.0, 9.0, 1.0, 1.0, 9.0])
+    told, whole = LeakTable(), LeakTable()
+    told.add(KEY, scores, truth, torch.tensor([4, 1]))
+    whole.add(KEY, scores, truth)
+    assert told.leaks()[0].raw.mean == 0.5
+    assert whole.leaks()[0].raw.mean == pytest.approx(5 / 6)
+
+
+def test_batches_in_which_an_attack_could_not_be_asked_are_counted():
+    table = LeakTable()
+    table.add(KEY, torch.arange(4.0), torch.tensor([0, 0, 1, 1]))
+    table.leave_out(KEY)
+    (leak,) = table.leaks()
+    assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
+
+
 def test_oriented_sees_a_leak_whose_direction_flips_and_two_sided_does_not():
     table, truth = LeakTable(), torch.arange(100) < 25
     for sign in (1, -1, 1, -1):

@@ -3,10 +3,11 @@ import torch
 from builders import session, table, weights
 
 from vflbench.data.table import VerticalTable
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Chain, Defense, WithheldError
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.models.wide_deep import WideDeep
 from vflbench.optimizers.adam import Adam
+from vflbench.optimizers.lazy_adam import LazyAdam
 from vflbench.optimizers.sgd import Sgd
 from vflbench.parties import classification_loss
 from vflbench.protocols.split import Split
@@ -153,6 +154,79 @@ def test_each_hook_stands_where_it_says(rng):
     assert all((values == 0).all() for message in carried for values in message.tensors.values())
     after = [p for party in split.parties for p in party.bottom.parameters()]
     assert all(map(torch.equal, bottoms, after))  # a zero gradient teaches nothing
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Adam(), LazyAdam(kernel="torch"), LazyAdam(kernel="auto")], ids=["adam", "torch", "auto"]
+)
+def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterwards(rng, optimizer):
+    class Moody(Defense):
+        """Refuses for the second party it meets, in the second round."""
+
+        made = []
+
+        def __init__(self):
+            self.calls, self.refuses = 0, len(self.made) == 4  # label party, two senders, then a's and b's gradients
+            self.made.append(self)
+
+        def gradient(self, g, y, rng):
+            self.calls += 1
+            if self.refuses and self.calls == 2:
+                raise WithheldError("not today")
+            return g
+
+    rows, wire = table(rng, parties=("a", "b")), LocalWire()
+    split = session(rows, new_defense=Moody, wire=wire, optimizer=optimizer)
+    assert split.round(rows, None).notes == ()
+    wire.take_traffic()
+    before = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
+    transcript = Transcript(rows.ids, 0, 1, 0.5)
+    assert split.round(rows, transcript).notes == ("no gradient is sent to party b: not today",)
+    after = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
+    assert not torch.equal(before["a"], after["a"])
+    assert torch.equal(before["b"], after["b"])
+    assert ("label", "b", Kind.GRADIENT) not in wire.take_traffic()
+    knows, rng = frozenset({Knowledge.GRADIENTS, Knowledge.EMBEDDINGS}), torch.Generator()
+    assert not transcript.view("b", knows, rng).gradients
+    assert (
+        list(transcript.view("b", knows, rng).embeddings) == list(transcript.view("a", knows, rng).gradients) == ["f1", "f2"]
+    )
+    assert split.round(rows, None).notes == ()
+    assert not torch.equal(after["b"], split.parties[1].predict(rows.features["b"], rows.ids).tensors["f2"])
+
+
+def test_figures_name_the_party_the_layer_and_the_message(rng):
+    class Counting(Defense):
+        def __init__(self):
+            self.seen = {"embedding": 0, "gradient": 0, "labels": 0}
+
+        def embedding(self, h, rng):
+            self.seen["embedding"] += 1
+            return h
+
+        def gradient(self, g, y, rng):
+            self.seen["gradient"] += 1
+            return g
+
+        def labels(self, y, ids, rng):
+            self.seen["labels"] += 1
+            return y
+
+        def figures(self):
+            return {name: count for name, count in self.seen.items() if count}
+
+    rows = table(rng, parties=("a", "b"))
+    split = session(rows, model=WideDeep(width=8, wide=True), new_defense=lambda: Chain({"counting": Counting()}))
+    split.round(rows, None)
+    split.predict(rows)  # which is not counted
+    found = {(f.party, f.layer, f.message): dict(f.values) for f in split.figures()}
+    places = [(party, layer) for party in "ab" for layer in ("f5", "wide")]
+    assert found == {
+        **{(*place, "embedding"): {"counting.embedding": 1} for place in places},
+        **{(*place, "gradient"): {"counting.gradient": 1} for place in places},
+        ("label", "", ""): {"counting.labels": 1},
+    }
+    assert split.messages_per_row == 2
 
 
 def test_the_model_learns_through_the_wire(rng):

@@ -1,0 +1,47 @@
+import pytest
+import torch
+from attacks.views import view_of
+
+from vflbench.attacks.cosine import Cosine
+from vflbench.numerics.auc import auc
+
+
+def scores(g, hints, **options):
+    attack = Cosine(**options)
+    return attack.infer(view_of(attack.knows, gradients={"f1": g}, hints=hints))["f1"]
+
+
+def test_scores_are_cosines_with_the_known_row(rng):
+    g = torch.randn(20, 6, generator=rng)
+    expected = torch.cosine_similarity(g.double(), g[7:8].double())
+    assert torch.allclose(scores(g, [7]), expected, atol=1e-12)
+
+
+def test_several_known_rows_are_averaged(rng):
+    g = torch.randn(20, 6, generator=rng)
+    expected = (scores(g, [7]) + scores(g, [2])) / 2
+    assert torch.allclose(scores(g, [7, 2], k=2), expected, atol=1e-12)
+    assert Cosine(k=2).hints == 2
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_a_logistic_loss_is_read_completely(rng, unit):
+    """g_i = (p_i - y_i) w: parallel within a class, opposite between classes; lengths say nothing here."""
+    y = (torch.rand(400, generator=rng) < 0.25).long()
+    p = torch.rand(400, generator=rng)
+    w = torch.randn(8, generator=rng)
+    g = ((p - y)[:, None] * w + 1e-3 * torch.randn(400, 8, generator=rng)) * unit
+    assert auc(scores(g, [int(y.argmax())]), y) > 0.98
+
+
+def test_the_sign_of_a_single_number_is_read():
+    y = torch.arange(30) % 3 == 0
+    g = torch.where(y, -0.7, 0.2)[:, None]
+    assert auc(scores(g, [0]), y) == 1.0
+
+
+def test_rows_without_a_gradient_have_cosine_zero(rng):
+    g = torch.randn(5, 3, generator=rng)
+    g[2] = 0
+    assert scores(g, [0])[2] == 0
+    assert (scores(g, [2]) == 0).all()

@@ -1,0 +1,37 @@
+import torch
+from attacks.views import view_of
+
+from vflbench.attacks.hints import Hints
+from vflbench.numerics.auc import auc
+
+
+def scores(g, hints, score):
+    attack = Hints(k=len(hints), score=score)
+    return attack.infer(view_of(attack.knows, gradients={"f1": g}, hints=hints))["f1"]
+
+
+def test_distance_is_to_the_nearest_known_row(rng):
+    g = torch.randn(30, 5, generator=rng)
+    expected = -torch.cdist(g.double(), g[[3, 8, 9]].double()).amin(1)
+    assert torch.allclose(scores(g, [3, 8, 9], "distance"), expected, atol=1e-10)
+
+
+def test_inner_product_is_the_largest(rng):
+    g = torch.randn(30, 5, generator=rng)
+    expected = torch.stack([g.double() @ g[j].double() for j in (3, 8, 9)]).amax(0)
+    assert torch.allclose(scores(g, [3, 8, 9], "inner_product"), expected)
+
+
+def test_more_hints_find_a_class_of_several_clusters(rng):
+    """Positives in three clusters: one known row finds its own, three (one of each) find all."""
+    centres = 10 * torch.eye(3, 8)
+    which = torch.arange(300) % 3
+    g = torch.cat([centres[which], torch.zeros(600, 8)]) + torch.randn(900, 8, generator=rng)
+    y = torch.arange(900) < 300
+    few, many = (auc(scores(g, hints, "distance"), y) for hints in ([0], [0, 1, 2]))
+    assert few < 0.9
+    assert many > 0.99
+
+
+def test_it_asks_for_as_many_as_it_uses():
+    assert [Hints(k=k).hints for k in (1, 3, 5)] == [1, 3, 5]
