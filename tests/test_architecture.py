@@ -53,7 +53,7 @@ MAY_IMPORT = {
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
-    "report": set(),
+    "report": {"numerics.interval"},
     "provenance": {""},
     "machine": set(),
     "resolvers": {"identity"},

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from vflbench.metrics.leakage import Interval, Leak
+from vflbench.metrics.leakage import Leak
+from vflbench.numerics.interval import Interval
 from vflbench.results import _tree
 
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from vflbench.report.read import Measurement, read_metrics
 
 # Okabe and Ito's palette: told apart by people of every colour vision.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_UTILITY = "#333333"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+UTILITY = "#333333"
 
 
 def draw(folder: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def draw_epochs(rows: Sequence[Measurement]) -> Figure:
     for split, style in (("test", "-"), ("train", ":")):
         points = [row for row in rows if row.metric == "auc" and row.split == split]
         label = f"{split} AUC"
-        axes.plot([p.epoch for p in points], [p.value for p in points], style, color=_UTILITY, marker=".", label=label)
+        axes.plot([p.epoch for p in points], [p.value for p in points], style, color=UTILITY, marker=".", label=label)
     seen = [row for row in rows if row.metric == "leak_auc_two_sided" and row.visible]
     several = len({row.party for row in seen}) > 1
     for index, (attack, message) in enumerate(dict.fromkeys((row.attack, row.message) for row in seen)):
@@ -56,7 +56,7 @@ def draw_layers(rows: Sequence[Measurement]) -> Figure:
     attacks = list(dict.fromkeys(row.attack for row in leaks))
     parties = list(dict.fromkeys(row.party for row in leaks if row.visible))
     figure, axes = _axes("layer, input to output", "two-sided leak AUC")
-    lines = _lines_of(leaks, crowded=len(parties) > len(_MARKERS))
+    lines = _lines_of(leaks, crowded=len(parties) > len(MARKERS))
     for place, (label, points) in enumerate(lines.items()):
         points = sorted(points, key=lambda r: _layer_order(r.layer))
         shift = 0.0 if len(lines) < 4 else 0.3 * (place / (len(lines) - 1) - 0.5)  # so that intervals lie side by side
@@ -70,7 +70,7 @@ def draw_layers(rows: Sequence[Measurement]) -> Figure:
             hollow=not points[0].visible,
         )
     test_auc = next(row.value for row in rows if row.metric == "auc" and row.split == "test" and row.epoch == last)
-    axes.axhline(test_auc, color=_UTILITY, linewidth=1.2, linestyle="-.", label=f"test AUC {test_auc:.3f}")
+    axes.axhline(test_auc, color=UTILITY, linewidth=1.2, linestyle="-.", label=f"test AUC {test_auc:.3f}")
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--", label="0.5, a coin")
     own = [layer for layer in layers if layer.startswith("f")]
     axes.set_xticks(range(len(layers)), [f"{layer}\n(cut)" if layer in own[-1:] else layer for layer in layers])
@@ -122,9 +122,9 @@ def _plot(
         places,
         [p.value for p in points],
         yerr=[[max(b, 0.0) for b in below], [max(a, 0.0) for a in above]],
-        color=_COLOURS[colour % len(_COLOURS)],
-        marker=_MARKERS[marker % len(_MARKERS)],
-        markerfacecolor="white" if hollow else _COLOURS[colour % len(_COLOURS)],
+        color=COLOURS[colour % len(COLOURS)],
+        marker=MARKERS[marker % len(MARKERS)],
+        markerfacecolor="white" if hollow else COLOURS[colour % len(COLOURS)],
         linestyle=":" if hollow else "-",
         capsize=2,
         label=label,
