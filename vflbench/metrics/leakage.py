@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflbench.numerics.auc import auc
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.interval import Interval, mean_interval, within_unit
 
 
 def two_sided(raw: Interval) -> Interval:
@@ -93,12 +93,7 @@ class LeakTable:
         found = []
         for key, values in self._values.items():
             valid = [v for v in values if not math.isnan(v)]
-            raw = _within_unit(mean_interval(valid))
-            oriented = _within_unit(mean_interval([max(v, 1 - v) for v in valid]))
+            raw = within_unit(mean_interval(valid))
+            oriented = within_unit(mean_interval([max(v, 1 - v) for v in valid]))
             found.append(Leak(*key, raw, two_sided(raw), oriented, len(valid), len(values) - len(valid)))
         return found
-
-
-def _within_unit(interval: Interval) -> Interval:
-    """An AUC lies in [0, 1], and so does its interval (nan stays nan)."""
-    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))

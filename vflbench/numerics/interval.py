@@ -27,3 +27,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
     half = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n)
     return Interval(mean, mean - half, mean + half)
+
+
+def within_unit(interval: Interval) -> Interval:
+    """An AUC lies in [0, 1], and so does its interval (nan stays nan)."""
+    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.interval import Interval, mean_interval, within_unit
 from vflbench.report.read import read_summary
 
 QUANTITIES = ("raw", "two_sided", "oriented", "distance")
@@ -67,7 +67,8 @@ class Setting:
     def over_seeds(self, quantity: str, attack: str | None = None, layer: str | None = None) -> Interval:
         """A number of summary.json, or a quantity of an attack's leak AUC."""
         values = [run.summary[quantity] if attack is None else run.leak(attack, layer)[quantity] for run in self.runs]
-        return mean_interval([value for value in values if value is not None and not math.isnan(value)])
+        interval = mean_interval([value for value in values if value is not None and not math.isnan(value)])
+        return interval if attack is None and "auc" not in quantity else within_unit(interval)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

@@ -22,18 +22,17 @@ def draw_tradeoff(
     found: Sequence[Setting], option: str, attacks: Sequence[str], quantity: str = "two_sided", layer: str | None = None
 ) -> Figure:
     """Left: test AUC and each attack's leak at the cut along the option, with the ceilings that are promised. Right: the
-    attacks' leaks against test AUC, every setting named. Means over seeds with 95 % intervals.
+    leak to the attack that gains most against test AUC, every setting named. Means over seeds with 95 % intervals.
 
-    Settings without the option (other defenses) stand beside it, at the right edge of the left picture. An infinite value
-    stands one place beyond the largest finite one.
+    The option's values stand side by side in their order, settings without it (other defenses) beside them.
     """
     figure = Figure(figsize=(12, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     swept = list(along(found))
     others = [s for s in found if s not in [setting for _, setting in swept]]
-    places = _places([value for value, _ in swept])
-    ticks = [_number(value) for value, _ in swept] + [setting.defense for setting in others]
-    beside = [len(places) + i + 0.5 for i in range(len(others))]
+    places = [float(i) for i in range(len(swept))]
+    ticks = [f"{value:g}" for value, _ in swept] + [setting.defense for setting in others]
+    beside = [len(places) + 0.3 + 1.4 * i for i in range(len(others))]
     everything = [setting for _, setting in swept] + others
     for index, attack in enumerate([None, *attacks]):
         values = [s.over_seeds("test_auc" if attack is None else quantity, attack, layer) for s in everything]
@@ -47,15 +46,20 @@ def draw_tradeoff(
     left.set_ylabel("AUC" if quantity != "distance" else "AUC, |leak AUC - 0.5|")
     left.set_title(f"Along {option.rsplit('.', 1)[-1]}", loc="left")
 
-    for index, attack in enumerate(attacks):
-        for setting, name in zip(everything, ticks, strict=True):
-            x, y = setting.over_seeds("test_auc"), setting.over_seeds(quantity, attack, layer)
-            if math.isnan(y.mean):
-                continue
+    points = []
+    for setting, name in zip(everything, ticks, strict=True):
+        leaks = [(setting.over_seeds(quantity, attack, layer), index) for index, attack in enumerate(attacks)]
+        leaks = [pair for pair in leaks if not math.isnan(pair[0].mean)]
+        if leaks:
+            y, index = max(leaks, key=lambda pair: pair[0].mean)
+            x = setting.over_seeds("test_auc")
             _cross(right, x, y, color=COLOURS[index], marker=MARKERS[(index + 1) % len(MARKERS)])
-            right.annotate(name, (x.mean, y.mean), xytext=(4, 4), textcoords="offset points", fontsize=8, color="0.3")
+            right.annotate(name, (x.mean, y.mean), xytext=(6, -10), textcoords="offset points", fontsize=9, color="0.2")
+            points.append((x.mean, y.mean))
+    line = points[: len(swept)]
+    right.plot([x for x, _ in line], [y for _, y in line], color="0.75", linewidth=1, zorder=0)
     right.set_xlabel("test AUC of the model")
-    right.set_ylabel(_QUANTITY[quantity])
+    right.set_ylabel(f"{_QUANTITY[quantity]} of the attack that gains most")
     right.set_title("Leak against utility: right and low is good", loc="left")
     for axes in (left, right):
         axes.axhline(0.0 if quantity == "distance" else 0.5, color="0.6", linewidth=1, linestyle="--")
@@ -64,15 +68,6 @@ def draw_tradeoff(
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
-
-
-def _places(values: Sequence[float]) -> list[float]:
-    """Side by side in their order: the values of a sweep span orders of magnitude, and may be infinite."""
-    return [float(i) for i in range(len(values))]
-
-
-def _number(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:g}"
 
 
 def _ceilings(axes: Axes, places: Sequence[float], found: Sequence[Setting]) -> None:
