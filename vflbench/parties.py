@@ -137,7 +137,9 @@ class LabelParty:
         y = self.defense.labels(labels, ids, self.noise.training)
         activations, logits = self._forward(received, own)
         loss = classification_loss(logits, y)
-        penalty = torch.as_tensor(self.defense.penalty([_deep(tensors) for tensors in received], y))
+        penalty = torch.as_tensor(
+            self.defense.penalty([torch.cat(list(tensors.values()), dim=1) for tensors in received], y)
+        )
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
         self.optimizer.step()

@@ -39,7 +39,7 @@ class Defense:
         return y
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
-        """Label party: added to the loss, differentiable in the embeddings, one (n, d) a non-label party."""
+        """Label party: added to the loss, differentiable in the embeddings: all that each non-label party sent, (n, d)."""
         return 0.0
 
     def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:

@@ -1,0 +1,92 @@
+import math
+
+import pytest
+import torch
+from builders import session, table
+
+from vflbench.defenses.dcor import Dcor
+from vflbench.numerics.dcor import distance_correlation
+
+
+def batch(rng, n=100, d=6):
+    y = (torch.rand(n, generator=rng) < 0.3).long()
+    return (torch.randn(n, d, generator=rng) + y[:, None]).requires_grad_(), y
+
+
+def test_penalty_is_the_weighted_logarithm_one_a_party(rng):
+    h, y = batch(rng)
+    other = torch.randn(100, 3, generator=rng, requires_grad=True)
+    expected = sum(math.log(distance_correlation(x.detach(), y)) for x in (h, other))
+    assert Dcor(alpha_d=0.5).penalty([h, other], y).item() == pytest.approx(0.5 * expected)
+    root = Dcor(alpha_d=0.5, statistic="root").penalty([h, other], y).item()
+    assert root == pytest.approx(0.25 * expected)
+
+
+def test_gradient_is_that_of_finite_differences(rng):
+    h, y = batch(rng)
+    exact = h.detach().double().requires_grad_()
+    Dcor(alpha_d=0.5).penalty([exact], y).backward()
+    step = 1e-6
+    for i, j in ((0, 0), (7, 3), (99, 5)):
+        moved = [exact.detach().clone() for _ in range(2)]
+        moved[0][i, j] -= step
+        moved[1][i, j] += step
+        below, above = (Dcor(alpha_d=0.5).penalty([x], y).item() for x in moved)
+        assert exact.grad[i, j].item() == pytest.approx((above - below) / (2 * step), rel=1e-4)
+
+
+def test_descending_it_makes_embeddings_forget_the_labels(rng):
+    h, y = batch(rng)
+    before = distance_correlation(h, y).item()
+    optimizer = torch.optim.Adam([h], lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        Dcor(alpha_d=1.0).penalty([h], y).backward()
+        optimizer.step()
+    assert distance_correlation(h, y).item() < 0.2 * before
+
+
+def test_many_classes_and_real_labels_are_penalised_too(rng):
+    h = torch.randn(60, 4, generator=rng, requires_grad=True)
+    for y in (torch.arange(60) % 7, torch.randn(60, generator=rng)):
+        assert math.isfinite(Dcor().penalty([h], y))
+
+
+def test_where_there_is_nothing_to_correlate_there_is_no_penalty_and_it_is_counted(rng):
+    h, y = batch(rng)
+    defense = Dcor()
+    assert defense.figures() == {}
+    assert float(defense.penalty([h], torch.zeros_like(y))) == 0
+    assert float(defense.penalty([torch.ones(100, 6, requires_grad=True)], y)) == 0
+    assert defense.figures() == {"constant_batches": 2}
+    defense.penalty([h], y)
+    assert defense.figures() == {"constant_batches": 0, "dcor": pytest.approx(distance_correlation(h, y).item())}
+
+
+def test_weight_rises_over_the_warm_up_and_goes_on_from_a_checkpoint(rng):
+    h, y = batch(rng)
+    full = Dcor().penalty([h], y).item()
+    defense = Dcor(warmup=4)
+    found = [defense.penalty([h], y).item() / full for _ in range(2)]
+    other = Dcor(warmup=4)
+    other.restore(defense.state())
+    found += [other.penalty([h], y).item() / full for _ in range(3)]
+    assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+
+
+def test_no_weight_is_no_defense(rng):
+    h, y = batch(rng)
+    assert Dcor(alpha_d=0.0).penalty([h], y) == 0.0
+
+
+def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
+    rows = table(rng, parties=("a", "b"), rows=200)
+    plain, defended = session(rows), session(rows, defenses=(Dcor(alpha_d=10.0),))
+    assert plain.round(rows, None).loss == defended.round(rows, None).loss  # the same network, before either has learned
+    embeddings = [
+        plain.parties[0].predict(rows.features["a"], rows.ids),
+        defended.parties[0].predict(rows.features["a"], rows.ids),
+    ]
+    assert not torch.equal(embeddings[0].tensors["f2"], embeddings[1].tensors["f2"])
+    outcomes = [defended.round(rows, None) for _ in range(60)]
+    assert outcomes[-1].penalty < outcomes[0].penalty < 0
