@@ -32,6 +32,7 @@ def write_run(folder, *, defense, seed, test_auc, raw, oriented=None, promise=No
         return place | {name: interval(mean) for name, mean in values.items()} | {"batches": batches, "left_out": 0}
 
     leaks = [leak("a", "f5", raw), leak("b", "f5", 0.5), leak("a", "f1", 0.99), leak("label", "f5", 1.0, visible=False)]
+    leaks.append(leak("label", "h3", 0.7, visible=False))
     guarantees = dict.fromkeys(defense or {}, promise)
     summary = {"test_auc": test_auc, "leaks": leaks, "guarantees": guarantees}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -73,6 +74,7 @@ def test_the_leak_is_that_of_the_worst_party_at_the_cut(runs):
     assert none.over_seeds("raw", "norm", "f1").mean == pytest.approx(0.99)
     assert tight.over_seeds("two_sided", "norm").mean == pytest.approx(0.55)
     assert tight.over_seeds("distance", "norm").mean == pytest.approx(0.05)
+    assert none.over_seeds("raw", "norm", "h3").mean == pytest.approx(0.7)
     assert math.isnan(none.over_seeds("raw", "cosine").mean)
 
 

@@ -38,15 +38,16 @@ class Run:
         return f"f{self.config['model']['bottom_layers']}"
 
     def leak(self, attack: str, layer: str | None = None) -> dict[str, float]:
-        """Quantity -> leak AUC at that layer (the cut, if left out), of the party with the largest; nan: there is none."""
-        found = [
-            leak
-            for leak in self.summary["leaks"]
-            if (leak["attack"], leak["layer"]) == (attack, layer or self.cut) and leak["visible"] and leak["batches"]
-        ]
+        """Quantity -> leak AUC at that layer (the cut, if left out), of the party with the largest; nan: there is none.
+
+        Of a layer that no attacker sees only where that is asked for by name.
+        """
+        place = (attack, layer or self.cut)
+        found = [leak for leak in self.summary["leaks"] if (leak["attack"], leak["layer"]) == place and leak["batches"]]
+        found = [leak for leak in found if leak["visible"] or layer is not None]
         if not found:
             return dict.fromkeys(QUANTITIES, math.nan)
-        worst = max(found, key=lambda leak: leak["two_sided"]["mean"])
+        worst = max(found, key=lambda leak: (leak["visible"], leak["two_sided"]["mean"]))
         values = {name: worst[name]["mean"] for name in ("raw", "two_sided", "oriented")}
         return values | {"distance": abs(values["raw"] - 0.5)}
 
