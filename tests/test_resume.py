@@ -41,7 +41,7 @@ class Memory(Defense):
         self.calls["embedding"] = self.calls.get("embedding", 0) + 1
         return h * (1 + 0.001 * self.calls["embedding"]) + 0.01 * torch.randn(h.shape, generator=rng)
 
-    def labels(self, y, ids, rng):
+    def labels(self, y, ids, logits, rng):
         self.calls["labels"] += 1
         return torch.where(torch.rand(len(y), generator=rng) < 0.001 * self.calls["labels"], 1 - y, y)
 

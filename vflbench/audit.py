@@ -13,6 +13,7 @@ from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
+from vflbench.numerics.mixing import mix
 from vflbench.protocols.base import Protocol, Session
 from vflbench.state import restore_state, state_of
 from vflbench.transcript import Seat, Transcript
@@ -161,22 +162,8 @@ class _Followed:
 
 
 def row_names(ids: Tensor, key: int) -> Tensor:
-    """Names that tell rows apart and nothing else: a bijection of the 64-bit integers, chosen by `key`.
-
-    SplitMix64's mixing: xor-shifts and multiplications by odd numbers, each of which can be undone.
-    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
-    """
-
-    def mixed(x: Tensor, shift: int) -> Tensor:
-        return x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))  # a shift that brings in zeros
-
-    x = mixed(ids ^ key, 30) * _signed(0xBF58476D1CE4E5B9)
-    x = mixed(x, 27) * _signed(0x94D049BB133111EB)
-    return mixed(x, 31) ^ key
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number
+    """Names that tell rows apart and nothing else."""
+    return mix(ids, key)
 
 
 def unmet_attacks(attacks: Mapping[str, Attack], protocol: Protocol, classes: int) -> dict[str, str]:

@@ -134,9 +134,11 @@ class LabelParty:
         """
         ids = embeddings[0].ids
         received = [{layer: h.detach().requires_grad_() for layer, h in m.tensors.items()} for m in embeddings]
-        y = self.defense.labels(labels, ids, self.noise.training)
         activations, logits = self._forward(received, own)
-        loss = classification_loss(logits, y)
+        y = self.defense.labels(labels, ids, logits.detach(), self.noise.training)
+        loss = self.defense.loss(logits, y)
+        if loss is None:
+            loss = classification_loss(logits, y)
         penalty = torch.as_tensor(self.defense.penalty([_deep(tensors) for tensors in received], y))
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
