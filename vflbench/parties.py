@@ -95,12 +95,13 @@ class Response:
     """What the label party makes of one batch.
 
     messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
-    activations: name -> (n, d) of its own. notes: why something was withheld.
+    labels: (n,) it trained on. activations: name -> (n, d) of its own. notes: why something was withheld.
     """
 
     messages: tuple[Message | None, ...]
     loss: float
     penalty: float
+    labels: Tensor
     activations: Mapping[str, Tensor]
     notes: tuple[str, ...]
 
@@ -153,7 +154,7 @@ class LabelParty:
                 messages.append(None)
                 notes.append(f"no gradient is sent to party {message.sender}: {reason}")
         own_layers = {name: values.detach() for name, values in activations.items()}
-        return Response(tuple(messages), loss.item(), penalty.item(), own_layers, tuple(notes))
+        return Response(tuple(messages), loss.item(), penalty.item(), y, own_layers, tuple(notes))
 
     def _defended(self, gradients: Mapping[str, Tensor], y: Tensor, party: str) -> dict[str, Tensor]:
         rng = self.noise.training

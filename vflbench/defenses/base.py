@@ -21,8 +21,8 @@ class Defense:
 
     h, g: (n, d) values of one layer that crosses; y: (n,) classes; ids: (n,) row ids; rng: the owner's generator, on the
     device of the values. A defense may keep state: `embedding` and `gradient` are called on an instance of their own for
-    each party and layer that crosses, `labels`, `loss` and `penalty` on one of the label party. What prediction does to the state
-    of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
+    each party and layer that crosses, `labels`, `loss` and `penalty` on one of the label party. What prediction does to the
+    state of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
     when a run goes on; for anything else override `state` and `restore`.
 
     max_classes: the most classes it can protect, None for any number.
@@ -42,7 +42,7 @@ class Defense:
         return y
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
-        """Label party: the mean loss to train on in place of cross-entropy, differentiable in the logits; None keeps that."""
+        """Label party: mean loss to train on in place of cross-entropy, differentiable in the logits; None keeps that."""
         return None
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
@@ -137,3 +137,9 @@ def refuse_too_many_classes(defenses: Mapping[str, Defense], classes: int) -> No
         if defense.max_classes is not None and classes > defense.max_classes:
             problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
             raise UserError(problem, key="defense", value=name)
+
+
+def promises_epsilon(defenses: Mapping[str, Defense]) -> bool:
+    """Whether any of them claims label differential privacy."""
+    guarantees = [defense.guarantee() for defense in defenses.values()]
+    return any(guarantee is not None and guarantee.release is not None for guarantee in guarantees)

@@ -26,7 +26,7 @@ class LabelDp(Defense):
         lp_2st                the same among the k likeliest classes of a prior p, for the k with the largest
                               e^eps / (e^eps + k - 1) (p_(1) + ... + p_(k)); a class that is not among them gives any of them
 
-    eps > 0. Each row's label is randomized once: the same y' in every epoch, also after the run was stopped and gone on with.
+    eps > 0. Each row's label is randomized once: the same y' in every epoch, also where a run was stopped and goes on.
     mechanism: `randomized_response` derives a row's random number from its id by a mixing with a 64-bit key, drawn at the
     first call, so that no memory per row is needed. `lp_2st` takes the model's own prediction on the row for p, at the row's
     first visit, which has learned from randomized labels only; it remembers two bytes a row, by row id. (Ghazi et al. train
@@ -107,8 +107,8 @@ class LabelDp(Defense):
 
         times = "in each epoch anew, which adds up" if self.fresh_every_epoch else "once, however many messages follow"
         return Guarantee(
-            f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}; for one class against the rest, of "
-            "an attacker to whom nothing else, no feature either, tells the label",
+            f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}; for one class against the rest, "
+            "of an attacker to whom nothing else, no feature either, tells the label",
             after(leak_auc_ceiling),
             after(error_floor),
             release,
@@ -126,18 +126,18 @@ class LabelDP:
 
         P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
 
-    exactly; arg-max of a one-hot row plus Laplace noise of scale 2 / eps, as MindSpore Federated's class of this name has it,
-    is another mechanism with another eps (1.139 instead of 1 at K = 10).
+    exactly, as the page of MindSpore Federated describes its class of this name. What that class computes for one-hot
+    labels, the arg-max of eps y + Laplace(0, 1), is another mechanism with another eps: 1.137 instead of 1 at K = 10.
 
-    eps > 0. classes: K of integer labels; as many as the largest one says, at least two, if left out. seed: for numbers that
-    come again with each instance; from the operating system if left out.
+    eps >= 0; 0 leaves nothing of the labels. classes: K of integer labels; as many as the largest one says, at least two, if
+    left out. seed: for numbers that come again with each instance; from the operating system if left out.
 
     Calling it twice on the same labels releases each twice: eps adds up.
     """
 
     def __init__(self, eps: float, *, classes: int | None = None, seed: int | None = None):
-        if isinstance(eps, bool) or not isinstance(eps, int | float) or not (eps > 0 and math.isfinite(eps)):
-            raise UserError("it must be a finite number greater than 0", key="eps", value=eps)
+        if isinstance(eps, bool) or not isinstance(eps, int | float) or not (eps >= 0 and math.isfinite(eps)):
+            raise UserError("it must be a finite number, 0 or more", key="eps", value=eps)
         if classes is not None and classes < 2:
             raise UserError("it must be 2 or more", key="classes", value=classes)
         self.eps, self.classes = float(eps), classes
