@@ -22,8 +22,8 @@ def test_the_bound_holds_as_often_as_it_says_and_is_not_idle(eps):
     keep, rng = 1 / (1 + math.exp(-eps)), torch.Generator().manual_seed(0)
     wrong, bounds = 0, []
     for _ in range(2000):
-        high, low = (int((torch.rand(400, generator=rng) < keep).sum()) for _ in range(2))
-        bounds.append(Guesses(400, high, 400, low).epsilon_low(0.05))
+        high, low = (int((torch.rand(4000, generator=rng) < keep).sum()) for _ in range(2))
+        bounds.append(Guesses(4000, high, 4000, low).epsilon_low(0.05))
         wrong += bounds[-1] > eps
     assert wrong / 2000 <= 0.05
     assert sum(bounds) / 2000 > 0.6 * eps
@@ -46,7 +46,7 @@ def test_no_guesses_and_poor_ones_prove_nothing():
 def test_the_threshold_comes_from_the_other_rows(sign):
     """No canary's label moves it; a score that is turned round finds it as well."""
     positive = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0]).bool()
-    scores = sign * torch.tensor([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 6.5, 3.5])
+    scores = sign * torch.tensor([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 7.5, 2.5])
     canary = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]).bool()
     found = guess(scores, positive, canary)
     assert found == (Guesses(1, 1, 1, 1) if sign == 1 else Guesses(1, 0, 1, 0))
