@@ -47,8 +47,8 @@ class Canaries:
         if not len(self):
             return ()
         return (
-            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label gets "
-            "out; audit.canaries=0 trains on all labels as they are, and checks nothing",
+            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
+            "gets out; audit.canaries=0 trains on all labels as they are, and checks nothing",
         )
 
     def among(self, ids: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -65,6 +67,15 @@ def test_a_single_release_is_pure():
     assert ledger.epsilon == ledger.epsilon_at(1e-6) == 0.0
     ledger.add("label_dp", Release("randomized_response", 1.0), Exposure(epochs=7, messages=7))
     assert ledger.epsilon == ledger.epsilon_at(1e-6) == 1.0
+
+
+def test_accounting_is_imported_only_where_it_is_needed():
+    code = (
+        "import sys; import vflbench.build, vflbench.defenses.label_dp; from vflbench.metrics.privacy import *;"
+        "ledger = Ledger(); ledger.add('x', Release('m', 1.0), Exposure(3, 3)); ledger.epsilon_at(1e-6);"
+        "sys.exit('dp_accounting' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_an_eps_that_promises_next_to_nothing_is_still_added_up():
