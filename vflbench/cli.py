@@ -192,7 +192,7 @@ def refuse_failed(summary: Mapping[str, Any], folder: Path) -> None:
     """A run that came to its end and still counts as failed ends with exit code 1, its results written."""
     from vflbench.errors import UserError
 
-    if summary["failed"]:
+    if summary.get("failed"):
         raise UserError(f"{summary['failed']}; the results are in {folder}, marked as failed")
 
 

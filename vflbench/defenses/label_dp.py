@@ -36,8 +36,8 @@ class LabelDp(Defense):
 
         l'(logits, y') = sum_j (T^-1)_(y', j) l(logits, j) = (l(logits, y') - q sum_j l(logits, j)) / (1 - K q),
 
-    q = 1 / (K - 1 + e^eps), which can be negative; not with lp_2st, whose T is another for each row. Of several label_dp in a
-    row the first with debias=true corrects for its own T alone.
+    q = 1 / (K - 1 + e^eps), which can be negative; not with lp_2st, whose T is another for each row. Of several in a row
+    the first with debias=true corrects for its own T alone.
 
     The promise is about what the messages add for one row's own label: an attacker for whom both classes were equally likely
     beforehand is right with probability at most e^eps / (1 + e^eps). It bounds no model that predicts labels from features:

@@ -27,10 +27,10 @@ def final_table(folder: Path) -> str:
         )
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
     lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
-    if summary["privacy"] is not None:
+    if summary.get("privacy"):  # runs of before label DP have none
         lines += _privacy(summary["privacy"])
     lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
-    if summary["failed"]:
+    if summary.get("failed"):
         lines.append(f"FAILED: {summary['failed']}")
     return "\n".join([*lines, f"results: {folder}"])
 
