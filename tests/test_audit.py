@@ -63,7 +63,7 @@ def audited(data, attacks, batches=4, size=100):
         transcript = auditor.transcript(batch, 0, step)
         started.round(batch, transcript)
         auditor.observe(transcript, batch)
-        auditor.attack(transcript, batch.labels, leaks)
+        auditor.attack(transcript, batch, leaks)
     return auditor, leaks
 
 

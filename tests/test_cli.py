@@ -153,6 +153,24 @@ class Loud(Attack):
     assert set(json.loads((run / "summary.json").read_text())["leak_auc"]) == {"loud", "norm"}
 
 
+def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "defense").mkdir(parents=True)
+    (folder / "defense" / "idle.yaml").write_text("idle:\n  _target_: idle.Idle\n")
+    (folder / "idle.py").write_text(
+        "from vflbench.defenses.label_dp import LabelDp\n\n\nclass Idle(LabelDp):\n"
+        "    def labels(self, y, ids, logits, rng):\n        return y\n"
+    )
+    for _ in range(2):  # the second time it is only shown
+        result = vflbench_command("train", "--config-dir", "mine", "defense=idle", *SMALL, "epochs=1", cwd=tmp_path)
+        assert result.returncode == 1
+        assert "FAILED: idle: the promise of eps = 1 is broken" in result.stdout
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+        assert "marked as failed" in result.stderr
+    (run,) = run_folders(tmp_path)
+    assert json.loads((run / "summary.json").read_text())["failed"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -247,7 +247,8 @@ def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
 def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
     class Promise(Defense):
         def guarantee(self):
-            return Guarantee("holds for Gaussian gradients", lambda n: 0.5 + 0.1 * n, lambda n: 0.5 - 0.1 * n)
+            claim = "holds for Gaussian gradients"
+            return Guarantee(claim, lambda seen: 0.5 + 0.1 * seen.messages, lambda seen: 0.5 - 0.1 * seen.epochs)
 
     summary = run_in(tmp_path / "run", defenses={"max_norm": MaxNorm(), "promise": Promise()}, settings=settings(epochs=3))
     assert summary["guarantees"] == {

@@ -17,6 +17,7 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.checkpoint import Checkpoint
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import Defense
+from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
@@ -41,7 +42,7 @@ class Memory(Defense):
         self.calls["embedding"] = self.calls.get("embedding", 0) + 1
         return h * (1 + 0.001 * self.calls["embedding"]) + 0.01 * torch.randn(h.shape, generator=rng)
 
-    def labels(self, y, ids, rng):
+    def labels(self, y, ids, logits, rng):
         self.calls["labels"] += 1
         return torch.where(torch.rand(len(y), generator=rng) < 0.001 * self.calls["labels"], 1 - y, y)
 
@@ -301,6 +302,30 @@ def test_a_component_that_keeps_what_no_checkpoint_holds_is_told_and_trained_all
     told = capsys.readouterr().out
     assert told.count("this run can't go on if it stops: no checkpoint can hold session.parties.a.defenses") == 1
     assert ".seen: set" in told
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", "lp_2st"])
+@pytest.mark.parametrize(("at", "trip", "error"), [(EPOCH + 7, ctrl_c, Interrupted), (2 * EPOCH + 5, crash, CrashError)])
+def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, monkeypatch, mechanism, at, trip, error):
+    released: dict[int, set[int]] = {}
+
+    def labels(self, y, ids, logits, rng, real=LabelDp.labels):
+        noisy = real(self, y, ids, logits, rng)
+        for row, label in zip(ids.tolist(), noisy.tolist(), strict=True):
+            released.setdefault(row, set()).add(label)
+        return noisy
+
+    def defended():
+        return parts(defenses={"label_dp": LabelDp(mechanism=mechanism), "marvell": Marvell()})
+
+    run_in(tmp_path / "whole", **defended())
+    monkeypatch.setattr(LabelDp, "labels", labels)
+    with pytest.raises(error):
+        run_in(tmp_path / "run", **defended() | {"wire": Tripwire(at=at, trip=trip)})
+    run_in(tmp_path / "run", **defended())
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert len(released) > 700
+    assert all(len(seen) == 1 for seen in released.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
+from vflbench.canaries import Canaries
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
+from vflbench.numerics.mixing import mix
 from vflbench.protocols.base import Protocol, Session
 from vflbench.state import restore_state, state_of
 from vflbench.transcript import Seat, Transcript
@@ -48,7 +50,10 @@ class Auditor:
         generators: Generators,
         train: EncodedRows,
         batch_size: int = 512,
+        canaries: int = 0,
     ):
+        """canaries: how many training rows get a coin for a label."""
+        self.canaries = Canaries(train, canaries, generators["canaries"])
         self._prior = train.positive_ratio
         self._hints = generators["hints"]
         # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
@@ -65,7 +70,7 @@ class Auditor:
         self._followers = [post for post in self._posts if post.attack.follows]
         self._group = batch_size
         most = max((post.attack.follows for post in self._followers), default=0)
-        self._followed = _Followed(train, most, generators["followed rows"])
+        self._followed = _Followed(train, most, generators["followed rows"], self.canaries)
 
     @property
     def follows(self) -> bool:
@@ -76,8 +81,9 @@ class Auditor:
         """An empty transcript for a batch that is about to be trained on."""
         return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers)
 
-    def attack(self, transcript: Transcript, truth: Tensor, leaks: LeakTable) -> None:
+    def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable) -> None:
         """Every attack that looks at batches one by one."""
+        truth, canary = batch.labels, self.canaries.among(batch.ids)
         for post in self._lookers:
             needed = post.attack.hints
             if len(transcript.hints) < needed:
@@ -86,7 +92,7 @@ class Auditor:
                 continue
             view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=needed)
             for layer, scores in post.attack.infer(view).items():
-                leaks.add(post.key(layer), scores, truth, transcript.hints[:needed])
+                leaks.add(post.key(layer), scores, truth, transcript.hints[:needed], canary)
 
     def observe(self, transcript: Transcript, batch: VerticalTable) -> None:
         """Show the rows of this batch that are followed to those who follow them."""
@@ -100,6 +106,7 @@ class Auditor:
         for post in self._followers:
             ids, labels = self._followed.met(post.attack.follows)
             needed, layers, unasked = post.attack.hints, set(), 0
+            canary = self.canaries.among(ids)
             for group in torch.arange(len(ids)).chunk(max(_GROUPS, len(ids) // self._group)):
                 transcript = self._transcript(ids[group], labels[group], epoch, step, [post])
                 if len(transcript.hints) < needed:
@@ -108,7 +115,8 @@ class Auditor:
                 view = transcript.view(post.party, post.attack.knows, post.rng, hints=needed)
                 for layer, scores in post.attack.infer(view).items():
                     known = transcript.hints[:needed].to(scores.device)
-                    leaks.add(post.key(layer), scores, labels[group].to(scores.device), known)
+                    truth, coin = labels[group].to(scores.device), canary[group].to(scores.device)
+                    leaks.add(post.key(layer), scores, truth, known, coin)
                     layers.add(layer)
             for layer in unasked * sorted(layers):
                 leaks.leave_out(post.key(layer))
@@ -117,28 +125,29 @@ class Auditor:
         """With as many known positives, drawn at random, as any of these attacks needs and as there are."""
         needed, hints = max((post.attack.hints for post in posts), default=0), None
         if needed:
-            positives = (labels != 0).nonzero()[:, 0].cpu()
+            positives = ((labels != 0) & ~self.canaries.among(ids)).nonzero()[:, 0].cpu()
             hints = positives[torch.randperm(len(positives), generator=self._hints)[:needed]].to(ids.device)
         return Transcript(row_names(ids, self._row_key), epoch, step, self._prior, hints)
 
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""
         posts = [[post.name, post.party, state_of(post.attack)] for post in self._posts]
-        return {"posts": posts, "met": self._followed.is_met}
+        return {"posts": posts, "met": self._followed.is_met, "canaries": self.canaries.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for post, (_, _, own) in zip(self._posts, state["posts"], strict=True):
             restore_state(post.attack, own)
         self._followed.is_met.copy_(state["met"])
+        self.canaries.restore(state["canaries"])
 
 
 class _Followed:
     """The training rows that some attacks follow, in a random order, of which each attack takes the first so many."""
 
-    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
+    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator, canaries: Canaries):
         self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
         if count:
-            rows = train.sample(count)
+            rows = canaries.plant(train.sample(count))
             order = torch.randperm(len(rows), generator=rng)[:count].to(train.device)
             self.ids, self.labels = rows.ids[order], rows.labels[order]
         self._sorted, self._rank = self.ids.sort()
@@ -161,22 +170,8 @@ class _Followed:
 
 
 def row_names(ids: Tensor, key: int) -> Tensor:
-    """Names that tell rows apart and nothing else: a bijection of the 64-bit integers, chosen by `key`.
-
-    SplitMix64's mixing: xor-shifts and multiplications by odd numbers, each of which can be undone.
-    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
-    """
-
-    def mixed(x: Tensor, shift: int) -> Tensor:
-        return x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))  # a shift that brings in zeros
-
-    x = mixed(ids ^ key, 30) * _signed(0xBF58476D1CE4E5B9)
-    x = mixed(x, 27) * _signed(0x94D049BB133111EB)
-    return mixed(x, 31) ^ key
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number
+    """Names that tell rows apart and nothing else."""
+    return mix(ids, key)
 
 
 def unmet_attacks(attacks: Mapping[str, Attack], protocol: Protocol, classes: int) -> dict[str, str]:

@@ -184,7 +184,16 @@ def run_and_report(config: Any, hydra_config: Any) -> float:
         recorder.finish(summary)
         checkpoint.finish()
     print(final_table(folder), flush=True)
+    refuse_failed(summary, folder)
     return summary["test_auc"]
+
+
+def refuse_failed(summary: Mapping[str, Any], folder: Path) -> None:
+    """A run that came to its end and still counts as failed ends with exit code 1, its results written."""
+    from vflbench.errors import UserError
+
+    if summary.get("failed"):
+        raise UserError(f"{summary['failed']}; the results are in {folder}, marked as failed")
 
 
 def show_finished(folder: Path, source: Mapping[str, Any] | None, *, in_sweep: bool) -> float:
@@ -192,13 +201,15 @@ def show_finished(folder: Path, source: Mapping[str, Any] | None, *, in_sweep: b
     from vflbench.report.read import read_manifest, read_summary
     from vflbench.report.table import final_table, number
 
-    test_auc = read_summary(folder)["test_auc"]
+    summary = read_summary(folder)
+    test_auc = summary["test_auc"]
     print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {number(test_auc)}")
     if source != read_manifest(folder).get("source"):
         print(f"mind: the data file is no longer as it was then: {source and source['path']}")
     if not in_sweep:
         print(final_table(folder))
     sys.stdout.flush()
+    refuse_failed(summary, folder)
     return math.nan if test_auc is None else test_auc
 
 

@@ -16,14 +16,14 @@ from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
 from vflbench.data.batches import Batches, choose_batch_size, shuffled_batches
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense, refuse_too_many_classes
-from vflbench.errors import NonFiniteError, UserError
+from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_too_many_classes
+from vflbench.errors import NonFiniteError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
 from vflbench.interruption import Interruption
 from vflbench.machine import tune
 from vflbench.models.base import Model
-from vflbench.optimizers.base import Optimizer
+from vflbench.optimizers.base import Optimizer, diverged
 from vflbench.progress import Epoch, Progress
 from vflbench.protocols.base import Protocol, Setting
 from vflbench.recorder import Recorder
@@ -80,11 +80,13 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         precision=settings.precision,
     )
     session = experiment.protocol.start(setting)
-    progress = Progress(generators, session, Auditor(attacks, session, generators, train, batch_size), experiment.wire)
+    canaries = settings.audit.planted(len(train), promised=promises_epsilon(experiment.defenses))
+    auditor = Auditor(attacks, session, generators, train, batch_size, canaries)
+    progress = Progress(generators, session, auditor, experiment.wire)
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
-    for note in data.notes:
+    for note in (*data.notes, *auditor.canaries.notes):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
@@ -104,7 +106,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    return summarise(progress.results, skipped, experiment.defenses, data, session.messages_per_row)
+    return summarise(progress.results, skipped, experiment.defenses, data, session.messages_per_row, auditor.canaries)
 
 
 def train_epoch(
@@ -121,19 +123,21 @@ def train_epoch(
     with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, batch in islice(enumerate(batches), epoch.step, None):
+            batch = auditor.canaries.plant(batch)
             watched = step in audited or auditor.follows
             transcript = auditor.transcript(batch, number, step) if watched else None
             outcome = progress.session.round(batch, transcript)
             if not math.isfinite(outcome.loss + outcome.penalty):
                 raise NonFiniteError(f"the loss became {outcome.loss + outcome.penalty} at epoch {number}, step {step}")
             epoch.add(outcome)
+            auditor.canaries.read(batch.ids, outcome.labels)
             for note in outcome.notes:
                 recorder.log(f"epoch {number} step {step}/{steps} {note}")
             if transcript is not None:
                 audit_start = perf_counter()
                 auditor.observe(transcript, batch)
                 if step in audited:
-                    auditor.attack(transcript, batch.labels, epoch.leaks)
+                    auditor.attack(transcript, batch, epoch.leaks)
                 audit_seconds += perf_counter() - audit_start
             if step % settings.log_every == 0:
                 recorder.log(f"epoch {number} step {step}/{steps} loss: {outcome.loss:.4f}")
@@ -147,12 +151,3 @@ def train_epoch(
         audit_seconds += perf_counter() - audit_start
     epoch.seconds["audit"] += audit_seconds
     epoch.seconds["train"] += perf_counter() - start - audit_seconds
-
-
-def diverged(optimizer: Optimizer, what: str) -> UserError:
-    """The likely cause, and what is left."""
-    return UserError(
-        f"{what}; the step size is the likely cause, so try a smaller one. Epochs that were finished are in metrics.csv",
-        key="optimizer.lr",
-        value=getattr(optimizer, "lr", None),
-    )

@@ -95,12 +95,13 @@ class Response:
     """What the label party makes of one batch.
 
     messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
-    activations: name -> (n, d) of its own. notes: why something was withheld.
+    labels: (n,) it trained on. activations: name -> (n, d) of its own. notes: why something was withheld.
     """
 
     messages: tuple[Message | None, ...]
     loss: float
     penalty: float
+    labels: Tensor
     activations: Mapping[str, Tensor]
     notes: tuple[str, ...]
 
@@ -134,9 +135,11 @@ class LabelParty:
         """
         ids = embeddings[0].ids
         received = [{layer: h.detach().requires_grad_() for layer, h in m.tensors.items()} for m in embeddings]
-        y = self.defense.labels(labels, ids, self.noise.training)
         activations, logits = self._forward(received, own)
-        loss = classification_loss(logits, y)
+        y = self.defense.labels(labels, ids, logits.detach(), self.noise.training)
+        loss = self.defense.loss(logits, y)
+        if loss is None:
+            loss = classification_loss(logits, y)
         penalty = torch.as_tensor(
             self.defense.penalty([torch.cat(list(tensors.values()), dim=1) for tensors in received], y)
         )
@@ -153,7 +156,7 @@ class LabelParty:
                 messages.append(None)
                 notes.append(f"no gradient is sent to party {message.sender}: {reason}")
         own_layers = {name: values.detach() for name, values in activations.items()}
-        return Response(tuple(messages), loss.item(), penalty.item(), own_layers, tuple(notes))
+        return Response(tuple(messages), loss.item(), penalty.item(), y, own_layers, tuple(notes))
 
     def _defended(self, gradients: Mapping[str, Tensor], y: Tensor, party: str) -> dict[str, Tensor]:
         rng = self.noise.training

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from vflbench.account import account, failure
+from vflbench.canaries import Canaries
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense, Figures
 from vflbench.metrics.leakage import Leak
-from vflbench.metrics.privacy import Guarantee
+from vflbench.metrics.privacy import Exposure, Guarantee
 from vflbench.recorder import Row
 from vflbench.wire import Kind, Traffic, traffic_from, traffic_state
 
@@ -95,10 +97,16 @@ def summarise(
     defenses: Mapping[str, Defense],
     data: TrainTest,
     messages_per_row: int,
+    canaries: Canaries,
 ) -> dict[str, Any]:
-    """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run."""
+    """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run.
+
+    failed: why the run counts as failed though it came to its end, or None.
+    """
     last = results[-1]
-    promises = {name: _promise(defense.guarantee(), len(results), messages_per_row) for name, defense in defenses.items()}
+    exposure = Exposure(len(results), len(results) * messages_per_row)
+    promises = {name: _promise(defense.guarantee(), exposure) for name, defense in defenses.items()}
+    privacy = account(defenses, exposure, last.leaks, canaries)
     return {
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
@@ -108,6 +116,8 @@ def summarise(
         "leaks": [asdict(leak) for leak in last.leaks],
         "skipped": dict(skipped),
         "guarantees": promises,
+        "privacy": privacy,
+        "failed": failure(privacy),
         "figures": _figures(results),
         "bytes_sent": {
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
@@ -118,14 +128,14 @@ def summarise(
     }
 
 
-def _promise(guarantee: Guarantee | None, epochs: int, messages_per_row: int) -> dict[str, Any] | None:
+def _promise(guarantee: Guarantee | None, exposure: Exposure) -> dict[str, Any] | None:
     """What holds for one message, and for all that the run sent about a row."""
     if guarantee is None:
         return None
-    counts = {"one_message": 1, "all_messages": epochs * messages_per_row}
-    ceilings = {f"leak_auc_{name}": guarantee.leak_auc_after(n) for name, n in counts.items()}
-    floors = {f"error_{name}": guarantee.error_after(n) for name, n in counts.items()}
-    return {"claim": guarantee.claim, "messages": counts["all_messages"], **ceilings, **floors}
+    exposures = {"one_message": Exposure(), "all_messages": exposure}
+    ceilings = {f"leak_auc_{name}": guarantee.leak_auc_after(seen) for name, seen in exposures.items()}
+    floors = {f"error_{name}": guarantee.error_after(seen) for name, seen in exposures.items()}
+    return {"claim": guarantee.claim, "messages": exposure.messages, **ceilings, **floors}
 
 
 def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:

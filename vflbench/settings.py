@@ -13,17 +13,25 @@ class Audit:
     """How much of an epoch is looked at.
 
     batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of the epoch's
-    and at least 5. train_rows: score at most so many for train AUC.
+    and at least 5. train_rows: score at most so many for train AUC. canaries: training rows whose label is replaced by a
+    fair coin, by which a promised eps is checked; `auto`: a 20th of all, at most 1000, where a defense promises one.
     """
 
     batches: Count | Literal["all", "auto"] = "auto"
     train_rows: Count = 100_000
+    canaries: NonNegativeInt | Literal["auto"] = "auto"
 
     def audited(self, steps: int) -> int:
         """How many batches of an epoch with so many steps."""
         if self.batches == "auto":
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
+
+    def planted(self, rows: int, *, promised: bool) -> int:
+        """How many of so many training rows are canaries. promised: whether a defense promises an eps."""
+        if self.canaries == "auto":
+            return min(1000, rows // 20) if promised else 0
+        return min(rows, self.canaries)
 
 
 @options

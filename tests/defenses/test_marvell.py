@@ -10,6 +10,7 @@ from vflbench.build import construct
 from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.numerics.sumkl import solve_target
 from vflbench.transcript import Transcript
@@ -179,10 +180,10 @@ def test_a_logits_sign_is_hidden(rng):
 
 def test_promise_is_the_bound_and_composes():
     promise = Marvell().guarantee()
-    assert promise.error_after(1) == pytest.approx(0.4)
-    assert promise.leak_auc_after(1) == pytest.approx(0.68)
-    assert promise.leak_auc_after(4) == pytest.approx(leak_auc_bound(0.64))
-    assert (promise.leak_auc_after(25), promise.error_after(25)) == (1.0, 0.0)
+    assert promise.error_after(Exposure(messages=1)) == pytest.approx(0.4)
+    assert promise.leak_auc_after(Exposure(messages=1)) == pytest.approx(0.68)
+    assert promise.leak_auc_after(Exposure(messages=4)) == pytest.approx(leak_auc_bound(0.64))
+    assert (promise.leak_auc_after(Exposure(messages=25)), promise.error_after(Exposure(messages=25))) == (1.0, 0.0)
     assert Marvell(power=8.0).guarantee() is None
     for s in (0.01, 0.16, 1.0, 3.9):  # above what equal Gaussians reach
         assert stats.norm.cdf(math.sqrt(s / 2)) < leak_auc_bound(s) < 1

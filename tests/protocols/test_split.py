@@ -124,7 +124,7 @@ def test_each_hook_stands_where_it_says(rng):
         def embedding(self, h, rng):
             return torch.zeros_like(h)
 
-        def labels(self, y, ids, rng):
+        def labels(self, y, ids, logits, rng):
             self.shown.append(("labels", y.clone(), ids.clone()))
             return 1 - y
 
@@ -208,7 +208,7 @@ def test_figures_name_the_party_the_layer_and_the_message(rng):
             self.seen["gradient"] += 1
             return g
 
-        def labels(self, y, ids, rng):
+        def labels(self, y, ids, logits, rng):
             self.seen["labels"] += 1
             return y
 

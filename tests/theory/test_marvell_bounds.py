@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from vflbench.defenses.marvell import Marvell, leak_auc_bound
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.numerics.sumkl import solve_target
 
@@ -42,10 +43,10 @@ def test_the_best_attacker_keeps_to_the_bounds(rng, setting, target, share):
     ratio = log_likelihood_ratio(x, *known)
     bound = Marvell(sumkl=target).guarantee()
     sampling = 3 * math.sqrt(1 / (12 * N * share * (1 - share)))
-    assert auc(ratio, y) <= bound.leak_auc_after(1) + sampling
+    assert auc(ratio, y) <= bound.leak_auc_after(Exposure(messages=1)) + sampling
     positive = ratio > 0  # a threshold that is known beforehand: one tuned on these rows would gain from chance
     error = ((~positive & (y == 1)).sum() / (y == 1).sum() + (positive & (y == 0)).sum() / (y == 0).sum()) / 2
-    assert error.item() >= bound.error_after(1) - 2 * sampling
+    assert error.item() >= bound.error_after(Exposure(messages=1)) - 2 * sampling
     assert auc(ratio, y) > 0.5 + sampling  # it is an attacker, not a coin
 
 
@@ -71,4 +72,4 @@ def test_epochs_of_fresh_noise_compose_to_their_sum(rng, epochs):
     total = (y + noise).double().sum(0)
     measured = auc(total, y)
     assert measured == pytest.approx(stats.norm.cdf(math.sqrt(epochs * 0.16 / 2)), abs=0.01)
-    assert leak_auc_bound(0.16) < measured <= Marvell().guarantee().leak_auc_after(epochs)
+    assert leak_auc_bound(0.16) < measured <= Marvell().guarantee().leak_auc_after(Exposure(messages=epochs))

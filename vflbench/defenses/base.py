@@ -21,8 +21,8 @@ class Defense:
 
     h, g: (n, d) values of one layer that crosses; y: (n,) classes; ids: (n,) row ids; rng: the owner's generator, on the
     device of the values. A defense may keep state: `embedding` and `gradient` are called on an instance of their own for
-    each party and layer that crosses, `labels` and `penalty` on one of the label party. What prediction does to the state
-    of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
+    each party and layer that crosses, `labels`, `loss` and `penalty` on one of the label party. What prediction does to the
+    state of `embedding` is forgotten. Attributes that are tensors, numbers, strings, lists and dicts are saved and put back
     when a run goes on; for anything else override `state` and `restore`.
 
     max_classes: the most classes it can protect, None for any number.
@@ -34,9 +34,16 @@ class Defense:
         """Non-label party, before the slot: what is sent in place of h. Gradients pass straight through."""
         return h
 
-    def labels(self, y: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
-        """Label party, before the loss: the labels it trains on; `penalty` and `gradient` see these as well."""
+    def labels(self, y: Tensor, ids: Tensor, logits: Tensor, rng: torch.Generator) -> Tensor:
+        """Label party, before the loss: the labels it trains on; `loss`, `penalty` and `gradient` see these as well.
+
+        logits: (n, 1) for two classes, (n, K) for K > 2, what the model says of these rows so far; nothing flows back.
+        """
         return y
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
+        """Label party: mean loss to train on in place of cross-entropy, differentiable in the logits; None keeps that."""
+        return None
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """Label party: added to the loss, differentiable in the embeddings: all that each non-label party sent, (n, d)."""
@@ -94,10 +101,15 @@ class Chain(Defense):
             h = defense.embedding(h, rng)
         return h
 
-    def labels(self, y: Tensor, ids: Tensor, rng: torch.Generator) -> Tensor:
+    def labels(self, y: Tensor, ids: Tensor, logits: Tensor, rng: torch.Generator) -> Tensor:
         for defense in self.defenses:
-            y = defense.labels(y, ids, rng)
+            y = defense.labels(y, ids, logits, rng)
         return y
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
+        """The first that any of them gives."""
+        given = (defense.loss(logits, y) for defense in self.defenses)
+        return next((loss for loss in given if loss is not None), None)
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         return sum(defense.penalty(embeddings, y) for defense in self.defenses)
@@ -125,3 +137,9 @@ def refuse_too_many_classes(defenses: Mapping[str, Defense], classes: int) -> No
         if defense.max_classes is not None and classes > defense.max_classes:
             problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
             raise UserError(problem, key="defense", value=name)
+
+
+def promises_epsilon(defenses: Mapping[str, Defense]) -> bool:
+    """Whether any of them claims label differential privacy."""
+    guarantees = [defense.guarantee() for defense in defenses.values()]
+    return any(guarantee is not None and guarantee.release is not None for guarantee in guarantees)

@@ -105,8 +105,8 @@ class Marvell(Defense):
         return Guarantee(
             f"where a batch's classes are Gaussians with its moments, a message about a row leaves sumKL <= {s:.4g}, and n "
             f"messages that are known to be about the same row {s:.4g} n; batches of a single class are not covered",
-            lambda messages: leak_auc_bound(messages * s),
-            lambda messages: max(0.0, 0.5 - math.sqrt(messages * s) / 4),
+            lambda exposure: leak_auc_bound(exposure.messages * s),
+            lambda exposure: max(0.0, 0.5 - math.sqrt(exposure.messages * s) / 4),
         )
 
     def figures(self) -> dict[str, float]:

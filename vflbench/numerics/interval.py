@@ -32,3 +32,12 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def within_unit(interval: Interval) -> Interval:
     """An AUC lies in [0, 1], and so does its interval (nan stays nan)."""
     return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))
+
+
+def least_probability(successes: int, trials: int, alpha: float) -> float:
+    """Clopper-Pearson's lower bound: the p for which so many successes or more have probability alpha; 0 for none."""
+    if not successes:
+        return 0.0
+    from scipy.special import betaincinv
+
+    return float(betaincinv(successes, trials - successes + 1, alpha))

@@ -36,10 +36,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One round: the mean loss of its batch, what the defenses added to it, and what is worth a line in the log."""
+    """One round: the mean loss of its batch, what the defenses added to it, and what is worth a line in the log.
+
+    labels: (n,) that were trained on.
+    """
 
     loss: float
     penalty: float
+    labels: Tensor
     notes: tuple[str, ...] = ()
 
 

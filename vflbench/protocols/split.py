@@ -72,7 +72,7 @@ class SplitSession(Session):
             for party in self.parties:
                 transcript.computed(party.name, Kind.EMBEDDING, party.activations)
                 transcript.computed(party.name, Kind.GRADIENT, party.layer_gradients)
-        return Outcome(response.loss, response.penalty, response.notes)
+        return Outcome(response.loss, response.penalty, response.labels, response.notes)
 
     def predict(self, batch: VerticalTable) -> Tensor:
         with self._autocast:

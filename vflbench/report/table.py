@@ -27,7 +27,11 @@ def final_table(folder: Path) -> str:
         )
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
     lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
+    if summary.get("privacy"):  # runs of before label DP have none
+        lines += _privacy(summary["privacy"])
     lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
+    if summary.get("failed"):
+        lines.append(f"FAILED: {summary['failed']}")
     return "\n".join([*lines, f"results: {folder}"])
 
 
@@ -39,6 +43,27 @@ def _promise(defense: str, promise: dict[str, Any] | None) -> str:
         f"{promise['error_one_message']:.1%} from one message about a row; at most {promise['leak_auc_all_messages']:.3f}, "
         f"at least {promise['error_all_messages']:.1%} from all {promise['messages']} of this run"
     )
+
+
+def _privacy(privacy: dict[str, Any]) -> list[str]:
+    """The ledger, and what the canaries prove beside it."""
+    lines = []
+    if privacy["epsilon"] is not None:
+        spent = " + ".join(
+            f"{release['times']} x {release['epsilon']:g} ({release['defense']}, {release['mechanism']})"
+            for release in privacy["releases"]
+        )
+        lines.append(
+            f"label DP of the run: eps = {spent} = {privacy['epsilon']:.4g}; eps = {privacy['epsilon_at_delta']:.4g} at "
+            f"delta = {privacy['delta']:g}"
+        )
+    if privacy["epsilon_low"] is not None:
+        proven = f"eps at least {privacy['epsilon_low']:.4g}, by {privacy['epsilon_low_by']}"
+        lines.append(
+            f"measured on {privacy['canaries']} canaries: {proven if privacy['epsilon_low'] else 'no eps is proven'} "
+            f"({privacy['confidence']:.1%} sure, {len(privacy['tried'])} readers tried)"
+        )
+    return lines
 
 
 def _count(figure: dict[str, Any]) -> str:

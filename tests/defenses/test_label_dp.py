@@ -1,0 +1,293 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from torch.nn import functional as F
+
+from vflbench.build import construct
+from vflbench.defenses.label_dp import (
+    LabelDP,
+    LabelDp,
+    class_losses,
+    prior,
+    randomized_response,
+    response_with_prior,
+)
+from vflbench.errors import UserError
+from vflbench.metrics.privacy import Exposure
+from vflbench.numerics.auc import auc
+
+FINE = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000  # stands for the unit interval
+
+
+def logits_for(n, classes):
+    return torch.zeros(n, 1 if classes == 2 else classes)
+
+
+def transitions(classes, mechanism):
+    """(K, K) probabilities of what a mechanism (y, u) -> y' gives for each class, from a fine grid of u."""
+    found = [mechanism(torch.full((len(FINE),), y), FINE).bincount(minlength=classes) for y in range(classes)]
+    return torch.stack(found).double() / len(FINE)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+def test_transitions_are_exact_and_their_ratio_is_e_to_eps(classes, eps):
+    matrix = transitions(classes, lambda y, u: randomized_response(y, classes, eps, u))
+    q = 1 / (classes - 1 + math.exp(eps))
+    exact = torch.full((classes, classes), q, dtype=torch.float64).fill_diagonal_(q * math.exp(eps))
+    assert torch.allclose(matrix, exact, atol=2e-5)
+    ratios = matrix[:, None] / matrix[None]
+    assert ratios.max().log().item() == pytest.approx(eps, abs=1e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_measured_frequencies_are_those_of_the_mechanism(rng, classes, fresh):
+    n = 200_000
+    y = torch.randint(classes, (n,), generator=rng)
+    defense = LabelDp(eps=1.0, fresh_every_epoch=fresh)
+    noisy = defense.labels(y, torch.arange(n), logits_for(n, classes), rng)
+    q = 1 / (classes - 1 + math.e)
+    for true in range(classes):
+        counts = noisy[y == true].bincount(minlength=classes).numpy()
+        expected = np.full(classes, q)
+        expected[true] = q * math.e
+        assert stats.chisquare(counts, expected / expected.sum() * counts.sum()).pvalue > 1e-4
+    assert defense.figures()["flip_rate"] == pytest.approx(1 - q * math.e, abs=0.005)
+    assert defense.figures() == {}
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", "lp_2st"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_row_keeps_its_label_in_any_batch_order_process_and_after_any_state(rng, mechanism, classes):
+    n = 5000
+    ids, y = torch.randperm(3 * n, generator=rng)[:n], torch.randint(classes, (n,), generator=rng)
+    logits = torch.randn(n, 1 if classes == 2 else classes, generator=rng)
+    defense = LabelDp(mechanism=mechanism)
+    first = torch.cat([defense.labels(y[s], ids[s], logits[s], rng) for s in torch.arange(n).chunk(7)])
+    assert 0.1 < (first != y).double().mean() < 0.8
+    order = torch.randperm(n, generator=rng)
+    again = defense.labels(y[order], ids[order], -3 * logits[order], rng)  # the model says something else by now
+    assert torch.equal(again, first[order])
+    elsewhere = LabelDp(mechanism=mechanism)
+    elsewhere.restore(defense.state())
+    other = torch.Generator().manual_seed(99)
+    assert torch.equal(elsewhere.labels(y, ids, -logits, other), first)
+    fresh = LabelDp(mechanism=mechanism, fresh_every_epoch=True)
+    draws = [fresh.labels(y, ids, logits, rng) for _ in range(2)]
+    assert not torch.equal(*draws)
+
+
+def test_randomized_response_needs_no_memory_per_row(rng):
+    defense = LabelDp()
+    defense.labels(torch.ones(10_000, dtype=torch.long), torch.arange(10_000), logits_for(10_000, 2), rng)
+    assert defense.state()["_released"].numel() == 0
+
+
+def test_flips_are_independent_of_labels_neighbours_and_other_keys(rng):
+    n = 400_000
+    ids, y = torch.arange(n), (torch.arange(n) * 4 < n).long()  # sorted by label, as some files are
+    flips = [(LabelDp().labels(y, ids, logits_for(n, 2), rng) != y).double() for _ in range(2)]
+    pairs = [(flips[0], y.double()), (flips[0], flips[1]), *((flips[0][k:], flips[0][:-k]) for k in (1, 2, 64, 512))]
+    for a, b in pairs:
+        assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1].item()) < 5 / math.sqrt(n)
+
+
+def expected_response(p, eps):
+    """Ghazi et al., Algorithms 1 and 2, row by row: (K, K) transition probabilities, and the k that was chosen."""
+    order = sorted(range(len(p)), key=lambda j: -p[j])
+    weights = [math.exp(eps) / (math.exp(eps) + k - 1) * sum(p[j] for j in order[:k]) for k in range(1, len(p) + 1)]
+    k = max(range(1, len(p) + 1), key=lambda size: weights[size - 1])
+    top, matrix = order[:k], torch.zeros(len(p), len(p), dtype=torch.float64)
+    for y in range(len(p)):
+        for j in top:
+            if y in top:
+                matrix[y, j] = (math.exp(eps) if j == y else 1) / (math.exp(eps) + k - 1)
+            else:
+                matrix[y, j] = 1 / k
+    return matrix, k
+
+
+@pytest.mark.parametrize("eps", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize(
+    "p", [(0.5, 0.5), (0.9, 0.1), (0.25, 0.25, 0.25, 0.25), (0.1, 0.45, 0.4, 0.05), (0.02, 0.03, 0.95)], ids=str
+)
+def test_response_with_a_prior_is_the_published_one_and_keeps_eps(p, eps):
+    table = torch.tensor(p, dtype=torch.float64).expand(len(FINE), -1)
+    matrix = transitions(len(p), lambda y, u: response_with_prior(y, table, eps, u))
+    exact, k = expected_response(p, eps)
+    assert torch.allclose(matrix, exact, atol=2e-5)
+    possible = exact[:, exact[0] > 0]
+    assert (possible[:, None] / possible[None]).max().log().item() <= eps + 1e-9
+    assert (torch.tensor(p, dtype=torch.float64) * exact.diagonal()).sum() >= max(p) - 1e-12  # never worse than guessing
+    if len(set(p)) == 1:
+        assert k == len(p)
+
+
+def test_lp_2st_flips_less_where_the_model_knows(rng):
+    n = 100_000
+    y = torch.randint(2, (n,), generator=rng)
+    sure = (2.0 * y[:, None] - 1) * 1.5  # right, and 82 % sure
+    informed, blind = (
+        LabelDp(mechanism="lp_2st").labels(y, torch.arange(n), logits, rng) for logits in (sure, torch.zeros(n, 1))
+    )
+    assert (blind != y).double().mean().item() == pytest.approx(1 / (1 + math.e), abs=0.005)
+    assert (informed == y).all()
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_debias_is_unbiased(rng, classes):
+    """sum_j P(y' = j | y) l'(logits, j) = l(logits, y) for every row."""
+    eps, n = 0.7, 50
+    logits = torch.randn(n, 1 if classes == 2 else classes, generator=rng, dtype=torch.float64)
+    y = torch.randint(classes, (n,), generator=rng)
+    defense = LabelDp(eps=eps, debias=True)
+    q = 1 / (classes - 1 + math.exp(eps))
+    for i in range(n):
+        chance = torch.full((classes,), q, dtype=torch.float64)
+        chance[y[i]] = q * math.exp(eps)
+        losses = torch.stack([defense.loss(logits[i : i + 1], torch.tensor([j])) for j in range(classes)])
+        assert (chance * losses).sum().item() == pytest.approx(class_losses(logits)[i, y[i]].item())
+    assert LabelDp().loss(logits, y) is None
+
+
+def test_class_losses_are_cross_entropies_and_priors_their_probabilities(rng):
+    two, y = torch.randn(6, 1, generator=rng), torch.tensor([0, 1, 1, 0, 1, 0])
+    expected = F.binary_cross_entropy_with_logits(two[:, 0], y.float(), reduction="none")
+    assert torch.allclose(class_losses(two).gather(1, y[:, None])[:, 0], expected)
+    assert torch.allclose(prior(two)[:, 1], two[:, 0].sigmoid().double())
+    many = torch.randn(6, 4, generator=rng)
+    assert torch.allclose(prior(many), many.softmax(1).double())
+
+
+def test_debias_is_refused_where_there_is_no_single_matrix():
+    with pytest.raises(UserError, match="defense.label_dp.debias=True: it needs one transition matrix"):
+        construct(LabelDp, {"mechanism": "lp_2st", "debias": True}, "defense.label_dp")
+    for wrong in ({"eps": 0.0}, {"eps": math.inf}, {"mechanism": "laplace"}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            construct(LabelDp, wrong, "defense.label_dp")
+
+
+def read_directly(defense, y, epochs, rng):
+    """Leak AUC of who sees the label that is trained on in each epoch, and takes their mean."""
+    ids, logits = torch.arange(len(y)), logits_for(len(y), 2)
+    return auc(sum(defense.labels(y, ids, logits, rng) for _ in range(epochs)).double(), y)
+
+
+def test_fresh_flips_leak_what_memoised_ones_keep(rng):
+    y = (torch.rand(60_000, generator=rng) < 0.25).long()
+    assert read_directly(LabelDp(fresh_every_epoch=True), y, 10, rng) == pytest.approx(0.985, abs=0.003)
+    for mechanism in ("randomized_response", "lp_2st"):
+        leak = read_directly(LabelDp(mechanism=mechanism), y, 10, rng)
+        assert leak == pytest.approx(1 / (1 + math.exp(-1)), abs=0.008)
+
+
+def test_promises_count_releases_not_messages():
+    kept, fresh = LabelDp().guarantee(), LabelDp(fresh_every_epoch=True).guarantee()
+    many = Exposure(epochs=10, messages=40)
+    assert kept.leak_auc_after(many) == kept.leak_auc_after(Exposure()) == pytest.approx(0.73106, abs=1e-5)
+    assert kept.error_after(many) == pytest.approx(0.26894, abs=1e-5)
+    assert kept.epsilon_after(many) == 1.0
+    assert fresh.epsilon_after(many) == 10.0
+    assert fresh.leak_auc_after(Exposure(epochs=1, messages=4)) == kept.leak_auc_after(many)
+    assert fresh.leak_auc_after(many) == pytest.approx(0.98482, abs=1e-5)
+    assert fresh.error_after(many) < 0.07
+
+
+KINDS = [
+    np.array([0, 1, 1, 0, 1]),
+    np.array([[0.0], [1.0], [1.0]], dtype=np.float32),
+    np.array([True, False, True]),
+    np.array([3, 0, 2, 1], dtype=np.int32),
+    np.eye(4, dtype=np.float32)[[0, 3, 2]],
+    torch.tensor([0, 1, 1, 0]),
+    torch.tensor([[0.0], [1.0]]),
+    torch.tensor([True, False]),
+    torch.tensor([2, 0, 1], dtype=torch.int32),
+    torch.eye(3)[[0, 2, 1, 1]],
+    np.array([], dtype=np.int64),
+]
+
+
+@pytest.mark.parametrize("labels", KINDS, ids=lambda x: f"{type(x).__name__} {x.dtype} {tuple(x.shape)}")
+def test_labels_come_back_in_kind(labels):
+    before = labels.copy() if isinstance(labels, np.ndarray) else labels.clone()
+    for eps in (0.0, 0.5, 50.0):
+        noisy = LabelDP(eps)(labels)
+        assert type(noisy) is type(labels)
+        assert (noisy.dtype, noisy.shape) == (labels.dtype, labels.shape)
+        if labels.ndim == 2 and labels.shape[1] > 1:
+            assert ((noisy == 0) | (noisy == 1)).all()
+            assert (noisy.sum(1) == 1).all()
+        if eps == 50.0:
+            assert (noisy == labels).all()
+    assert (before == labels).all()
+
+
+@pytest.mark.parametrize("eps", [0.0, 1.0, 3.0])
+def test_one_hot_labels_keep_and_change_as_published(eps):
+    n, k = 300_000, 10
+    noisy = LabelDP(eps, seed=3)(np.eye(k)[np.full(n, 4)]).argmax(1)
+    q = 1 / (k - 1 + math.exp(eps))
+    expected = np.full(k, q)
+    expected[4] = q * math.exp(eps)
+    assert stats.chisquare(np.bincount(noisy, minlength=k), expected * n).pvalue > 1e-4
+
+
+def test_a_seed_gives_the_same_numbers_and_each_call_others():
+    labels = np.arange(2000) % 2
+    first, second = LabelDP(1.0, seed=5), LabelDP(1.0, seed=5)
+    draws = [first(labels), first(labels)]
+    assert (draws[0] != draws[1]).any()
+    assert (second(labels) == draws[0]).all()
+    assert (LabelDP(1.0)(labels) != LabelDP(1.0)(labels)).any()
+    given = [LabelDP(1.0)(torch.from_numpy(labels), torch.Generator().manual_seed(2)) for _ in range(2)]
+    assert torch.equal(*given)
+
+
+def test_classes_that_are_absent_are_possible_answers_when_told():
+    labels = np.zeros(5000, dtype=np.int64)
+    assert set(LabelDP(1.0, seed=0)(labels)) == {0, 1}
+    assert set(LabelDP(1.0, classes=4, seed=0)(labels)) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "told"),
+    [
+        ({"eps": -1.0}, None, "eps=-1.0"),
+        ({"eps": math.nan}, None, "eps=nan"),
+        ({"eps": "1"}, None, "eps=1"),
+        ({"eps": 1, "classes": 1}, None, "classes=1"),
+        ({"eps": 1}, [0, 1], "labels=list"),
+        ({"eps": 1}, np.array([0.5, 1.0]), "whole numbers"),
+        ({"eps": 1}, np.array([-1, 1]), "whole numbers"),
+        ({"eps": 1}, np.array([[1, 1], [0, 1]]), "one-hot"),
+        ({"eps": 1}, torch.zeros(2, 3), "one-hot"),
+        ({"eps": 1}, torch.zeros(2, 1, 1), r"\(2, 1, 1\)"),
+        ({"eps": 1, "classes": 3}, np.array([0, 3]), "below 3"),
+        ({"eps": 1, "classes": 3}, np.eye(2), "2 columns"),
+    ],
+)
+def test_what_is_no_label_is_told(arguments, labels, told):
+    with pytest.raises(UserError, match=told):
+        LabelDP(**arguments)(labels)
+
+
+def test_the_arg_max_of_laplace_noise_has_another_eps():
+    """MindSpore Federated's code for one-hot labels, arg-max of eps y + Laplace(0, 1): 1.137 at K = 10, eps = 1."""
+    noise, k = stats.laplace(), 10
+
+    def effective(eps):
+        own, _ = integrate.quad(lambda t: noise.pdf(t - eps) * noise.cdf(t) ** (k - 1), -60, 60, points=[0, eps], limit=500)
+        return math.log(own * (k - 1) / (1 - own))
+
+    assert effective(1.0) == pytest.approx(1.13736, abs=1e-5)
+    q = 1 / (k - 1 + math.e)
+    assert math.log(q * math.e / q) == pytest.approx(1.0)
+    rng = np.random.default_rng(0)
+    picked = (np.eye(k)[np.zeros(400_000, int)] + rng.laplace(size=(400_000, k))).argmax(1)
+    own = (picked == 0).mean()
+    assert math.log(own * (k - 1) / (1 - own)) == pytest.approx(effective(1.0), abs=0.02)

@@ -1,0 +1,87 @@
+"""Canaries: training rows whose label is a fair coin, by which a promise about labels can be put to the test."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflbench.data.rows import EncodedRows
+from vflbench.data.table import VerticalTable
+from vflbench.metrics.canary import Guesses
+
+
+class Canaries:
+    """Some training rows get, before any defense sees it, a label that is class 0 or another class with equal chance.
+
+    Label DP bounds what messages tell of a row's label given everything else. Whether attacks keep to that can't be read
+    from the data's own labels: features tell them as well, lawfully, and to any extent. A canary's label is tied to no
+    feature, so whatever is found out about it came through the mechanism. The price is that so many labels are noise to the
+    model.
+
+    Beside the attacks there is one reader who sees, in each epoch, the label that the label party trains on: what is sent is
+    to be made of these, so that no attacker has more. It takes a canary for the class it saw more often, of the two that
+    come into question, and says nothing where neither was. A mechanism that lets the label through on another way is for the
+    attacks to find.
+    """
+
+    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
+        """train: rows to choose from, spread evenly. count: how many; 0 for none."""
+        ids = torch.empty(0, dtype=torch.int64)
+        if count:
+            found = train.sample(count).ids.cpu()
+            ids = found[torch.randperm(len(found), generator=rng)[:count]].sort().values
+        is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
+        other = torch.randint(1, train.classes, (len(ids),), generator=rng)
+        self.ids, self.other = ids.to(train.device), other.to(train.device)
+        self.labels = torch.where(is_positive, other, 0).to(train.device)
+        self.votes = torch.zeros(len(ids), dtype=torch.int64, device=train.device)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person must not miss."""
+        if not len(self):
+            return ()
+        return (
+            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
+            "gets out; audit.canaries=0 trains on all labels as they are, and checks nothing",
+        )
+
+    def among(self, ids: Tensor) -> Tensor:
+        """(n,) bool: which of these rows are canaries."""
+        return self._find(ids)[0]
+
+    def plant(self, batch: VerticalTable) -> VerticalTable:
+        """The same rows with the coins for labels where they are canaries."""
+        if not len(self):
+            return batch
+        found, place = self._find(batch.ids)
+        return replace(batch, labels=torch.where(found, self.labels[place], batch.labels))
+
+    def read(self, ids: Tensor, trained_on: Tensor) -> None:
+        """The label party trained on these (n,) labels."""
+        if len(self):
+            found, place = self._find(ids)
+            place, seen = place[found], trained_on[found]
+            self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
+
+    def guesses(self) -> Guesses:
+        """The reader's, from all epochs so far."""
+        high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
+        return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
+
+    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        if not len(self):
+            return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        place = torch.searchsorted(self.ids, ids).clamp_(max=len(self.ids) - 1)
+        return self.ids[place] == ids, place
+
+    def state(self) -> dict[str, Any]:
+        return {"votes": self.votes}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.votes.copy_(state["votes"])

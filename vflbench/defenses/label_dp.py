@@ -1,0 +1,231 @@
+"""Label differential privacy: the label party trains on labels that were randomized, once each."""
+
+import math
+import secrets
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vflbench.defenses.base import Defense
+from vflbench.errors import UserError
+from vflbench.metrics.privacy import Guarantee, Release, error_floor, leak_auc_ceiling
+from vflbench.numerics.mixing import uniform
+from vflbench.options import Positive, options
+
+_UNSEEN = -1
+
+
+@options
+class LabelDp(Defense):
+    """Randomized labels: whatever is sent, two classes of a row are told apart by a likelihood ratio of e^eps at most.
+
+        randomized_response   P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
+        lp_2st                the same among the k likeliest classes of a prior p, for the k with the largest
+                              e^eps / (e^eps + k - 1) (p_(1) + ... + p_(k)); a class that is not among them gives any of them
+
+    eps > 0. Each row's label is randomized once: the same y' in every epoch, also where a run was stopped and goes on.
+    mechanism: `randomized_response` derives a row's random number from its id by a mixing with a 64-bit key, drawn at the
+    first call, so that no memory per row is needed. `lp_2st` takes the model's own prediction on the row for p, at the row's
+    first visit, which has learned from randomized labels only; it remembers two bytes a row, by row id. (Ghazi et al. train
+    one stage after the other, each on a part of the rows; here every batch of the first epoch is a stage.)
+    fresh_every_epoch: draws y' again at each call, to show the harm: eps then adds up over the epochs.
+    debias: trains on an unbiased estimate of the loss on true labels, for T_(j, j') = P(y' = j' | y = j),
+
+        l'(logits, y') = sum_j (T^-1)_(y', j) l(logits, j) = (l(logits, y') - q sum_j l(logits, j)) / (1 - K q),
+
+    q = 1 / (K - 1 + e^eps), which can be negative; not with lp_2st, whose T is another for each row. Of several in a row
+    the first with debias=true corrects for its own T alone.
+
+    The promise is about what the messages add for one row's own label: an attacker for whom both classes were equally likely
+    beforehand is right with probability at most e^eps / (1 + e^eps). It bounds no model that predicts labels from features:
+    where these tell the label, so may the embeddings, and a leak AUC above the ceiling is no violation.
+
+    Source: Warner, "Randomized response", 1965; Ghazi et al., "Deep learning with label differential privacy", NeurIPS 2021,
+    Algorithms 1 to 3; Natarajan et al., "Learning with noisy labels", NeurIPS 2013.
+    """
+
+    eps: Positive = 1.0
+    mechanism: Literal["randomized_response", "lp_2st"] = "randomized_response"
+    fresh_every_epoch: bool = False
+    debias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.debias and self.mechanism == "lp_2st":
+            problem = "it needs one transition matrix for all rows, which mechanism=lp_2st doesn't have"
+            raise UserError(problem, key="debias", value=True)
+        self._key: int | None = None
+        self._released = torch.empty(0, dtype=torch.int16)  # by row id
+        self._counted = {"label_rows": 0, "labels_changed": 0}
+
+    def labels(self, y: Tensor, ids: Tensor, logits: Tensor, rng: torch.Generator) -> Tensor:
+        """y: (n,) classes; ids: (n,); logits: (n, 1) for two classes, (n, K) for K > 2."""
+        classes = max(2, logits.shape[1])
+        if self._key is None:
+            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device=rng.device))
+        if self.fresh_every_epoch:
+            u = torch.rand(len(y), generator=rng, device=rng.device, dtype=torch.float64).to(y.device)
+        else:
+            u = uniform(ids, self._key)
+        if self.mechanism == "randomized_response":
+            noisy = randomized_response(y, classes, self.eps, u)
+        else:
+            noisy = self._at_first_visit(ids, response_with_prior(y, prior(logits), self.eps, u))
+        self._counted["label_rows"] += len(y)
+        self._counted["labels_changed"] += int((noisy != y).sum())
+        return noisy
+
+    def _at_first_visit(self, ids: Tensor, noisy: Tensor) -> Tensor:
+        """`noisy` for rows that were never met, and what it was then for the others."""
+        if self.fresh_every_epoch:
+            return noisy
+        missing = int(ids.max()) + 1 - len(self._released)
+        if missing > 0:
+            room = max(missing, len(self._released))  # twice as many: the table is seldom copied
+            self._released = torch.cat([self._released, self._released.new_full((room,), _UNSEEN)])
+        places = ids.cpu()
+        known = self._released[places].to(noisy)
+        noisy = torch.where(known == _UNSEEN, noisy, known)
+        self._released[places] = noisy.to("cpu", torch.int16)
+        return noisy
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
+        """Mean of the corrected losses with debias=true."""
+        if not self.debias:
+            return None
+        losses = class_losses(logits)
+        _, flip = chances(losses.shape[1], self.eps)
+        own = losses.gather(1, y[:, None])[:, 0]
+        return ((own - flip * losses.sum(dim=1)) / (1 - losses.shape[1] * flip)).mean()
+
+    def guarantee(self) -> Guarantee:
+        release = Release(self.mechanism, self.eps, self.fresh_every_epoch)
+
+        def after(bound: Any) -> Any:
+            return lambda exposure: bound(self.eps, release.count(exposure))
+
+        times = "in each epoch anew, which adds up" if self.fresh_every_epoch else "once, however many messages follow"
+        return Guarantee(
+            f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}; for one class against the rest, "
+            "of an attacker to whom nothing else, no feature either, tells the label",
+            after(leak_auc_ceiling),
+            after(error_floor),
+            release,
+        )
+
+    def figures(self) -> dict[str, float]:
+        """Share of the rows since it was last asked whose label is not the true one."""
+        rows, changed = self._counted["label_rows"], self._counted["labels_changed"]
+        self._counted = {"label_rows": 0, "labels_changed": 0}
+        return {"flip_rate": changed / rows} if rows else {}
+
+
+class LabelDP:
+    """eps-label-DP for a batch of labels, by itself: LabelDP(eps)(labels) randomizes each label once a call.
+
+        P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
+
+    exactly, as the page of MindSpore Federated describes its class of this name. What that class computes for one-hot
+    labels, the arg-max of eps y + Laplace(0, 1), is another mechanism with another eps: 1.137 instead of 1 at K = 10.
+
+    eps >= 0; 0 leaves nothing of the labels. classes: K of integer labels; as many as the largest one says, at least two, if
+    left out. seed: for numbers that come again with each instance; from the operating system if left out.
+
+    Calling it twice on the same labels releases each twice: eps adds up.
+    """
+
+    def __init__(self, eps: float, *, classes: int | None = None, seed: int | None = None):
+        if isinstance(eps, bool) or not isinstance(eps, int | float) or not (eps >= 0 and math.isfinite(eps)):
+            raise UserError("it must be a finite number, 0 or more", key="eps", value=eps)
+        if classes is not None and classes < 2:
+            raise UserError("it must be 2 or more", key="classes", value=classes)
+        self.eps, self.classes = float(eps), classes
+        self._rng = torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed)
+
+    def __call__(self, labels: Any, generator: torch.Generator | None = None) -> Any:
+        """The randomized labels, in kind: type, dtype, shape and device.
+
+        labels: NumPy array or torch tensor of any numeric dtype; (n,) or (n, 1) classes 0 .. K - 1, or (n, K) one-hot rows.
+        generator: in place of the instance's own.
+
+        Raises UserError for anything else.
+        """
+        if not isinstance(labels, np.ndarray | Tensor):
+            raise UserError("labels must be a NumPy array or a torch tensor", key="labels", value=type(labels).__name__)
+        given = torch.from_numpy(np.array(labels)) if isinstance(labels, np.ndarray) else labels.detach()
+        classes, y = self._recognised(given)
+        rng = self._rng if generator is None else generator
+        u = torch.rand(len(y), generator=rng, device=rng.device, dtype=torch.float64)
+        noisy = randomized_response(y, classes, self.eps, u.to(y.device))
+        noisy = F.one_hot(noisy, classes) if given.dim() == 2 and given.shape[1] > 1 else noisy.reshape(given.shape)
+        noisy = noisy.to(given.dtype)
+        return noisy.numpy().astype(labels.dtype, copy=False) if isinstance(labels, np.ndarray) else noisy
+
+    def _recognised(self, given: Tensor) -> tuple[int, Tensor]:
+        """K, and (n,) int64 classes."""
+        if given.dim() == 2 and given.shape[1] > 1:
+            is_one = given == 1
+            if not bool((is_one | (given == 0)).all()) or not bool((is_one.sum(dim=1) == 1).all()):
+                raise UserError("rows of several columns must be one-hot: a single 1, and 0 elsewhere", key="labels")
+            if self.classes not in (None, given.shape[1]):
+                raise UserError(f"the labels have {given.shape[1]} columns", key="classes", value=self.classes)
+            return given.shape[1], is_one.long().argmax(dim=1)
+        if given.dim() not in (1, 2):
+            raise UserError("labels must be (n,), (n, 1) or one-hot (n, K)", key="labels", value=tuple(given.shape))
+        y = given.reshape(-1).long()
+        if len(y) and (bool((y.to(torch.float64) != given.reshape(-1).to(torch.float64)).any()) or int(y.min()) < 0):
+            raise UserError("classes must be whole numbers from 0", key="labels")
+        classes = self.classes or max(2, int(y.max()) + 1 if len(y) else 2)
+        if len(y) and int(y.max()) >= classes:
+            raise UserError(f"classes must be below {classes}", key="labels", value=int(y.max()))
+        return classes, y
+
+
+def chances(classes: int, eps: float) -> tuple[float, float]:
+    """P(y' = y) and P(y' = j) for each other class, of randomized response over `classes`."""
+    flip = math.exp(-eps) / (1 + (classes - 1) * math.exp(-eps))
+    return 1 / (1 + (classes - 1) * math.exp(-eps)), flip
+
+
+def randomized_response(y: Tensor, classes: int, eps: float, u: Tensor) -> Tensor:
+    """y: (n,) classes below `classes`; u: (n,) float64 numbers, uniform in [0, 1) and independent of y."""
+    keep, _ = chances(classes, eps)
+    return torch.where(u < keep, y, (y + 1 + _rest(u, keep, classes - 1)) % classes)
+
+
+def response_with_prior(y: Tensor, prior: Tensor, eps: float, u: Tensor) -> Tensor:
+    """Randomized response among the likeliest classes, as many as make the right answer most probable.
+
+    y: (n,) classes; prior: (n, K) probabilities; u: (n,) float64, uniform in [0, 1).
+
+    Source: Ghazi et al., "Deep learning with label differential privacy", 2021, Algorithms 1 (RRTop-k) and 2 (RRWithPrior).
+    """
+    sizes = torch.arange(1, prior.shape[1] + 1, device=prior.device, dtype=torch.float64)
+    by_likelihood, order = prior.to(torch.float64).sort(dim=1, descending=True, stable=True)
+    keep_of = 1 / (1 + (sizes - 1) * math.exp(-eps))
+    best = (keep_of * by_likelihood.cumsum(dim=1)).argmax(dim=1)
+    k, keep = best + 1, keep_of[best]
+    place = (order == y[:, None]).long().argmax(dim=1)
+    among = torch.where(u < keep, place, (place + 1 + _rest(u, keep, k - 1)) % k)
+    outside = torch.minimum((u * k).long(), k - 1)
+    return order.gather(1, torch.where(place < k, among, outside)[:, None])[:, 0]
+
+
+def _rest(u: Tensor, keep: Tensor | float, count: Tensor | int) -> Tensor:
+    """Which of `count` equal parts of [keep, 1) u lies in; anything where it lies below."""
+    part = ((u - keep) / torch.as_tensor(1 - keep, device=u.device).clamp_min(1e-300) * count).clamp(0, 2.0**31).long()
+    return torch.minimum(part, torch.as_tensor(count - 1, device=u.device).clamp_min(0))
+
+
+def prior(logits: Tensor) -> Tensor:
+    """(n, K) class probabilities of logits (n, 1) or (n, K), in float64."""
+    return (-class_losses(logits.double())).exp()
+
+
+def class_losses(logits: Tensor) -> Tensor:
+    """(n, K) cross-entropy in nats, were that class the label; logits (n, 1) for two classes, (n, K)."""
+    if logits.shape[1] == 1:
+        return torch.cat([F.softplus(logits), F.softplus(-logits)], dim=1)
+    return -F.log_softmax(logits, dim=1)
