@@ -9,7 +9,7 @@ EVERYTHING = frozenset(Knowledge)
 
 def transcript():
     ids = torch.arange(3)
-    seen = Transcript(ids, epoch=1, step=5, prior=0.25, hints=torch.tensor([2, 0]))
+    seen = Transcript(ids, epoch=1, step=5, class_ratios=(0.75, 0.25), hints=torch.tensor([2, 0]))
     seen.received(Message("a", "label", Kind.EMBEDDING, ids, {"f10": torch.ones(3, 2)}))
     seen.received(Message("label", "a", Kind.GRADIENT, ids, {"f10": torch.full((3, 2), 7.0)}))
     seen.computed("a", Kind.EMBEDDING, {f"f{i}": torch.full((3, 2), float(i)) for i in (1, 2, 10)})
@@ -50,7 +50,7 @@ def test_a_view_is_a_copy_of_what_was_declared():
     second = seen.view("a", EVERYTHING, torch.Generator())
     assert torch.equal(second.gradients["f10"], torch.full((3, 2), 7.0))
     assert second.ids.tolist() == [0, 1, 2]
-    assert first._prior is None
+    assert first._class_ratios is first._hints is first._class_hints is first._features is None
     assert Kind.EMBEDDING not in first._values
 
 

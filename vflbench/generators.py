@@ -12,8 +12,8 @@ class Generators:
 
         state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
 
-    g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names,
-    hints, followed rows, model/<party>, model/label/top, defense/<party>, defense/<party>/predicting, attack/<name>/<party>.
+    g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
+    followed rows, model/<party>, model/label/top, defense/<party>, defense/<party>/predicting, attack/<name>/<party>.
     """
 
     def __init__(self, seed: int):

@@ -38,11 +38,15 @@ class Run:
         return f"f{self.config['model']['bottom_layers']}"
 
     def leak(self, attack: str, layer: str | None = None) -> dict[str, float]:
-        """Quantity -> leak AUC at that layer (the cut, if left out), of the party with the largest; nan: there is none."""
+        """Quantity -> leak AUC at that layer (the cut, if left out), of the party with the largest; nan: there is none.
+
+        Of an attack without messages, the one that it has.
+        """
         found = [
             leak
             for leak in self.summary["leaks"]
-            if (leak["attack"], leak["layer"]) == (attack, layer or self.cut) and leak["visible"] and leak["batches"]
+            if leak["attack"] == attack and leak["visible"] and leak["raw"]["mean"] is not None
+            if leak["message"] == "none" or leak["layer"] == (layer or self.cut)
         ]
         if not found:
             return dict.fromkeys(QUANTITIES, math.nan)
