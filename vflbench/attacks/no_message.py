@@ -53,8 +53,8 @@ def likeness(features: OwnFeatures, weights: Tensor, steps: int) -> Tensor:
 
     A (n, n) is never made: a product takes n k + n c operations for k numeric and c categorical columns.
     """
-    x = features.numeric.double()
-    z = (x - x.mean(dim=0)) / x.std(dim=0, correction=0).clamp_min(1e-12)
+    centred = features.numeric.double() - features.numeric.double().mean(dim=0)
+    z = centred / centred.square().mean(dim=0).sqrt().clamp_min(1e-12)
     v = weights - weights.mean()
     for _ in range(steps):
         shared = [weight_of_equals(column, v) for column in features.categorical.T.long()]

@@ -60,7 +60,8 @@ def draw_layers(rows: Sequence[Measurement]) -> Figure:
     """The last epoch's two-sided leak AUC at every layer; hollow: no attacker sees it.
 
     Lines at 0.5, at the model's test and train AUC, and where an attack stands that looks at no message, of several parties
-    the one that learns most. A colour an attack, a marker a party. Of more parties than can be told apart, the one that learns most at each layer.
+    the one that learns most. A colour an attack, a marker a party; of more parties than can be told apart, the one that
+    learns most at each layer.
     """
     last = max(row.epoch for row in rows)
     found = [row for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == last]
