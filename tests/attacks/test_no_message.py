@@ -37,10 +37,11 @@ def test_a_planted_class_is_found_from_five_rows(rng, kind):
 
 def test_columns_that_say_nothing_give_a_coin(rng):
     y = torch.rand(4000, generator=rng) < 0.25
-    found = scores(
-        torch.rand(4000, 5, generator=rng), torch.randint(9, (4000, 5), generator=rng), y.nonzero()[:5, 0].tolist()
-    )
-    assert abs(auc(found[5:], y[5:]) - 0.5) < 0.05
+    numeric, categorical = torch.rand(4000, 5, generator=rng), torch.randint(9, (4000, 5), generator=rng)
+    hints = y.nonzero()[:5, 0]
+    found = scores(numeric, categorical, hints.tolist())
+    others = torch.ones(4000, dtype=torch.bool).index_fill_(0, hints, False)
+    assert abs(auc(found[others], y[others]) - 0.5) < 0.05
 
 
 def test_constant_columns_say_nothing_and_raise_nothing():

@@ -117,7 +117,7 @@ def test_of_balanced_classes_the_one_further_from_the_origin_is_taken(rng, score
 
 
 def test_on_gradients_it_knows_and_scores_gradients(rng):
-    x, y = clusters(rng)
+    x, _ = clusters(rng)
     attack = Spectral(message="gradients")
     assert (attack.knows, attack.scores) == ({Knowledge.GRADIENTS, Knowledge.PRIOR}, Kind.GRADIENT)
     assert (Spectral.knows, Spectral.scores) == ({Knowledge.EMBEDDINGS, Knowledge.PRIOR}, Kind.EMBEDDING)
