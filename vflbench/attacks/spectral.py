@@ -104,11 +104,12 @@ def point_to_positives(s: Tensor, prior: float) -> Tensor:
 def point_away(s: Tensor, x: Tensor) -> Tensor:
     """s or -s, whichever rises away from the origin of x along v: the mean of x then has <mean, v> >= 0.
 
-    s: (n,) = (x - mean) v; x: (n, d). v is not needed: X^T s is lambda v times n, so <mean, v> has the sign of
-    <mean, (X - mean)^T s>.
+    s: (n,) = <x - mean, v>; x: (n, d). v is not needed: X^T s is a positive multiple of it, so sum_i s_i <x_i, mean> has the
+    sign of <mean, v>.
     """
-    mean = x.double().mean(dim=0)
-    return s if float((x.double() - mean).T @ s.double() @ mean) >= 0 else -s
+    mean = x.mean(dim=0)
+    along = (x @ (mean / mean.abs().max().clamp_min(torch.finfo(x.dtype).tiny))).double()
+    return s if float(s.double() @ (along - along.mean())) >= 0 else -s
 
 
 def upper_cluster(s: Tensor) -> Tensor:
