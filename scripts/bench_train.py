@@ -684,7 +684,8 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
         return [x - x.mean(dim=0) for x in layers.values()]
 
     def by_vflbench() -> list[float]:
-        transcript = Transcript(batch.ids, 0, 0, truth.double().mean().item())
+        positive = truth.double().mean().item()
+        transcript = Transcript(batch.ids, 0, 0, (1 - positive, positive))
         transcript.computed("a", Kind.EMBEDDING, layers)
         view = transcript.view("a", Spectral.knows, torch.Generator())
         return [auc(scores, truth) for scores in Spectral().infer(view).values()]

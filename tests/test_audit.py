@@ -6,7 +6,8 @@ import torch
 from builders import session
 
 from vflbench.attacks.base import Attack
-from vflbench.audit import Auditor, row_names
+from vflbench.attacks.no_message import NoMessage
+from vflbench.audit import Auditor, _one_of_each, row_names
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
@@ -121,3 +122,37 @@ def test_row_names_tell_rows_apart_and_nothing_else():
         share = ((names >> bit) & 1).double()
         assert abs(share.mean().item() - 0.5) < 0.02
         assert abs(torch.corrcoef(torch.stack([share, ids.double()]))[0, 1].item()) < 0.02
+
+
+def test_one_known_row_of_each_class_or_none(rng):
+    labels = torch.randint(4, (200,), generator=rng)
+    drawn = [_one_of_each(labels, 4, rng) for _ in range(50)]
+    assert all(labels[places].tolist() == [0, 1, 2, 3] for places in drawn)
+    assert len({tuple(places.tolist()) for places in drawn}) > 45
+    assert _one_of_each(labels, 5, rng).tolist() == []
+
+
+class Named(Attack):
+    """Answers (n, K) scores that are right for the rows it was told about, and class 0 for the others."""
+
+    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
+    scores = Kind.GRADIENT
+    max_classes = math.inf
+    class_hints = True
+
+    def infer(self, view):
+        told = torch.zeros(len(view.ids), len(view.class_hints))
+        told[:, 0] = 0.5
+        told[view.class_hints, torch.arange(len(view.class_hints))] = 1.0
+        return {"f2": told}
+
+
+def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
+    _, leaks = audited(data, {"named": Named(), "no_message": NoMessage()})
+    named, alone = leaks.leaks()
+    assert named.classes["ami"].mean == pytest.approx(0.0, abs=1e-9)  # one answer for all that count
+    assert named.raw.mean == 0.5
+    assert (alone.message, alone.party, alone.layer, alone.visible) == ("none", "a", "features", True)
+    assert alone.batches == 4
+    _, leaks = audited(data, {"no_message": NoMessage(k=1000)})
+    assert [(leak.layer, leak.batches, leak.left_out) for leak in leaks.leaks()] == [("features", 0, 4)]

@@ -23,4 +23,4 @@ def leak(party, value, *, visible=True):
     ],
 )
 def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most(leaks):
-    assert _tree(leaks, two_sided=True) == {"norm": {"gradient": {"f2": 0.8}}}
+    assert _tree(leaks, "two_sided") == {"norm": {"gradient": {"f2": 0.8}}}

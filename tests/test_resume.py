@@ -12,6 +12,8 @@ from test_checkpoint import DAMAGE
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.checkpoint import Checkpoint
@@ -101,7 +103,14 @@ def parts(**changes):
         "dataset": Synthetic(rows=800, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
         "defenses": {"max_norm": MaxNorm(), "marvell": Marvell(), "memory": Memory()},
-        "attacks": {"norm": Norm(), "spectral": Spectral(), "grudge": Grudge(), "averaging": Averaging(rows=100)},
+        "attacks": {
+            "norm": Norm(),
+            "spectral": Spectral(),
+            "grudge": Grudge(),
+            "averaging": Averaging(rows=100),
+            "kmeans": Kmeans(message="gradients", map="hints"),
+            "no_message": NoMessage(),
+        },
         "settings": Settings(**settings),
         **changes,
     }

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vflbench.transcript import Knowledge, Transcript, UndeclaredKnowledgeError
+from vflbench.transcript import Knowledge, OwnFeatures, Transcript, UndeclaredKnowledgeError
 from vflbench.wire import Kind, Message
 
 EVERYTHING = frozenset(Knowledge)
@@ -9,7 +9,7 @@ EVERYTHING = frozenset(Knowledge)
 
 def transcript():
     ids = torch.arange(3)
-    seen = Transcript(ids, epoch=1, step=5, prior=0.25, hints=torch.tensor([2, 0]))
+    seen = Transcript(ids, epoch=1, step=5, class_ratios=(0.75, 0.25), hints=torch.tensor([2, 0]))
     seen.received(Message("a", "label", Kind.EMBEDDING, ids, {"f10": torch.ones(3, 2)}))
     seen.received(Message("label", "a", Kind.GRADIENT, ids, {"f10": torch.full((3, 2), 7.0)}))
     seen.computed("a", Kind.EMBEDDING, {f"f{i}": torch.full((3, 2), float(i)) for i in (1, 2, 10)})
@@ -50,7 +50,7 @@ def test_a_view_is_a_copy_of_what_was_declared():
     second = seen.view("a", EVERYTHING, torch.Generator())
     assert torch.equal(second.gradients["f10"], torch.full((3, 2), 7.0))
     assert second.ids.tolist() == [0, 1, 2]
-    assert first._prior is None
+    assert first._class_ratios is first._hints is first._class_hints is first._features is None
     assert Kind.EMBEDDING not in first._values
 
 
@@ -83,3 +83,21 @@ def test_another_attack_may_be_shown_other_gradients_of_the_same_rows():
     less = transcript().view("a", frozenset({Knowledge.GRADIENTS}), torch.Generator())
     with pytest.raises(UndeclaredKnowledgeError, match="prior"):
         less.holding(frozenset({Knowledge.PRIOR}), {})
+
+
+def test_a_party_sees_its_own_columns_and_only_if_it_says_so():
+    own = OwnFeatures(torch.rand(3, 2), torch.zeros(3, 1, dtype=torch.int32))
+    seen = Transcript(torch.arange(3), 0, 0, (0.2, 0.5, 0.3), class_hints=torch.tensor([1, 0, 2]), features={"a": own})
+    whole = seen.view("a", EVERYTHING, torch.Generator())
+    assert torch.equal(whole.features.numeric, own.numeric)
+    whole.features.numeric.zero_()
+    assert own.numeric.any()  # a copy
+    assert torch.equal(
+        seen.view("a", EVERYTHING, torch.Generator(), rows=torch.tensor([2])).features.numeric, own.numeric[2:]
+    )
+    assert seen.view("b", EVERYTHING, torch.Generator()).features is None
+    assert whole.class_ratios == (0.2, 0.5, 0.3)
+    assert whole.prior == 0.8
+    assert whole.class_hints.tolist() == [1, 0, 2]
+    with pytest.raises(UndeclaredKnowledgeError, match="features"):
+        _ = seen.view("a", frozenset({Knowledge.GRADIENTS}), torch.Generator()).features

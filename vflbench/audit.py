@@ -17,7 +17,7 @@ from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.mixing import mix
 from vflbench.protocols.base import Protocol, Session
 from vflbench.state import restore_state, state_of
-from vflbench.transcript import Seat, Transcript
+from vflbench.transcript import Knowledge, OwnFeatures, Seat, Transcript
 from vflbench.wire import Kind
 
 _GROUPS = 5  # of followed rows, at least, so that there is an interval
@@ -34,7 +34,15 @@ class Post:
     visible: bool
 
     def key(self, layer: str) -> tuple[str, str, str, str, bool]:
-        return self.name, str(self.attack.scores), self.party, layer, self.visible
+        return self.name, str(self.attack.scores or "none"), self.party, layer, self.visible
+
+    def told(self, transcript: Transcript) -> Tensor | None:
+        """Places of the rows whose class it is told; None if the batch has too few of them."""
+        positives = transcript.hints[: self.attack.hints]
+        one_a_class = transcript.class_hints if self.attack.class_hints else positives[:0]
+        if len(positives) < self.attack.hints or (self.attack.class_hints and not len(one_a_class)):
+            return None
+        return torch.cat([positives, one_a_class.to(positives.device)])
 
 
 class Auditor:
@@ -54,8 +62,8 @@ class Auditor:
     ):
         """canaries: how many training rows get a coin for a label."""
         self.canaries = Canaries(train, canaries, generators["canaries"])
-        self._prior = train.positive_ratio
-        self._hints = generators["hints"]
+        self._class_ratios = train.class_ratios
+        self._hints, self._class_hints = generators["hints"], generators["class hints"]
         # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
         self._row_key = int(torch.randint(2**62, (), generator=generators["row names"]))
         self._posts: list[Post] = []
@@ -79,20 +87,23 @@ class Auditor:
 
     def transcript(self, batch: VerticalTable, epoch: int, step: int) -> Transcript:
         """An empty transcript for a batch that is about to be trained on."""
-        return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers)
+        features = None
+        if any(Knowledge.FEATURES in post.attack.knows for post in self._posts):
+            features = {party: OwnFeatures(block.numeric, block.categorical) for party, block in batch.features.items()}
+        return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers, features)
 
     def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable) -> None:
         """Every attack that looks at batches one by one."""
         truth, canary = batch.labels, self.canaries.among(batch.ids)
         for post in self._lookers:
-            needed = post.attack.hints
-            if len(transcript.hints) < needed:
+            told = post.told(transcript)
+            if told is None:
                 for layer in transcript.layers(post.party, post.attack.scores):
                     leaks.leave_out(post.key(layer))
                 continue
-            view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=needed)
+            view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=post.attack.hints)
             for layer, scores in post.attack.infer(view).items():
-                leaks.add(post.key(layer), scores, truth, transcript.hints[:needed], canary)
+                leaks.add(post.key(layer), scores, truth, told, canary)
 
     def observe(self, transcript: Transcript, batch: VerticalTable) -> None:
         """Show the rows of this batch that are followed to those who follow them."""
@@ -105,29 +116,39 @@ class Auditor:
         """Ask those who follow rows, group by group, about the rows that were met so far."""
         for post in self._followers:
             ids, labels = self._followed.met(post.attack.follows)
-            needed, layers, unasked = post.attack.hints, set(), 0
-            canary = self.canaries.among(ids)
+            layers, unasked, canary = set(), 0, self.canaries.among(ids)
             for group in torch.arange(len(ids)).chunk(max(_GROUPS, len(ids) // self._group)):
                 transcript = self._transcript(ids[group], labels[group], epoch, step, [post])
-                if len(transcript.hints) < needed:
+                told = post.told(transcript)
+                if told is None:
                     unasked += 1
                     continue
-                view = transcript.view(post.party, post.attack.knows, post.rng, hints=needed)
+                view = transcript.view(post.party, post.attack.knows, post.rng, hints=post.attack.hints)
                 for layer, scores in post.attack.infer(view).items():
-                    known = transcript.hints[:needed].to(scores.device)
-                    truth, coin = labels[group].to(scores.device), canary[group].to(scores.device)
-                    leaks.add(post.key(layer), scores, truth, known, coin)
+                    leaks.add(post.key(layer), scores, labels[group], told, canary[group])
                     layers.add(layer)
             for layer in unasked * sorted(layers):
                 leaks.leave_out(post.key(layer))
 
-    def _transcript(self, ids: Tensor, labels: Tensor, epoch: int, step: int, posts: Sequence[Post]) -> Transcript:
-        """With as many known positives, drawn at random, as any of these attacks needs and as there are."""
-        needed, hints = max((post.attack.hints for post in posts), default=0), None
+    def _transcript(
+        self,
+        ids: Tensor,
+        labels: Tensor,
+        epoch: int,
+        step: int,
+        posts: Sequence[Post],
+        features: Mapping[str, OwnFeatures] | None = None,
+    ) -> Transcript:
+        """With as many known positives, drawn at random, as any of these attacks needs and as there are, and a known row of
+        each class if any needs that and each class has one.
+        """
+        needed, hints, class_hints = max((post.attack.hints for post in posts), default=0), None, None
         if needed:
             positives = ((labels != 0) & ~self.canaries.among(ids)).nonzero()[:, 0].cpu()
             hints = positives[torch.randperm(len(positives), generator=self._hints)[:needed]].to(ids.device)
-        return Transcript(row_names(ids, self._row_key), epoch, step, self._prior, hints)
+        if any(post.attack.class_hints for post in posts):
+            class_hints = _one_of_each(labels.cpu(), len(self._class_ratios), self._class_hints).to(ids.device)
+        return Transcript(row_names(ids, self._row_key), epoch, step, self._class_ratios, hints, class_hints, features)
 
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""
@@ -139,6 +160,13 @@ class Auditor:
             restore_state(post.attack, own)
         self._followed.is_met.copy_(state["met"])
         self.canaries.restore(state["canaries"])
+
+
+def _one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tensor:
+    """(K,) the place of one row of each class, drawn at random; empty if a class has no row here."""
+    order = torch.randperm(len(labels), generator=rng)
+    is_class = labels[order] == torch.arange(classes)[:, None]
+    return order[is_class.int().argmax(dim=1)] if bool(is_class.any(dim=1).all()) else order[:0]
 
 
 class _Followed:

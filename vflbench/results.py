@@ -9,7 +9,7 @@ from vflbench.canaries import Canaries
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense, Figures
-from vflbench.metrics.leakage import Leak
+from vflbench.metrics.leakage import CLASS_FIGURES, Leak
 from vflbench.metrics.privacy import Exposure, Guarantee
 from vflbench.recorder import Row
 from vflbench.wire import Kind, Traffic, traffic_from, traffic_state
@@ -58,8 +58,10 @@ class EpochResult:
         seen: dict[str, list[float]] = {leak.attack: [] for leak in self.leaks if leak.visible}
         for leak in self.leaks:
             if leak.visible and leak.batches:
-                seen[leak.attack].append(leak.two_sided.mean)
-        leaks = "".join(f"  {attack} {max(v):.4f}" if v else f"  {attack} undefined" for attack, v in seen.items())
+                seen[leak.attack].append(leak.classes["accuracy"].mean if leak.of_classes else leak.two_sided.mean)
+        of_classes = {leak.attack for leak in self.leaks if leak.of_classes}
+        told = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
+        leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in told.items())
         return (
             f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
             f"test AUC {self.utility['test']['auc']:.4f}  worst leak AUC{leaks or ': no attack ran'}  "
@@ -78,6 +80,8 @@ def epoch_rows(result: EpochResult) -> list[Row]:
     for leak in result.leaks:
         place = (epoch, "train", leak.party, leak.layer, leak.message, leak.attack)
         values = {"leak_auc": leak.raw, "leak_auc_two_sided": leak.two_sided, "leak_auc_oriented": leak.oriented}
+        values = {} if leak.of_classes else values
+        values |= {f"leak_{figure}": interval for figure, interval in leak.classes.items()}
         rows += [Row(*place, metric, v.mean, v.low, v.high, leak.visible) for metric, v in values.items()]
     for phase, traffic in result.traffic.items():
         for (sender, receiver, kind), count in traffic.items():
@@ -111,8 +115,9 @@ def summarise(
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
         "loss": last.loss,
-        "leak_auc": _tree(last.leaks, two_sided=False),
-        "leak_auc_two_sided": _tree(last.leaks, two_sided=True),
+        "leak_auc": _tree(last.leaks, "raw"),
+        "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
+        **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
         "leaks": [asdict(leak) for leak in last.leaks],
         "skipped": dict(skipped),
         "guarantees": promises,
@@ -150,23 +155,28 @@ def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
     return [dict(zip(names, (*key, value), strict=True)) for key, value in found.items()]
 
 
-def _tree(leaks: Sequence[Leak], *, two_sided: bool) -> dict[str, dict[str, dict[str, float]]]:
-    """attack -> message -> layer -> leak AUC; where several parties have such a layer, of the attacker that learns most."""
+def _tree(leaks: Sequence[Leak], figure: str) -> dict[str, dict[str, dict[str, float]]]:
+    """attack -> message -> layer -> that figure; where several parties have such a layer, of the attacker that learns most.
+
+    figure: raw or two_sided of the leak AUC, or a name in CLASS_FIGURES; leaks that have none are left out.
+    """
     worst: dict[tuple[str, str, str], Leak] = {}
     for leak in leaks:
         key = (leak.attack, leak.message, leak.layer)
-        if key not in worst or _weight(leak) > _weight(worst[key]):
+        is_there = figure in leak.classes if figure in CLASS_FIGURES else not leak.of_classes
+        if is_there and (key not in worst or _weight(leak) > _weight(worst[key])):
             worst[key] = leak
     tree: dict[str, dict[str, dict[str, float]]] = {}
     for (attack, message, layer), leak in worst.items():
-        value = leak.two_sided.mean if two_sided else leak.raw.mean
-        tree.setdefault(attack, {}).setdefault(message, {})[layer] = value
+        interval = leak.classes[figure] if figure in CLASS_FIGURES else getattr(leak, figure)
+        tree.setdefault(attack, {}).setdefault(message, {})[layer] = interval.mean
     return tree
 
 
 def _weight(leak: Leak) -> tuple[bool, float]:
     """What an attacker sees weighs more than what none does; a leak that is not defined (nan), least."""
-    return leak.visible, leak.two_sided.mean if leak.batches else -1.0
+    value = leak.classes["ami"] if leak.of_classes else leak.two_sided
+    return leak.visible, value.mean if leak.batches else -1.0
 
 
 def describe(data: TrainTest) -> dict[str, Any]:
@@ -181,6 +191,7 @@ def describe(data: TrainTest) -> dict[str, Any]:
         "test_rows": len(data.test),
         "classes": data.train.classes,
         "train_positive_ratio": data.train.positive_ratio,
+        "train_class_ratios": list(data.train.class_ratios),
         "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
         "parties": parties,
         **data.facts,

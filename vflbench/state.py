@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from typing import Any
+import inspect
+from typing import Any, ClassVar, get_origin
 
 
 def state_of(component: Any) -> dict[str, Any]:
@@ -19,9 +20,13 @@ def restore_state(component: Any, state: dict[str, Any]) -> None:
 
 
 def attributes(component: Any) -> dict[str, Any]:
-    """Attributes that are no option: options of an `@options` class never change."""
+    """Attributes that are no option, nor declared as a ClassVar: options of an `@options` class never change, and what an
+    instance says in place of its class follows from them.
+    """
     options = {field.name for field in dataclasses.fields(component)} if dataclasses.is_dataclass(component) else set()
-    return {name: value for name, value in vars(component).items() if name not in options}
+    hints = {name: hint for base in type(component).__mro__ for name, hint in inspect.get_annotations(base).items()}
+    fixed = options | {name for name, hint in hints.items() if hint is ClassVar or get_origin(hint) is ClassVar}
+    return {name: value for name, value in vars(component).items() if name not in fixed}
 
 
 def restore_attributes(component: Any, state: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
 """What each party saw of one audited batch, and the View of it that an attack declared it may see."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,9 +21,11 @@ class Knowledge(StrEnum):
     GRADIENTS = "gradients"
     """The cut-layer gradient it was sent, and what its own network makes of it layer by layer."""
     PRIOR = "prior"
-    """The share of rows whose class is not 0, among the training rows."""
+    """The share of every class among the training rows."""
     HINTS = "hints"
-    """Some rows of the batch that are known to be positive: as many as the attack says it needs, chosen by the run."""
+    """Some rows of the batch whose class is known, positives or one of each class, as the attack asks; chosen by the run."""
+    FEATURES = "features"
+    """Its own columns of the batch, encoded as its network gets them."""
 
 
 class Seat(StrEnum):
@@ -35,6 +37,17 @@ class Seat(StrEnum):
 
 class UndeclaredKnowledgeError(UserError):
     """An attack read what it did not declare."""
+
+
+class OwnFeatures(NamedTuple):
+    """A party's own columns of some rows: numeric (n, k) float in [0, 1], categorical (n, c) ids, from 0 in each column."""
+
+    numeric: Tensor
+    categorical: Tensor
+
+    def rows(self, index: Tensor) -> "OwnFeatures":
+        """Copies of these rows."""
+        return OwnFeatures(self.numeric[index], self.categorical[index])
 
 
 @dataclass(frozen=True)
@@ -54,8 +67,10 @@ class View:
     visible: bool
     rng: torch.Generator
     _values: Mapping[Kind, Mapping[str, Tensor]]
-    _prior: float | None
+    _class_ratios: tuple[float, ...] | None
     _hints: Tensor | None
+    _class_hints: Tensor | None = None
+    _features: OwnFeatures | None = None
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -69,16 +84,38 @@ class View:
         self._require(Knowledge.GRADIENTS)
         return self._values[Kind.GRADIENT]
 
+    def layers(self, kind: Kind) -> Mapping[str, Tensor]:
+        """The embeddings or the gradients."""
+        return self.embeddings if kind is Kind.EMBEDDING else self.gradients
+
     @property
     def prior(self) -> float:
+        """The share of training rows whose class is not 0."""
+        return sum(self.class_ratios[1:])
+
+    @property
+    def class_ratios(self) -> tuple[float, ...]:
+        """The share of each of the K classes among the training rows."""
         self._require(Knowledge.PRIOR)
-        return self._prior
+        return self._class_ratios
 
     @property
     def hints(self) -> Tensor:
         """(k,) places in the batch of rows that are known to be positive; they are not scored."""
         self._require(Knowledge.HINTS)
         return self._hints
+
+    @property
+    def class_hints(self) -> Tensor:
+        """(K,) the place in the batch of one row that is known to be of class 0, of class 1, ...; they are not scored."""
+        self._require(Knowledge.HINTS)
+        return self._class_hints
+
+    @property
+    def features(self) -> OwnFeatures:
+        """The party's own columns of the batch."""
+        self._require(Knowledge.FEATURES)
+        return self._features
 
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
@@ -99,13 +136,25 @@ class Transcript:
     """One batch as it was seen.
 
     Values are kept per (party that saw them, kind) under the layer's name, prefixed by its owner where that is another
-    party: the label party sees `a.f5`, party a sees `f5`. hints: (k,) places of rows whose label is positive, for attacks
-    that know some.
+    party: the label party sees `a.f5`, party a sees `f5`. class_ratios: the share of each class among the training rows.
+    For attacks that know some rows, hints: (k,) places of rows whose label is positive; class_hints: (K,) the place of one
+    row of each class, or empty. features: what each party holds of these rows, for attacks that look at it.
     """
 
-    def __init__(self, ids: Tensor, epoch: int, step: int, prior: float, hints: Tensor | None = None):
-        self.ids, self.epoch, self.step, self.prior = ids, epoch, step, prior
+    def __init__(
+        self,
+        ids: Tensor,
+        epoch: int,
+        step: int,
+        class_ratios: Sequence[float],
+        hints: Tensor | None = None,
+        class_hints: Tensor | None = None,
+        features: Mapping[str, OwnFeatures] | None = None,
+    ):
+        self.ids, self.epoch, self.step, self.class_ratios = ids, epoch, step, tuple(class_ratios)
         self.hints = torch.empty(0, dtype=torch.int64) if hints is None else hints
+        self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
+        self._features = features or {}
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
 
     def received(self, message: Message) -> None:
@@ -140,14 +189,27 @@ class Transcript:
                 seen = self._seen[party, kind]
                 names = [name for name in sorted(seen, key=_layer_order) if visible or "." not in name]
                 values[kind] = {name: seen[name].clone() if rows is None else seen[name][rows] for name in names}
-        ids = self.ids.clone() if rows is None else self.ids[rows]
-        prior = self.prior if Knowledge.PRIOR in knows else None
-        known = self.hints[:hints].clone() if Knowledge.HINTS in knows and rows is None else None
-        return View(party, self.epoch, self.step, ids, knows, visible, rng, values, prior, known)
+        told = Knowledge.HINTS in knows and rows is None
+        everyone = torch.arange(len(self.ids), device=self.ids.device)
+        features = self._features.get(party) if Knowledge.FEATURES in knows else None
+        return View(
+            party=party,
+            epoch=self.epoch,
+            step=self.step,
+            ids=self.ids.clone() if rows is None else self.ids[rows],
+            knows=knows,
+            visible=visible,
+            rng=rng,
+            _values=values,
+            _class_ratios=self.class_ratios if Knowledge.PRIOR in knows else None,
+            _hints=self.hints[:hints].clone() if told else None,
+            _class_hints=self.class_hints.clone() if told else None,
+            _features=None if features is None else features.rows(everyone if rows is None else rows),
+        )
 
-    def layers(self, party: str, kind: Kind) -> tuple[str, ...]:
-        """The layers of which the party saw that kind of values."""
-        return tuple(sorted(self._seen[party, kind], key=_layer_order))
+    def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
+        """The layers of which the party saw that kind of values; `features` for what is about no message."""
+        return ("features",) if kind is None else tuple(sorted(self._seen[party, kind], key=_layer_order))
 
 
 def _layer_order(name: str) -> tuple[str, int, str]:

@@ -9,7 +9,7 @@ from vflbench.transcript import Transcript
 
 
 def ask(attack, ids, hints=()):
-    transcript = Transcript(ids, epoch=0, step=9, prior=0.25, hints=torch.tensor(hints, dtype=torch.int64))
+    transcript = Transcript(ids, epoch=0, step=9, class_ratios=(0.75, 0.25), hints=torch.tensor(hints, dtype=torch.int64))
     return attack.infer(transcript.view("a", attack.knows, torch.Generator(), hints=len(hints)))
 
 

@@ -2,8 +2,10 @@ import pytest
 import torch
 from attacks.views import view_of
 
-from vflbench.attacks.spectral import Spectral, point_to_positives, spectral_projections
+from vflbench.attacks.spectral import Spectral, cluster_by_size, point_to_positives, spectral_projections, upper_cluster
 from vflbench.numerics.auc import auc
+from vflbench.transcript import Knowledge
+from vflbench.wire import Kind
 
 
 def clusters(rng, n=2000, d=12, positive=0.25, gap=3.0):
@@ -59,8 +61,9 @@ def test_the_smaller_cluster_gets_the_higher_scores():
 
 def test_a_constant_layer_says_nothing_and_raises_nothing():
     x = torch.full((64, 8), 0.1)
-    for score in ("signed", "abs"):
-        assert auc(scores(x, score=score), torch.arange(64) < 20) == 0.5
+    for score in ("signed", "abs", "cluster"):
+        for orient in ("smaller", "larger_score"):
+            assert auc(scores(x, score=score, orient=orient), torch.arange(64) < 20) == 0.5
 
 
 def test_one_row_and_one_column_are_defined(rng):
@@ -75,3 +78,47 @@ def test_dead_units_change_nothing(rng):
     padded = torch.zeros(len(x), 128)
     padded[:, [3, 40, 77, 101, 127]] = x
     assert torch.allclose(scores(padded), scores(x), atol=2e-5)
+
+
+def test_two_means_are_exact(rng):
+    for _ in range(20):
+        s = torch.randn(12, generator=rng, dtype=torch.float64)
+        ordered = s.sort().values
+        costs = [sum(part.var(correction=0) * len(part) for part in (ordered[:m], ordered[m:])) for m in range(1, 12)]
+        best = min(range(1, 12), key=lambda m: costs[m - 1])
+        assert torch.equal(upper_cluster(s), s >= ordered[best])
+
+
+def test_equal_numbers_stay_together_and_equal_sizes_say_nothing():
+    assert upper_cluster(torch.tensor([0.0, 5.0, 5.0, 5.0])).tolist() == [False, True, True, True]
+    assert not upper_cluster(torch.full((9,), 0.3)).any()
+    assert not upper_cluster(torch.ones(1)).any()
+    half = torch.tensor([True, False])
+    assert not cluster_by_size(half, prior=0.25).any()
+
+
+@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75])
+def test_the_hard_answer_is_the_smaller_cluster(rng, positive):
+    x, y = clusters(rng, positive=positive, gap=8.0)
+    answer = scores(x, prior=positive, score="cluster")
+    assert set(answer.tolist()) == {0.0, 1.0}
+    assert (answer.bool() == y).double().mean() > 0.99
+
+
+@pytest.mark.parametrize("score", ["signed", "cluster"])
+def test_of_balanced_classes_the_one_further_from_the_origin_is_taken(rng, score):
+    y = torch.arange(2000) < 1000
+    x = torch.randn(2000, 8, generator=rng)
+    x[:, 3] += torch.where(y, -9.0, -2.0)
+    for orient in ("larger_score", "auto"):
+        assert auc(scores(x, prior=0.5, score=score, orient=orient), y) > 0.98
+        assert auc(scores(-x, prior=0.5, score=score, orient=orient), y) > 0.98
+    assert torch.equal(scores(x, prior=0.2, orient="auto"), scores(x, prior=0.2))
+
+
+def test_on_gradients_it_knows_and_scores_gradients(rng):
+    x, _ = clusters(rng)
+    attack = Spectral(message="gradients")
+    assert (attack.knows, attack.scores) == ({Knowledge.GRADIENTS, Knowledge.PRIOR}, Kind.GRADIENT)
+    assert (Spectral.knows, Spectral.scores) == ({Knowledge.EMBEDDINGS, Knowledge.PRIOR}, Kind.EMBEDDING)
+    assert torch.equal(attack.infer(view_of(attack.knows, gradients={"f1": x}, prior=0.25))["f1"], scores(x))

@@ -29,7 +29,7 @@ def gradients(rng, n=4096, d=128, positive=0.25, spread=(0.02, 0.05)):
 def leak(attack, g, y, rng):
     positives = (y == 1).nonzero()[:, 0]
     hints = positives[torch.randperm(len(positives), generator=rng)[:1]]
-    transcript = Transcript(torch.arange(len(y)), 0, 0, 0.25, hints)
+    transcript = Transcript(torch.arange(len(y)), 0, 0, (0.75, 0.25), hints)
     transcript.computed("a", Kind.GRADIENT, {"f1": g})
     scores = attack.infer(transcript.view("a", attack.knows, rng, hints=1))["f1"]
     asked = torch.ones(len(y), dtype=torch.bool)

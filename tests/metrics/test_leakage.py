@@ -2,8 +2,9 @@ import math
 
 import pytest
 import torch
+from sklearn import metrics
 
-from vflbench.metrics.leakage import LeakTable, two_sided
+from vflbench.metrics.leakage import Leak, LeakTable, class_figures, two_sided
 from vflbench.numerics.interval import Interval
 
 KEY = ("norm", "gradient", "a", "f5", True)
@@ -82,3 +83,34 @@ def test_a_coin_oriented_per_batch_lies_where_the_docstring_says(rng):
 def test_a_broken_answer_does_not_pass_for_a_harmless_one(scores):
     with pytest.raises(ValueError, match="norm on f5"):
         LeakTable().add(KEY, scores, torch.tensor([0, 1, 1]))
+
+
+def test_figures_of_classes_agree_with_scikit_learn(rng):
+    truth, scores = torch.randint(4, (300,), generator=rng), torch.randn(300, 4, generator=rng)
+    scores[torch.arange(300), truth] += 1
+    found = class_figures(scores, truth)
+    answer = scores.argmax(1)
+    assert found["accuracy"] == metrics.accuracy_score(truth, answer)
+    assert found["ami"] == pytest.approx(metrics.adjusted_mutual_info_score(truth, answer))
+    one_against_rest = [metrics.roc_auc_score(truth == k, scores[:, k]) for k in range(4)]
+    assert found["macro_auc"] == pytest.approx(sum(one_against_rest) / 4)
+
+
+def test_many_classes_have_no_leak_auc_and_two_have_that_of_the_difference(rng):
+    table, truth = LeakTable(), torch.arange(60) % 3
+    for _ in range(3):
+        table.add(KEY, torch.eye(3)[truth], truth, torch.tensor([0]))
+        table.add(
+            ("two", *KEY[1:]), torch.randn(60, 2, generator=rng) + torch.eye(2)[(truth > 0).long()], (truth > 0).long()
+        )
+    table.leave_out(KEY)
+    many, two = table.leaks()
+    assert many.of_classes
+    assert math.isnan(many.raw.mean)
+    assert [many.classes[name].mean for name in ("accuracy", "ami", "macro_auc")] == [1.0, pytest.approx(1.0), 1.0]
+    assert (many.batches, many.left_out) == (3, 1)
+    assert not two.of_classes
+    assert 0.6 < two.raw.mean < 0.95
+    assert two.classes["accuracy"].mean > 0.6
+    again = LeakTable.from_state(table.state()).leaks()
+    assert str([Leak.from_state(leak.state()) for leak in again]) == str([many, two])

@@ -63,7 +63,7 @@ def test_being_watched_changes_no_weight_by_a_bit(rng, defenses):
     alone, watched = (session(rows, defenses=defenses) for _ in range(2))
     for step in range(5):
         alone.round(rows, None)
-        watched.round(rows, Transcript(rows.ids, 0, step, 0.5))
+        watched.round(rows, Transcript(rows.ids, 0, step, (0.5, 0.5)))
     assert all(map(torch.equal, weights(alone), weights(watched)))
 
 
@@ -84,7 +84,7 @@ def test_predicting_more_often_changes_no_weight_of_a_noisy_defense(rng):
 def test_the_transcript_holds_what_crossed_and_what_each_layer_computed(rng):
     rows = table(rng, parties=("a", "b"))
     split = session(rows, model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True), defenses=(MaxNorm(),))
-    messages, transcript = [], Transcript(rows.ids, 0, 0, 0.5)
+    messages, transcript = [], Transcript(rows.ids, 0, 0, (0.5, 0.5))
     received = transcript.received
     transcript.received = lambda message: (messages.append(message), received(message))
     split.round(rows, transcript)
@@ -105,7 +105,7 @@ def test_the_transcript_holds_what_crossed_and_what_each_layer_computed(rng):
 def test_layer_gradients_are_those_of_back_propagation(rng):
     rows = table(rng)
     split, whole = (session(rows, model=WideDeep(bottom_layers=3, width=8)) for _ in range(2))
-    transcript = Transcript(rows.ids, 0, 0, 0.5)
+    transcript = Transcript(rows.ids, 0, 0, (0.5, 0.5))
     split.round(rows, transcript)
     ours = transcript.view("a", frozenset(Knowledge), torch.Generator()).gradients
     bottom = whole.parties[0].bottom
@@ -180,7 +180,7 @@ def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterward
     assert split.round(rows, None).notes == ()
     wire.take_traffic()
     before = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
-    transcript = Transcript(rows.ids, 0, 1, 0.5)
+    transcript = Transcript(rows.ids, 0, 1, (0.5, 0.5))
     assert split.round(rows, transcript).notes == ("no gradient is sent to party b: not today",)
     after = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
     assert not torch.equal(before["a"], after["a"])
@@ -291,7 +291,7 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
         started = session(rows, precision=precision)
         seen = []
         for start in range(0, 7000, 100):
-            transcript = Transcript(rows.ids[start : start + 100], 0, 0, 0.25) if start == 500 else None
+            transcript = Transcript(rows.ids[start : start + 100], 0, 0, (0.75, 0.25)) if start == 500 else None
             seen.append(started.round(rows.rows(slice(start, start + 100)), transcript).loss)
             if transcript is not None:
                 view = transcript.view("a", frozenset({Knowledge.EMBEDDINGS, Knowledge.GRADIENTS}), rng)

@@ -9,9 +9,14 @@ import pytest
 from builders import run_in
 from matplotlib.image import imread
 
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.no_message import NoMessage
+from vflbench.attacks.norm import Norm
+from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
+from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
-from vflbench.report.figures import draw, draw_epochs, draw_layers
+from vflbench.report.figures import draw, draw_class_layers, draw_epochs, draw_layers
 from vflbench.report.read import read_metrics, read_summary
 from vflbench.report.table import final_table
 
@@ -83,3 +88,36 @@ def test_reading_needs_nothing_that_trains():
         "sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_same_attacker_without_messages_and_train_auc_are_lines(tmp_path):
+    attacks = {"norm": Norm(), "no_message": NoMessage()}
+    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=3000, vocabulary=300, parties=2), attacks=attacks)
+    rows = read_metrics(tmp_path / "run")
+    axes = draw_layers(rows).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["f1", "f2\n(cut)"]
+    levels = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines()}
+    alone = {leak["party"]: leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "none"}
+    assert set(alone) == {"a", "b"}
+    party = max(alone, key=alone.get)
+    assert levels[f"no_message, party {party} {alone[party]:.3f}"] == pytest.approx(alone[party])
+    assert levels[f"train AUC {summary['train_auc']:.3f}"] == pytest.approx(summary["train_auc"])
+    assert "no_message  none" in final_table(tmp_path / "run")
+    labels = draw_epochs(rows).axes[0].get_legend_handles_labels()[1]
+    assert "no_message, own features alone, worst party" in labels
+
+
+def test_many_classes_have_a_table_and_a_picture_of_their_own(tmp_path):
+    attacks = {"kmeans": Kmeans(), "norm": Norm()}
+    summary = run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
+    assert summary["leak_auc"] == {}
+    assert set(summary["leak_ami"]["kmeans"]["embedding"]) == {"f1", "f2", "h1"}
+    assert summary["leak_ami"]["kmeans"]["embedding"]["f1"] > 0.3
+    found = {row.metric for row in read_metrics(tmp_path / "run") if row.attack}
+    assert found == {"leak_accuracy", "leak_ami", "leak_macro_auc"}
+    table = final_table(tmp_path / "run")
+    assert "always answers the most frequent class reaches 0.10" in table
+    assert "skipped norm: it tells 2 classes apart" in table
+    assert [p.name for p in draw(tmp_path / "run")] == ["auc_per_epoch.png", "leak_per_layer.png"]
+    figure = draw_class_layers(read_metrics(tmp_path / "run"), 0.104)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "adjusted mutual information"]

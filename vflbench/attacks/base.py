@@ -8,21 +8,27 @@ from torch import Tensor
 from vflbench.transcript import Knowledge, Seat, View
 from vflbench.wire import Kind
 
+ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Knowledge.GRADIENTS, Kind.GRADIENT)}
+"""What an attack with the option `message` must know, and the kind of message that its answer is about."""
+
 
 class Attack:
     """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
 
     seat: the party whose view it has. knows: what it may read of that view. scores: the kind of message its answer is
-    about. max_classes: the most classes it can tell apart. hints: how many known positives of a batch it needs; the run
-    chooses them, and never scores them. follows: for an attack that joins batches, how many rows it follows through the
-    training (0: it looks at audited batches one by one).
+    about; None if it looks at no message, and then its one layer is called `features`. Where an option decides on these
+    two, the class says what holds by default, and an instance what holds for it. max_classes: the most classes it can tell
+    apart (inf: any number). hints: how many known positives of a batch it needs; class_hints: whether it needs one known
+    row of each class; the run chooses them, and never scores them. follows: for an attack that joins batches, how many rows
+    it follows through the training (0: it looks at audited batches one by one).
     """
 
     seat: ClassVar[Seat] = Seat.NON_LABEL
     knows: ClassVar[frozenset[Knowledge]]
-    scores: ClassVar[Kind]
-    max_classes: ClassVar[int] = 2
+    scores: ClassVar[Kind | None]
+    max_classes: ClassVar[float] = 2
     hints: int = 0
+    class_hints: bool = False
     follows: int = 0
 
     def __init_subclass__(cls) -> None:
@@ -31,7 +37,8 @@ class Attack:
                 raise TypeError(f"the attack {cls.__name__} must define `{name}`, as {Attack.__module__}.Attack says")
 
     def infer(self, view: View) -> Mapping[str, Tensor]:
-        """Layer -> (n,) scores, higher for rows that are more likely positive; called once an audited batch, in order.
+        """Layer -> (n,) scores, higher for rows that are more likely positive, or (n, K), one column a class; called once
+        an audited batch, in order.
 
         For an attack that follows rows: at the end of each epoch for each group of these rows, in a view without values.
         Each party has an instance of its own. An attack on embeddings is also shown the label party's layers, in a view

@@ -6,42 +6,64 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import ABOUT, Attack
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
 from vflbench.transcript import Knowledge, View
 from vflbench.wire import Kind
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
+_BALANCED = 0.1  # a prior within so much of 1/2 leaves the sizes of the clusters to chance
 
 
 @options
 class Spectral(Attack):
-    """Project a batch on the top right singular vector v of its centred activations, at every layer.
+    """Project a batch on the top right singular vector v of its centred activations or gradients, at every layer.
 
         s_i = <x_i - mean, v>
 
-    score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is turned so that the smaller one, the larger one
-    for a prior above 1/2, has the higher scores: it is taken for the positive class) or `abs` (|s_i|: positives are the
-    outliers; on click data, with a quarter of the rows positive, both classes have long tails and it sees little).
+    message: `embeddings` (those of the label party's own layers among them, for the record) or `gradients`, as in figure 6.
+    score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is turned so that the one that is taken for the
+    positive class has the higher scores), `cluster` (its hard answer: 1 in the positive one of two clusters, 0 in the other;
+    all 0 where there are no two, or where their sizes must tell and are equal) or `abs` (|s_i|: positives are the outliers;
+    on click data, with a quarter of the rows positive, both classes have long tails and it sees little).
+    orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, for a prior above 1/2 the larger
+    one. `larger_score`: the one further from the origin along v, by |<x_i, v>| with the mean left in (of centred scores,
+    the smaller cluster always has the larger ones): a guess for balanced classes, whose sizes say nothing. `auto`:
+    larger_score for a prior in 0.4 .. 0.6, else smaller.
 
-    The rule that the smaller cluster is positive can point the wrong way, and the leak AUC then lies far below 0.5: that
-    is as much of a leak, one bit short. Read the two-sided value.
+    Both rules can point the wrong way, and the leak AUC then lies far below 0.5: that is as much of a leak, one bit short.
+    Read the two-sided value.
 
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022,
-    Algorithm 1 and section 5.
+    Algorithm 1 and section 5; `larger_score` in this form is ours.
     """
 
     knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
     scores = Kind.EMBEDDING
 
-    score: Literal["signed", "abs"] = "signed"
+    message: Literal["embeddings", "gradients"] = "embeddings"
+    score: Literal["signed", "abs", "cluster"] = "signed"
+    orient: Literal["smaller", "larger_score", "auto"] = "smaller"
+
+    def __post_init__(self) -> None:
+        seen, self.scores = ABOUT[self.message]
+        self.knows = frozenset({seen, Knowledge.PRIOR})
 
     def infer(self, view: View) -> Mapping[str, Tensor]:
-        projections = spectral_projections(view.embeddings)
+        layers = view.layers(self.scores)
+        projections = spectral_projections(layers)
         if self.score == "abs":
             return {layer: s.abs() for layer, s in projections.items()}
-        return {layer: point_to_positives(s, view.prior) for layer, s in projections.items()}
+        by_size = self.orient == "smaller" or (self.orient == "auto" and abs(view.prior - 0.5) > _BALANCED)
+        if not by_size:
+            projections = {layer: point_away(s, layers[layer]) for layer, s in projections.items()}
+        elif self.score == "signed":
+            projections = {layer: point_to_positives(s, view.prior) for layer, s in projections.items()}
+        if self.score == "signed":
+            return projections
+        clusters = {layer: upper_cluster(s) for layer, s in projections.items()}
+        return {layer: (cluster_by_size(c, view.prior) if by_size else c).double() for layer, c in clusters.items()}
 
 
 def spectral_projections(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -77,3 +99,40 @@ def point_to_positives(s: Tensor, prior: float) -> Tensor:
     """
     upper_is_smaller = (s / s.abs().max().clamp_min(torch.finfo(s.dtype).tiny)).pow(3).sum() > 0
     return s if upper_is_smaller == (prior <= 0.5) else -s
+
+
+def point_away(s: Tensor, x: Tensor) -> Tensor:
+    """s or -s, whichever rises away from the origin of x along v: the mean of x then has <mean, v> >= 0.
+
+    s: (n,) = <x - mean, v>; x: (n, d). v is not needed: X^T s is a positive multiple of it, so sum_i s_i <x_i, mean> has the
+    sign of <mean, v>.
+    """
+    mean = x.mean(dim=0)
+    along = (x @ (mean / mean.abs().max().clamp_min(torch.finfo(x.dtype).tiny))).double()
+    return s if float(s.double() @ (along - along.mean())) >= 0 else -s
+
+
+def upper_cluster(s: Tensor) -> Tensor:
+    """(n,) bool: the upper one of the two clusters of numbers with the least squared distances to their means.
+
+        argmin_m  sum_(i <= m) (s_i - mean_(<= m))^2 + sum_(i > m) (s_i - mean_(> m))^2,   s in rising order
+
+    s: (n,). Exact two-means, by sorting. Equal numbers stay together; if all are equal nothing is in the cluster.
+    """
+    values = s.double() / s.abs().max().double().clamp_min(torch.finfo(torch.float64).tiny)
+    ordered = (values - values.mean()).sort().values
+    below = torch.arange(1, len(s), device=s.device, dtype=torch.float64)
+    total = ordered.cumsum(0)[:-1]
+    between = total.square() / below + total.square() / (len(s) - below)  # the rest of the squares is within: they sum to 0
+    between[ordered[1:] == ordered[:-1]] = -1
+    if not len(between) or float(between.max()) < 0:
+        return torch.zeros_like(s, dtype=torch.bool)
+    return values - values.mean() > ordered[between.argmax()]
+
+
+def cluster_by_size(cluster: Tensor, prior: float) -> Tensor:
+    """(n,) bool: a cluster or the rest, whichever is smaller, for a prior above 1/2 larger; nothing if they are equal."""
+    size, rest = int(cluster.sum()), int((~cluster).sum())
+    if size in (0, rest):
+        return torch.zeros_like(cluster)
+    return cluster if (size < rest) == (prior <= 0.5) else ~cluster

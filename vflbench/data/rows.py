@@ -41,14 +41,15 @@ class EncodedRows:
     def classes(self) -> int:
         return self.raw.classes
 
-    @cached_property
+    @property
     def positive_ratio(self) -> float:
         """Share of rows whose class is not 0."""
-        positives = 0
-        for start in range(0, len(self.role), BUFFER_ROWS):
-            piece = slice(start, start + BUFFER_ROWS)
-            positives += np.count_nonzero((self.role[piece] == self.wanted) & (self.raw.labels[piece] != 0))
-        return positives / len(self)
+        return sum(self._class_sizes[1:]) / len(self)
+
+    @property
+    def class_ratios(self) -> tuple[float, ...]:
+        """The share of each class."""
+        return tuple(size / len(self) for size in self._class_sizes)
 
     def to(self, device: torch.device) -> "EncodedRows":
         """The same rows, handed out on another device."""
@@ -85,6 +86,15 @@ class EncodedRows:
     @cached_property
     def _resident(self) -> VerticalTable:
         return self._read(self._chunk_sizes.nonzero()[0])
+
+    @cached_property
+    def _class_sizes(self) -> tuple[int, ...]:
+        """Rows of each class."""
+        sizes = np.zeros(self.classes, np.int64)
+        for start in range(0, len(self.role), BUFFER_ROWS):
+            piece = slice(start, start + BUFFER_ROWS)
+            sizes += np.bincount(self.raw.labels[piece][self.role[piece] == self.wanted], minlength=self.classes)
+        return tuple(sizes.tolist())
 
     @cached_property
     def _chunk_sizes(self) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""What an attack's scores give away: (scores, truth) -> leak AUC, over the audited batches of an epoch."""
+"""What an attack's scores give away: (scores, truth) -> numbers, over the audited batches of an epoch."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Self
 
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.numerics.auc import auc
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
+
+Key = tuple[str, str, str, str, bool]
+"""Attack, message, party, layer, and whether an attacker sees that layer."""
 
 
 def two_sided(raw: Interval) -> Interval:
@@ -35,6 +38,8 @@ class Leak:
     about 0.8 sqrt((n + 1) / (12 P N)) for P positives and N negatives a batch. left_out: batches of a single class, where
     no AUC exists, or with too few positives for an attack that is told some. guesses: about canaries, which count for no
     AUC.
+    classes: of an attack that scores every class, the means of accuracy, ami and macro_auc, as `class_figures` has them.
+    For K > 2 there is no leak AUC (nan), and `batches` are those with an accuracy.
     """
 
     attack: str
@@ -48,74 +53,127 @@ class Leak:
     batches: int
     left_out: int
     guesses: Guesses = field(default_factory=Guesses)
+    classes: Mapping[str, Interval] = field(default_factory=dict)
 
-    def state(self) -> list[Any]:
-        """Its values in the order of its fields, intervals as three numbers each, guesses as four."""
-        return [list(map(float, value)) if isinstance(value, tuple) else value for value in astuple(self)]
+    @property
+    def of_classes(self) -> bool:
+        """Whether it is about K > 2 classes, and has no leak AUC."""
+        return bool(self.classes) and math.isnan(self.raw.mean)
+
+    def state(self) -> dict[str, Any]:
+        """Its values by the names of its fields, intervals as three numbers each."""
+        return asdict(self)
 
     @classmethod
-    def from_state(cls, state: Sequence[Any]) -> Self:
-        *values, guesses = (Interval(*value) if isinstance(value, list) and len(value) == 3 else value for value in state)
-        return cls(*values, Guesses(*map(int, guesses)))
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        intervals = {name: Interval(**state[name]) for name in ("raw", "two_sided", "oriented")}
+        classes = {name: Interval(**value) for name, value in state["classes"].items()}
+        return cls(**{**state, **intervals, "classes": classes, "guesses": Guesses(**state["guesses"])})
 
 
 @dataclass
 class LeakTable:
-    """Collects leak AUCs batch by batch."""
+    """Collects leak AUCs, and figures of K classes, batch by batch."""
 
-    _values: dict[tuple[str, str, str, str, bool], list[float]] = field(default_factory=dict)
-    _guesses: dict[tuple[str, str, str, str, bool], Guesses] = field(default_factory=dict)
+    _batches: dict[Key, list[dict[str, float]]] = field(default_factory=dict)
+    _guesses: dict[Key, Guesses] = field(default_factory=dict)
 
     def add(
-        self,
-        key: tuple[str, str, str, str, bool],
-        scores: Tensor,
-        truth: Tensor,
-        known: Tensor | None = None,
-        canary: Tensor | None = None,
+        self, key: Key, scores: Tensor, truth: Tensor, known: Tensor | None = None, canary: Tensor | None = None
     ) -> None:
-        """key: (attack, message, party, layer, visible); scores (n,): higher = more likely positive; truth (n,) classes.
-        known: (k,) places of rows whose label the attacker was told, which don't count. canary: (n,) bool, rows whose label
-        is a coin, about which the scores are taken for guesses.
+        """key: (attack, message, party, layer, visible); scores (n,): higher = more likely positive, or (n, K): a column for
+        each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told, which don't
+        count. canary: (n,) bool, rows whose label is a coin: scores of two classes are taken for guesses about them, and
+        they count for nothing else.
 
-        Raises ValueError for scores that are not one finite number a row: a broken attack must not pass for a harmless one.
+        Of (n, 2) scores the difference gives the leak AUC. Raises ValueError for scores that are not one finite number a
+        row, or one a row and class: a broken attack must not pass for a harmless one.
         """
-        if scores.shape != truth.shape or not scores.isfinite().all():
-            shape = tuple(scores.shape)
+        shape = tuple(scores.shape)
+        several = len(shape) == 2 and shape[1] >= 2
+        if shape[:1] != truth.shape or not (several or len(shape) == 1) or not scores.isfinite().all():
             raise ValueError(f"{key[0]} on {key[3]}: scores must be {len(truth)} finite numbers, got shape {shape}")
-        positive = truth != 0
+        truth = truth.to(scores.device)
         if known is not None and len(known):
-            asked = torch.ones_like(positive).index_fill_(0, known, False)
-            scores, positive = scores[asked], positive[asked]
-            canary = None if canary is None else canary[asked]
+            asked = torch.ones_like(truth, dtype=torch.bool).index_fill_(0, known.to(truth.device), False)
+            scores, truth = scores[asked], truth[asked]
+            canary = None if canary is None else canary.to(truth.device)[asked]
+        two = scores[:, 1] - scores[:, 0] if several and shape[1] == 2 else None if several else scores
         if canary is not None and bool(canary.any()):
-            self._guesses[key] = self._guesses.get(key, Guesses()) + guess(scores, positive, canary)
-            scores, positive = scores[~canary], positive[~canary]
-        self._values.setdefault(key, []).append(auc(scores, positive))
+            canary = canary.to(truth.device)
+            if two is not None:
+                self._guesses[key] = self._guesses.get(key, Guesses()) + guess(two, truth != 0, canary)
+                two = two[~canary]
+            scores, truth = scores[~canary], truth[~canary]
+        figures = class_figures(scores, truth) if several else {}
+        if two is not None:
+            figures["auc"] = auc(two, truth != 0)
+        self._batches.setdefault(key, []).append(figures)
 
-    def leave_out(self, key: tuple[str, str, str, str, bool]) -> None:
+    def leave_out(self, key: Key) -> None:
         """A batch in which that attack could not be asked."""
-        self._values.setdefault(key, []).append(math.nan)
+        self._batches.setdefault(key, []).append({})
 
     def state(self) -> list[list[Any]]:
-        """[attack, message, party, layer, visible], [values], [guesses] of each key."""
+        """[attack, message, party, layer, visible], [figures of a batch, ...], [guesses] of each key."""
         return [
-            [list(key), list(map(float, values)), list(astuple(self._guesses.get(key, Guesses())))]
-            for key, values in self._values.items()
+            [list(key), [dict(figures) for figures in batches], list(astuple(self._guesses.get(key, Guesses())))]
+            for key, batches in self._batches.items()
         ]
 
     @classmethod
     def from_state(cls, state: Sequence[Sequence[Any]]) -> Self:
-        values = {tuple(key): list(values) for key, values, _ in state}
-        return cls(values, {tuple(key): Guesses(*guesses) for key, _, guesses in state})
+        batches = {tuple(key): [dict(figures) for figures in found] for key, found, _ in state}
+        return cls(batches, {tuple(key): Guesses(*guesses) for key, _, guesses in state})
 
     def leaks(self) -> list[Leak]:
         """One entry a key, in the order they first came."""
-        found = []
-        for key, values in self._values.items():
-            valid = [v for v in values if not math.isnan(v)]
-            raw = within_unit(mean_interval(valid))
-            oriented = within_unit(mean_interval([max(v, 1 - v) for v in valid]))
-            left_out, guesses = len(values) - len(valid), self._guesses.get(key, Guesses())
-            found.append(Leak(*key, raw, two_sided(raw), oriented, len(valid), left_out, guesses))
-        return found
+        return [_leak(key, batches, self._guesses.get(key, Guesses())) for key, batches in self._batches.items()]
+
+
+CLASS_FIGURES = ("accuracy", "ami", "macro_auc")
+
+
+def class_figures(scores: Tensor, truth: Tensor) -> dict[str, float]:
+    """accuracy: the share of rows whose highest score is that of their class. ami: the adjusted mutual information of the
+    answer and the classes, 0 for a coin and 1 for an answer that is the classes under any names. macro_auc: the mean, over
+    the classes that have rows here and don't fill them all, of the AUC of a class's scores against the rest; nan for none.
+
+        AMI = (I(answer; y) - E I) / ((H(answer) + H(y)) / 2 - E I),   E I: of random answers with as many rows a class
+
+    scores: (n, K); truth: (n,) classes 0 .. K - 1.
+
+    Source: Vinh, Epps and Bailey, "Information Theoretic Measures for Clusterings Comparison", 2010.
+    """
+    from sklearn.metrics import adjusted_mutual_info_score  # takes a second to import, which most runs needn't wait
+
+    answer = scores.argmax(dim=1)
+    areas = [auc(column, truth == k) for k, column in enumerate(scores.T)]
+    defined = [area for area in areas if not math.isnan(area)]
+    return {
+        "accuracy": (answer == truth).double().mean().item() if len(truth) else math.nan,
+        "ami": float(adjusted_mutual_info_score(truth.cpu().numpy(), answer.cpu().numpy())),
+        "macro_auc": math.fsum(defined) / len(defined) if defined else math.nan,
+    }
+
+
+def _leak(key: Key, batches: Sequence[Mapping[str, float]], guesses: Guesses) -> Leak:
+    def defined(figure: str) -> list[float]:
+        return [found[figure] for found in batches if not math.isnan(found.get(figure, math.nan))]
+
+    areas = defined("auc")
+    raw = within_unit(mean_interval(areas))
+    oriented = within_unit(mean_interval([max(v, 1 - v) for v in areas]))
+    classes = {}
+    if any("accuracy" in found for found in batches):
+        classes = {figure: _within_one(figure, mean_interval(defined(figure))) for figure in CLASS_FIGURES}
+    many = bool(classes) and not any("auc" in found for found in batches)
+    count = len(defined("accuracy")) if many else len(areas)
+    return Leak(*key, raw, two_sided(raw), oriented, count, len(batches) - count, guesses, classes)
+
+
+def _within_one(figure: str, interval: Interval) -> Interval:
+    """Accuracy and AUC lie in [0, 1]; AMI is below 0 where there is less in common than by chance."""
+    if figure == "ami":
+        return Interval(interval.mean, interval.low, min(interval.high, 1.0))
+    return within_unit(interval)

@@ -24,7 +24,8 @@ class Split(Protocol):
 
     def offers(self, seat: Seat) -> frozenset[Knowledge]:
         everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-        return everywhere | {Knowledge.GRADIENTS, Knowledge.HINTS} if seat is Seat.NON_LABEL else everywhere
+        more = {Knowledge.GRADIENTS, Knowledge.HINTS, Knowledge.FEATURES}
+        return everywhere | more if seat is Seat.NON_LABEL else everywhere
 
     def start(self, setting: Setting) -> Session:
         outputs = 1 if setting.table.classes == 2 else setting.table.classes

@@ -40,11 +40,15 @@ class Run:
     def leak(self, attack: str, layer: str | None = None) -> dict[str, float]:
         """Quantity -> leak AUC at that layer (the cut, if left out), of the party with the largest; nan: there is none.
 
-        Of a layer that no attacker sees only where that is asked for by name.
+        Of a layer that no attacker sees only where that is asked for by name. Of an attack without messages, the one it has.
         """
-        place = (attack, layer or self.cut)
-        found = [leak for leak in self.summary["leaks"] if (leak["attack"], leak["layer"]) == place and leak["batches"]]
-        found = [leak for leak in found if leak["visible"] or layer is not None]
+        found = [
+            leak
+            for leak in self.summary["leaks"]
+            if leak["attack"] == attack and leak["raw"]["mean"] is not None
+            if leak["visible"] or layer is not None
+            if leak["message"] == "none" or leak["layer"] == (layer or self.cut)
+        ]
         if not found:
             return dict.fromkeys(QUANTITIES, math.nan)
         worst = max(found, key=lambda leak: (leak["visible"], leak["two_sided"]["mean"]))

@@ -4,9 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from vflbench.report.read import read_summary
+from vflbench.report.read import read_manifest, read_summary
 
-_HEADER = ("attack", "message", "party", "layer", "leak AUC", "95 % interval", "two-sided", "oriented", "")
+_PLACE = ("attack", "message", "party", "layer")
+_HEADER = (*_PLACE, "leak AUC", "95 % interval", "two-sided", "oriented", "")
+_CLASS_HEADER = (*_PLACE, "accuracy", "95 % interval", "AMI", "95 % interval", "macro AUC", "")
 
 
 def final_table(folder: Path) -> str:
@@ -17,13 +19,22 @@ def final_table(folder: Path) -> str:
         f"train AUC {number(summary['train_auc'])}, test log loss {number(summary['test_log_loss'])}"
         + (f", test accuracy {number(summary['test_accuracy'])}" if "test_accuracy" in summary else "")
     ]
-    if summary["leaks"]:
-        lines += ["", *_columns([_HEADER, *map(_cells, summary["leaks"])]), ""]
-        batches = sorted({leak["batches"] for leak in summary["leaks"]})
+    areas = [leak for leak in summary["leaks"] if not _of_classes(leak)]
+    if areas:
+        lines += ["", *_columns([_HEADER, *map(_cells, areas)]), ""]
         lines.append(
-            f"leak AUC: mean over {' or '.join(map(str, batches))} audited batches; 0.5 is a coin, two-sided is "
+            f"leak AUC: mean over {_batches(areas)} audited batches; 0.5 is a coin, two-sided is "
             "max(a, 1 - a) of the mean, oriented the mean of max(a, 1 - a) (a coin: above 0.5); hidden: a layer of the "
             "label party, which no attacker sees"
+        )
+    classes = [leak for leak in summary["leaks"] if leak["classes"]]
+    if classes:
+        majority = max(read_manifest(folder)["data"]["train_class_ratios"])
+        lines += ["", *_columns([_CLASS_HEADER, *map(_class_cells, classes)]), ""]
+        lines.append(
+            f"accuracy: mean over {_batches(classes)} audited batches; who always answers the most frequent class reaches "
+            f"{majority:.4f}. AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any "
+            "names. macro AUC: mean of one class against the rest, 0.5 is a coin"
         )
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
     lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
@@ -72,16 +83,40 @@ def _count(figure: dict[str, Any]) -> str:
 
 
 def _cells(leak: dict[str, Any]) -> tuple[str, ...]:
-    raw = leak["raw"]
-    interval = "-" if raw["low"] is None else f"{raw['low']:.3f} .. {raw['high']:.3f}"
     return (
-        *(leak[name] for name in ("attack", "message", "party", "layer")),
-        number(raw["mean"]),
-        interval,
+        *(leak[name] for name in _PLACE),
+        number(leak["raw"]["mean"]),
+        _interval(leak["raw"]),
         number(leak["two_sided"]["mean"]),
         number(leak["oriented"]["mean"]),
         "" if leak["visible"] else "hidden",
     )
+
+
+def _class_cells(leak: dict[str, Any]) -> tuple[str, ...]:
+    accuracy, ami = leak["classes"]["accuracy"], leak["classes"]["ami"]
+    return (
+        *(leak[name] for name in _PLACE),
+        number(accuracy["mean"]),
+        _interval(accuracy),
+        number(ami["mean"]),
+        _interval(ami),
+        number(leak["classes"]["macro_auc"]["mean"]),
+        "" if leak["visible"] else "hidden",
+    )
+
+
+def _of_classes(leak: dict[str, Any]) -> bool:
+    """Whether it is about more than two classes, and has no leak AUC."""
+    return bool(leak["classes"]) and leak["raw"]["mean"] is None
+
+
+def _interval(value: dict[str, float | None]) -> str:
+    return "-" if value["low"] is None else f"{value['low']:.3f} .. {value['high']:.3f}"
+
+
+def _batches(leaks: list[dict[str, Any]]) -> str:
+    return " or ".join(map(str, sorted({leak["batches"] for leak in leaks})))
 
 
 def number(value: float | None) -> str:
