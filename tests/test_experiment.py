@@ -288,6 +288,20 @@ def test_what_a_defense_withholds_counts_and_promises_is_told(tmp_path):
     assert summary["guarantees"]["marvell"]["messages"] == 2
 
 
+def test_dependence_of_embeddings_and_labels_is_measured_where_asked_for(tmp_path):
+    parts = {"dataset": Synthetic(rows=3000, vocabulary=300, parties=2), "attacks": {}}
+    run_in(tmp_path / "without", settings=settings(), **parts)
+    summary = run_in(tmp_path / "with", settings=settings(audit=Audit(batches=5, dcor=True)), **parts)
+    found = {(d["party"], d["layer"], d["visible"]): d["dcor"]["mean"] for d in summary["distance_correlation"]}
+    assert set(found) == {*((p, f, True) for p in ("a", "b") for f in ("f1", "f2")), ("label", "h1", False)}
+    assert all(0 < value < 1 for value in found.values())
+    rows = [r for r in rows_of(tmp_path / "with") if r["metric"] == "distance_correlation"]
+    assert len(rows) == 2 * len(found)
+    assert "squared distance correlation of embeddings and labels: a f1 0." in final_table(tmp_path / "with")
+    trained = [[r["value"] for r in rows_of(tmp_path / name) if r["metric"] == "auc"] for name in ("with", "without")]
+    assert trained[0] == trained[1]
+
+
 def test_a_linear_part_doubles_the_messages_about_a_row(tmp_path):
     model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
     summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})

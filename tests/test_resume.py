@@ -98,7 +98,7 @@ def ctrl_c():
 
 
 def parts(**changes):
-    settings = {"epochs": EPOCHS, "batch_size": 64, "audit": Audit(batches=4), **changes.pop("settings", {})}
+    settings = {"epochs": EPOCHS, "batch_size": 64, "audit": Audit(batches=4, dcor=True), **changes.pop("settings", {})}
     return {
         "dataset": Synthetic(rows=800, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),

@@ -13,6 +13,7 @@ from vflbench.canaries import Canaries
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
+from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.mixing import mix
 from vflbench.protocols.base import Protocol, Session
@@ -62,6 +63,7 @@ class Auditor:
     ):
         """canaries: how many training rows get a coin for a label."""
         self.canaries = Canaries(train, canaries, generators["canaries"])
+        self._parties = session.seats(Seat.NON_LABEL)
         self._class_ratios = train.class_ratios
         self._hints, self._class_hints = generators["hints"], generators["class hints"]
         # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
@@ -104,6 +106,14 @@ class Auditor:
             view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=post.attack.hints)
             for layer, scores in post.attack.infer(view).items():
                 leaks.add(post.key(layer), scores, truth, told, canary)
+
+    def measure(self, transcript: Transcript, batch: VerticalTable, table: DependenceTable) -> None:
+        """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
+        rows = ~self.canaries.among(batch.ids)
+        for party, visible in [*((party, True) for party in self._parties), (LABEL_PARTY, False)]:
+            view = transcript.view(party, frozenset({Knowledge.EMBEDDINGS}), self._hints, visible=visible)
+            for layer, h in view.embeddings.items():
+                table.add((party, layer, visible), h[rows], batch.labels[rows])
 
     def observe(self, transcript: Transcript, batch: VerticalTable) -> None:
         """Show the rows of this batch that are followed to those who follow them."""

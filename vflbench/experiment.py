@@ -138,6 +138,8 @@ def train_epoch(
                 auditor.observe(transcript, batch)
                 if step in audited:
                     auditor.attack(transcript, batch, epoch.leaks)
+                    if settings.audit.dcor:
+                        auditor.measure(transcript, batch, epoch.dependence)
                 audit_seconds += perf_counter() - audit_start
             if step % settings.log_every == 0:
                 recorder.log(f"epoch {number} step {step}/{steps} loss: {outcome.loss:.4f}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflbench.audit import Auditor
 from vflbench.generators import Generators
+from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
 from vflbench.protocols.base import Outcome, Session
 from vflbench.results import EpochResult
@@ -30,6 +31,7 @@ class Epoch:
     losses: list[float] = field(default_factory=list)
     penalties: list[float] = field(default_factory=list)
     leaks: LeakTable = field(default_factory=LeakTable)
+    dependence: DependenceTable = field(default_factory=DependenceTable)
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
 
     def add(self, outcome: Outcome) -> None:
@@ -41,7 +43,8 @@ class Epoch:
     def result(self) -> EpochResult:
         """What training came to; what the model is worth is still to be measured."""
         loss, penalty = math.fsum(self.losses) / self.step, math.fsum(self.penalties) / self.step
-        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), dict(self.seconds))
+        seconds, dependence = dict(self.seconds), self.dependence.found()
+        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), seconds, dependence=dependence)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -51,12 +54,14 @@ class Epoch:
             "losses": torch.tensor(self.losses, dtype=torch.float64),
             "penalties": torch.tensor(self.penalties, dtype=torch.float64),
             "leaks": self.leaks.state(),
+            "dependence": self.dependence.state(),
             "seconds": self.seconds,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         values = {"order": state["order"].clone(), "leaks": LeakTable.from_state(state["leaks"])}
+        values["dependence"] = DependenceTable.from_state(state["dependence"])
         values |= {name: state[name].tolist() for name in ("losses", "penalties")}
         return cls(**{**state, **values})
 

@@ -9,8 +9,10 @@ from vflbench.canaries import Canaries
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense, Figures
+from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.leakage import CLASS_FIGURES, Leak
 from vflbench.metrics.privacy import Exposure, Guarantee
+from vflbench.numerics.interval import Interval
 from vflbench.recorder import Row
 from vflbench.wire import Kind, Traffic, traffic_from, traffic_state
 
@@ -32,6 +34,7 @@ class EpochResult:
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
     figures: list[Figures] = field(default_factory=list)
+    dependence: list[Dependence] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         """The same in numbers, strings, lists and dicts."""
@@ -44,6 +47,7 @@ class EpochResult:
             "utility": {split: {m: float(v) for m, v in metrics.items()} for split, metrics in self.utility.items()},
             "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
             "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
+            "dependence": [[d.party, d.layer, d.visible, [d.dcor.mean, d.dcor.low, d.dcor.high]] for d in self.dependence],
         }
 
     @classmethod
@@ -51,7 +55,8 @@ class EpochResult:
         leaks = [Leak.from_state(leak) for leak in state["leaks"]]
         traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
         figures = [Figures(*figures) for figures in state["figures"]]
-        return cls(**{**state, "leaks": leaks, "traffic": traffic, "figures": figures})
+        dependence = [Dependence(*place, Interval(*dcor)) for *place, dcor in state["dependence"]]
+        return cls(**{**state, "leaks": leaks, "traffic": traffic, "figures": figures, "dependence": dependence})
 
     def line(self) -> str:
         """The epoch in one line for a person."""
@@ -88,6 +93,10 @@ def epoch_rows(result: EpochResult) -> list[Row]:
             party = receiver if sender == LABEL_PARTY else sender
             rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
             rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
+    for found in result.dependence:
+        place = (epoch, "train", found.party, found.layer, str(Kind.EMBEDDING), "")
+        dcor = found.dcor
+        rows.append(Row(*place, "distance_correlation", dcor.mean, dcor.low, dcor.high, found.visible))
     for found in result.figures:
         place = (epoch, "train", found.party, found.layer, found.message, "")
         rows += [Row(*place, figure, value) for figure, value in found.values.items()]
@@ -119,6 +128,7 @@ def summarise(
         "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
         **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
         "leaks": [asdict(leak) for leak in last.leaks],
+        "distance_correlation": [asdict(found) for found in last.dependence],
         "skipped": dict(skipped),
         "guarantees": promises,
         "privacy": privacy,

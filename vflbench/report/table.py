@@ -36,6 +36,9 @@ def final_table(folder: Path) -> str:
             f"{majority:.4f}. AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any "
             "names. macro AUC: mean of one class against the rest, 0.5 is a coin"
         )
+    if summary["distance_correlation"]:
+        told = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
+        lines.append(f"squared distance correlation of embeddings and labels: {told}")
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
     lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
     if summary.get("privacy"):  # runs of before label DP have none
