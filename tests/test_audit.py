@@ -11,6 +11,7 @@ from vflbench.audit import Auditor, _one_of_each, row_names
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
 from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.transcript import Knowledge
 from vflbench.wire import Kind
 
@@ -64,7 +65,7 @@ def audited(data, attacks, batches=4, size=100):
         transcript = auditor.transcript(batch, 0, step)
         started.round(batch, transcript)
         auditor.observe(transcript, batch)
-        auditor.attack(transcript, batch, leaks)
+        auditor.attack(transcript, batch, leaks, ReconstructionTable())
     return auditor, leaks
 
 
@@ -93,7 +94,7 @@ def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
     assert 20 < len(few.met) <= 60
     assert auditor.follows
     assert leaks.leaks() == []  # nothing before the epoch's end
-    auditor.conclude(0, 4, leaks)
+    auditor.conclude(0, 4, leaks, ReconstructionTable())
     for follower in (few, many):
         assert sorted(chain(*follower.groups)) == sorted(follower.met)
         assert len(follower.groups) == 5
@@ -106,7 +107,7 @@ def test_state_tells_which_rows_were_met(data):
     other = Auditor({"few": Follower(60)}, session(data.train.all()), Generators(0), data.train, 100)
     other.restore(auditor.state())
     leaks = LeakTable()
-    other.conclude(0, 4, leaks)
+    other.conclude(0, 4, leaks, ReconstructionTable())
     assert sum(map(len, other._posts[0].attack.groups)) == len(auditor._posts[0].attack.met)
 
 

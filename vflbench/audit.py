@@ -15,6 +15,7 @@ from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
 from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.numerics.mixing import mix
 from vflbench.protocols.base import Protocol, Session
 from vflbench.state import restore_state, state_of
@@ -94,7 +95,7 @@ class Auditor:
             features = {party: OwnFeatures(block.numeric, block.categorical) for party, block in batch.features.items()}
         return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers, features)
 
-    def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable) -> None:
+    def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
         """Every attack that looks at batches one by one."""
         truth, canary = batch.labels, self.canaries.among(batch.ids)
         for post in self._lookers:
@@ -122,7 +123,7 @@ class Auditor:
             if len(rows):
                 post.attack.observe(transcript.view(post.party, post.attack.knows, post.rng, rows=rows))
 
-    def conclude(self, epoch: int, step: int, leaks: LeakTable) -> None:
+    def conclude(self, epoch: int, step: int, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
         """Ask those who follow rows, group by group, about the rows that were met so far."""
         for post in self._followers:
             ids, labels = self._followed.met(post.attack.follows)

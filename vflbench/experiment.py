@@ -101,6 +101,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                 if not interruption.asked:
                     result = evaluate(epoch.result(), progress, {"train": sample, "test": test})
                     recorder.write(epoch_rows(result))
+                    recorder.keep(epoch.reconstructions.examples())
                     recorder.say(result.line())
                     progress.end_epoch(result)
             except NonFiniteError as error:
@@ -137,7 +138,7 @@ def train_epoch(
                 audit_start = perf_counter()
                 auditor.observe(transcript, batch)
                 if step in audited:
-                    auditor.attack(transcript, batch, epoch.leaks)
+                    auditor.attack(transcript, batch, epoch.leaks, epoch.reconstructions)
                     if settings.audit.dcor:
                         auditor.measure(transcript, batch, epoch.dependence)
                 audit_seconds += perf_counter() - audit_start
@@ -149,7 +150,7 @@ def train_epoch(
                 break
     if not interruption.asked:
         audit_start = perf_counter()
-        auditor.conclude(number, steps, epoch.leaks)
+        auditor.conclude(number, steps, epoch.leaks, epoch.reconstructions)
         audit_seconds += perf_counter() - audit_start
     epoch.seconds["audit"] += audit_seconds
     epoch.seconds["train"] += perf_counter() - start - audit_seconds

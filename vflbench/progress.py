@@ -12,6 +12,7 @@ from vflbench.audit import Auditor
 from vflbench.generators import Generators
 from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.protocols.base import Outcome, Session
 from vflbench.results import EpochResult
 from vflbench.wire import Wire
@@ -32,6 +33,7 @@ class Epoch:
     penalties: list[float] = field(default_factory=list)
     leaks: LeakTable = field(default_factory=LeakTable)
     dependence: DependenceTable = field(default_factory=DependenceTable)
+    reconstructions: ReconstructionTable = field(default_factory=ReconstructionTable)
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
 
     def add(self, outcome: Outcome) -> None:
@@ -43,8 +45,8 @@ class Epoch:
     def result(self) -> EpochResult:
         """What training came to; what the model is worth is still to be measured."""
         loss, penalty = math.fsum(self.losses) / self.step, math.fsum(self.penalties) / self.step
-        seconds, dependence = dict(self.seconds), self.dependence.found()
-        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), seconds, dependence=dependence)
+        found = {"dependence": self.dependence.found(), "reconstructions": self.reconstructions.found()}
+        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), dict(self.seconds), **found)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -55,6 +57,7 @@ class Epoch:
             "penalties": torch.tensor(self.penalties, dtype=torch.float64),
             "leaks": self.leaks.state(),
             "dependence": self.dependence.state(),
+            "reconstructions": self.reconstructions.state(),
             "seconds": self.seconds,
         }
 
@@ -62,6 +65,7 @@ class Epoch:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         values = {"order": state["order"].clone(), "leaks": LeakTable.from_state(state["leaks"])}
         values["dependence"] = DependenceTable.from_state(state["dependence"])
+        values["reconstructions"] = ReconstructionTable.from_state(state["reconstructions"])
         values |= {name: state[name].tolist() for name in ("losses", "penalties")}
         return cls(**{**state, **values})
 

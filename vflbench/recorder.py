@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy
 from tqdm import tqdm
 
 from vflbench.errors import UserError
@@ -32,7 +33,10 @@ class Row:
     visible: bool | None = None
 
 
-_RESULTS = ("checkpoint.pt", "summary.json", "metrics.csv", "auc_per_epoch.png", "leak_per_layer.png")
+_RESULTS = (
+    *("checkpoint.pt", "summary.json", "metrics.csv", "reconstructions.npz"),
+    *("auc_per_epoch.png", "leak_per_layer.png", "reconstructions.png"),
+)
 """What an earlier run may have left, in the order in which it goes: nothing goes on from half of it."""
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -128,6 +132,14 @@ class Recorder:
             csv.writer(file, lineterminator="\n").writerows([_cell(v) for v in astuple(row)] for row in rows)
             file.flush()
             os.fsync(file.fileno())
+
+    def keep(self, arrays: Mapping[str, Any]) -> None:
+        """Examples of what attacks rebuilt, as reconstructions.npz, in place of those of the epoch before."""
+        if arrays:
+            temporary = self.folder / ".reconstructions.npz.tmp"
+            with temporary.open("wb") as file:
+                numpy.savez_compressed(file, **arrays)
+            temporary.replace(self.folder / "reconstructions.npz")
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """The run is complete, pictures and all: close the manifest, then write summary.json."""

@@ -12,6 +12,7 @@ from vflbench.defenses.base import Defense, Figures
 from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.leakage import CLASS_FIGURES, Leak
 from vflbench.metrics.privacy import Exposure, Guarantee
+from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.numerics.interval import Interval
 from vflbench.recorder import Row
 from vflbench.wire import Kind, Traffic, traffic_from, traffic_state
@@ -35,6 +36,7 @@ class EpochResult:
     traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
     figures: list[Figures] = field(default_factory=list)
     dependence: list[Dependence] = field(default_factory=list)
+    reconstructions: list[Reconstruction] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         """The same in numbers, strings, lists and dicts."""
@@ -48,6 +50,7 @@ class EpochResult:
             "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
             "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
             "dependence": [[d.party, d.layer, d.visible, [d.dcor.mean, d.dcor.low, d.dcor.high]] for d in self.dependence],
+            "reconstructions": [found.state() for found in self.reconstructions],
         }
 
     @classmethod
@@ -56,7 +59,9 @@ class EpochResult:
         traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
         figures = [Figures(*figures) for figures in state["figures"]]
         dependence = [Dependence(*place, Interval(*dcor)) for *place, dcor in state["dependence"]]
-        return cls(**{**state, "leaks": leaks, "traffic": traffic, "figures": figures, "dependence": dependence})
+        lists = {"leaks": leaks, "figures": figures, "dependence": dependence}
+        lists["reconstructions"] = [Reconstruction.from_state(found) for found in state["reconstructions"]]
+        return cls(**{**state, "traffic": traffic, **lists})
 
     def line(self) -> str:
         """The epoch in one line for a person."""
@@ -97,6 +102,9 @@ def epoch_rows(result: EpochResult) -> list[Row]:
         place = (epoch, "train", found.party, found.layer, str(Kind.EMBEDDING), "")
         dcor = found.dcor
         rows.append(Row(*place, "distance_correlation", dcor.mean, dcor.low, dcor.high, found.visible))
+    for found in result.reconstructions:
+        place = (epoch, "train", found.party, found.layer, found.message, found.attack)
+        rows += [Row(*place, figure, v.mean, v.low, v.high, found.visible) for figure, v in found.figures.items()]
     for found in result.figures:
         place = (epoch, "train", found.party, found.layer, found.message, "")
         rows += [Row(*place, figure, value) for figure, value in found.values.items()]
@@ -129,6 +137,7 @@ def summarise(
         **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
         "leaks": [asdict(leak) for leak in last.leaks],
         "distance_correlation": [asdict(found) for found in last.dependence],
+        "reconstructions": [asdict(found) for found in last.reconstructions],
         "skipped": dict(skipped),
         "guarantees": promises,
         "privacy": privacy,

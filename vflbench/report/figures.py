@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflbench.report.read import Measurement, read_manifest, read_metrics
+from vflbench.report.rebuilt import draw_rebuilt
 
 # Okabe and Ito's palette: told apart by people of every colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -18,7 +19,9 @@ NO_MESSAGE = "none"
 
 
 def draw(folder: Path) -> list[Path]:
-    """auc_per_epoch.png and, if any layer was attacked, leak_per_layer.png, from metrics.csv. Returns what was drawn."""
+    """auc_per_epoch.png and, if any layer was attacked, leak_per_layer.png, from metrics.csv, and reconstructions.png
+    where data were rebuilt. Returns what was drawn.
+    """
     rows = read_metrics(folder)
     pictures = {"auc_per_epoch.png": draw_epochs(rows)}
     attacked = {row.metric for row in rows if row.layer and row.message != NO_MESSAGE}
@@ -27,6 +30,9 @@ def draw(folder: Path) -> list[Path]:
     elif "leak_accuracy" in attacked:
         majority = max(read_manifest(folder)["data"]["train_class_ratios"])
         pictures["leak_per_layer.png"] = draw_class_layers(rows, majority)
+    rebuilt = draw_rebuilt(folder)
+    if rebuilt is not None:
+        pictures["reconstructions.png"] = rebuilt
     for name, figure in pictures.items():
         figure.savefig(folder / name, dpi=150)
     return [folder / name for name in pictures]

@@ -36,6 +36,8 @@ def final_table(folder: Path) -> str:
             f"{majority:.4f}. AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any "
             "names. macro AUC: mean of one class against the rest, 0.5 is a coin"
         )
+    for rows in _rebuilt(summary.get("reconstructions", [])):
+        lines += ["", *_columns(rows), ""]
     if summary["distance_correlation"]:
         told = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
         lines.append(f"squared distance correlation of embeddings and labels: {told}")
@@ -47,6 +49,27 @@ def final_table(folder: Path) -> str:
     if summary.get("failed"):
         lines.append(f"FAILED: {summary['failed']}")
     return "\n".join([*lines, f"results: {folder}"])
+
+
+def _rebuilt(found: list[dict[str, Any]]) -> list[list[tuple[str, ...]]]:
+    """A table for each attack that rebuilt data: its figures, with intervals where there are several batches."""
+    tables = []
+    for attack in dict.fromkeys(one["attack"] for one in found):
+        own = [one for one in found if one["attack"] == attack]
+        figures = list(dict.fromkeys(name for one in own for name in one["figures"]))
+        header = (*_PLACE, *(name.replace("_", " ") for name in figures), "batches")
+        rows = [
+            (*(one[n] for n in _PLACE), *(_figure(one["figures"].get(name)) for name in figures), str(one["batches"]))
+            for one in own
+        ]
+        tables.append([header, *rows])
+    return tables
+
+
+def _figure(value: dict[str, float | None] | None) -> str:
+    if value is None or value["mean"] is None:
+        return "-"
+    return f"{value['mean']:.4g}" + ("" if value["low"] is None else f" ({_interval(value)})")
 
 
 def _promise(defense: str, promise: dict[str, Any] | None) -> str:
