@@ -1,0 +1,114 @@
+"""An affine map from noisy pairs, and how far its entries can be trusted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+_DEVIATIONS = 6.0  # an error of so many standard errors happens once in 5e8
+FLOAT64 = 2.0**-53
+FLOAT32 = 2.0**-24
+
+
+@dataclass(frozen=True)
+class AffineFit:
+    """values = points @ linear + constant, by least squares.
+
+    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,). The errors hold the
+    spread of the residual and the `floor`; they are scaled by Student's quantile, so that 6 of them mean the same with few
+    pairs as with many.
+    residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
+    spare: pairs beyond the d + 1 that a map takes; with none the residual is 0 whatever the noise.
+    floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
+    refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
+    """
+
+    rounds: int
+    spare: int
+    linear: np.ndarray | None = None
+    constant: np.ndarray | None = None
+    linear_error: np.ndarray | None = None
+    constant_error: np.ndarray | None = None
+    residual: float | None = None
+    spread: float = 0.0
+    condition: float | None = None
+    floor_dominates: bool = True
+    refusal: str | None = None
+
+
+def unit_of(values: np.ndarray, unit: float | None = None) -> float:
+    """The relative rounding of what was sent: 2^-24 if float32 holds every value exactly, else 2^-53; `unit` if given."""
+    if unit is not None:
+        return unit
+    return FLOAT32 if np.array_equal(values, values.astype(np.float32)) else FLOAT64
+
+
+def pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, checked. Raises ValueError if they are not (n, d) and (n, d) of finite numbers, d >= 1."""
+    points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if points.ndim != 2 or points.shape != values.shape or points.shape[1] == 0:
+        raise ValueError(f"thetas and updates are both (n, d) with d >= 1, not {points.shape} and {values.shape}")
+    if not (np.isfinite(points).all() and np.isfinite(values).all()):
+        raise ValueError("thetas and updates are finite numbers: these are not")
+    return points, values
+
+
+def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> AffineFit:
+    """Least squares through the singular values of the centred points, columns scaled to equal length.
+
+    points: (n, d) float64, known exactly. values: (n, k) float64, each with an absolute rounding error of some `floor`.
+    d + 1 affinely independent points are needed: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, n the
+    normal of the hyperplane that holds them.
+    """
+    n, d = points.shape
+    spare = n - d - 1
+    if spare < 0:
+        return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates take {d + 1} pairs, there are {n}")
+    centre = points.mean(0)
+    centred = points - centre
+    length = np.linalg.norm(centred, axis=0)
+    if not length.all():
+        still = np.flatnonzero(length == 0)[:5].tolist()
+        return AffineFit(n, spare, refusal=f"the thetas are not affinely independent: coordinates {still} never change")
+    u, singular, vt = np.linalg.svd(centred / length, full_matrices=False)
+    condition = float(singular[0] / singular[-1]) if singular[-1] else float("inf")
+    if singular[-1] <= singular[0] * max(n, d) * 2 * FLOAT64:
+        told = f"the thetas of {n} rounds are not affinely independent: the condition of the design is {condition:.1e}"
+        return AffineFit(n, spare, condition=condition, refusal=told)
+    inverse = vt.T / singular / length[:, None]  # (d, d): points' pseudo-inverse is inverse @ u^T
+    mean = values.mean(0)
+    linear = inverse @ (u.T @ (values - mean))
+    constant = mean - centre @ linear
+    rest = values - points @ linear - constant
+    residual = float(np.sqrt(np.mean(rest**2)))
+    # The points are exact, but the fit rounds its products: as if each point were off by half a unit in the last place.
+    floor = floor + FLOAT64 * float(np.abs(points).max() * np.abs(linear).sum(0).max() + np.abs(constant).max())
+    freedom = spare * values.shape[1]
+    spread = np.zeros(values.shape[1])
+    if freedom:
+        each = np.sqrt((rest**2).sum(0) / spare)
+        pooled = float(np.sqrt((rest**2).sum() / freedom))
+        spread = np.maximum(each, pooled) * float(student.isf(1e-9, freedom)) / _DEVIATIONS
+    error = np.hypot(spread, floor)
+    slope = np.linalg.norm(inverse, axis=1)
+    offset = np.sqrt(1 / n + np.linalg.norm(centre @ inverse) ** 2)
+    return AffineFit(
+        n,
+        spare,
+        linear,
+        constant,
+        np.outer(slope, error),
+        offset * error,
+        residual,
+        float(spread.max(initial=0.0)),
+        condition,
+        bool(floor >= spread.max(initial=0.0)),
+    )
+
+
+def chance_limit(entries: int, tries: int = 1) -> float:
+    """How near to integers `entries` numbers must all be, so that chance does it less than once in 10^6 / `tries`.
+
+        (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 whatever their number
+    """
+    return min(5 / 16, 0.5 * (1e-6 / tries) ** (1 / max(entries, 1)))
