@@ -109,6 +109,6 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
 def chance_limit(entries: int, tries: int = 1) -> float:
     """How near to integers `entries` numbers must all be, so that chance does it less than once in 10^6 / `tries`.
 
-        (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 whatever their number
+    (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 whatever their number
     """
     return min(5 / 16, 0.5 * (1e-6 / tries) ** (1 / max(entries, 1)))

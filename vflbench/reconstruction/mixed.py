@@ -59,7 +59,10 @@ def binary_columns(
         if why := _alone(alpha, beta, rows, slack, intercept, i):
             left_out[i] = why
     kept = [i for i in range(d) if i not in left_out]
-    for broken, why in ((_broken_pairs, "{} products with other columns are none of binary ones"), (_broken_triples, "{} triples")):
+    for broken, why in (
+        (_broken_pairs, "{} products with other columns are none of binary ones"),
+        (_broken_triples, "{} triples"),
+    ):
         kept = _peel(alpha, rows, slack, kept, left_out, broken, why)
     chosen = np.array(kept, dtype=np.int64)
     integers = np.rint(alpha[np.ix_(chosen, chosen)]).astype(np.int64)
@@ -82,9 +85,7 @@ def _find_intercept(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.nd
     return -index if count > 0 else None
 
 
-def _alone(
-    alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray, intercept: int | None, i: int
-) -> str | None:
+def _alone(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray, intercept: int | None, i: int) -> str | None:
     """Why column i is not binary, from its own sums, or None."""
     squares, near = alpha[i, i], slack[i, i]
     if abs(squares - round(squares)) > near:
