@@ -28,7 +28,7 @@ def tell_apart(z: np.ndarray, second: np.ndarray, *, rows: int | None = None, mo
         P = alpha_2 alpha_1 = (A - alpha_1) alpha_1,   A = Z^T Z,   alpha_1 = sum_r w_r z_r z_r^T,   w_r in {0, 1}
         P - P^T = A alpha_1 - alpha_1 A = sum_r w_r (A z_r z_r^T - z_r z_r^T A)
 
-    linear in w. One freedom always remains, w + c 1, since A commutes with itself: `rows` or w in {0, 1} closes it. Where the
+    linear in w. One freedom always remains, w + c 1, since A commutes with itself: `rows` or w in {0, 1} closes it. If the
     system leaves more of them, their integer values are tried, up to `most`. Each answer is verified: P = alpha_2 alpha_1.
 
     z: (N, d) of 0 and 1, the rows of both batches. second: (d, d) int64, P. rows: how many are in the first batch, if known.
@@ -87,8 +87,8 @@ def labels_apart(
 
         Z_1^T y_1 + Z_2^T y_2 = beta_sum,   alpha_2 Z_1^T y_1 = second_labels,   y in {-1, +1}
 
-    z: (N, d) of 0 and 1; membership: (N,), 1 for the first batch. beta_sum, second_labels: (d,) int64; without the latter the
-    rows of both batches are one. Raises ValueError for shapes that do not fit.
+    z: (N, d) of 0 and 1; membership: (N,), 1 for the first batch. beta_sum, second_labels: (d,) int64; without the last
+    the rows of both batches are one. Raises ValueError for shapes that do not fit.
     """
     z, membership = np.asarray(z).astype(np.int64), np.asarray(membership).astype(np.int64)
     if z.ndim != 2 or membership.shape != z.shape[:1] or np.shape(beta_sum) != z.shape[1:]:

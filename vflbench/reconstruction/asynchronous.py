@@ -69,8 +69,8 @@ def terms(alphas: Sequence[np.ndarray], betas: Sequence[np.ndarray], order: int)
 def recover_map(thetas: np.ndarray, differences: np.ndarray, *, unit: float | None = None) -> LocalMap:
     """gamma and eta by least squares from theta_0 and theta_n - theta_0 of rounds with the same batches in the same order.
 
-    thetas, differences: (n, d), n >= d + 1, thetas affinely independent. unit: relative rounding of the differences, told from
-    the values if None. Raises ValueError for shapes or numbers that make no sense.
+    thetas, differences: (n, d), n >= d + 1, thetas affinely independent. unit: relative rounding of the differences, told
+    from the values if None. Raises ValueError for shapes or numbers that make no sense.
     """
     thetas, differences = pairs(thetas, differences)
     largest = np.abs(thetas).max(initial=0.0) + np.abs(differences).max(initial=0.0)
@@ -86,7 +86,7 @@ def recover_map(thetas: np.ndarray, differences: np.ndarray, *, unit: float | No
 class TotalRecovered:
     """The sums over all batches, from one pushed difference.
 
-    alpha_sum: (d, d) int64, X^T X of the rows of all batches together. beta_sum: (d,) int64, None where only it was not safe.
+    alpha_sum: (d, d) int64, X^T X of the rows of all batches together. beta_sum: (d,) int64, None if it alone is not safe.
     second: (d, d) int64, A_2 = sum_{i<j} alpha_j alpha_i; second_labels: (d,) int64, B_2 = sum_{i<j} alpha_j beta_i; None
     where they can't be told to the integer.
     proved: whether no other alpha_sum of binary batches gives this gamma up to its error; otherwise the integers are those
@@ -116,10 +116,10 @@ def total(
 
     `rounding` rounds the symmetric part of gamma / q = A_1 - q A_2 + ..., right while q |A_2| < 1/2. `root` first takes off
     what equal batches would add, (n/q) (I - (I - gamma)^(1/n)): off by q/2 sum_i D_i^2 only, D_i = alpha_i - A_1/n, the
-    fluctuation between batches (for n > 2 also by the antisymmetric part's square), so that larger rates work; where it is not
-    verified, rounding is tried. beta_sum is rounded to the parity of alpha_sum's diagonal.
-    Two batches end the expansion, so A_2 = (A_1 - gamma/q) / q must be integral: the check of n = 2. For more batches the root
-    must lie near integers, or the predicted q A_2 be below 1/2.
+    fluctuation between batches, and terms of q^2: larger rates work. Where it is not verified, rounding is tried. beta_sum
+    is rounded to the parity of alpha_sum's diagonal.
+    Two batches end the expansion, so A_2 = (A_1 - gamma/q) / q must be integral: the check of n = 2. For more batches the
+    root must lie near integers, or the predicted q A_2 be below 1/2.
 
     gamma: (d, d), eta: (d,), of `recover_map`. rate: the local step size; batches: n. rows: m of each batch, needed with
     `mean` (the step is then rate / m), else only sharpening checks. error: standard error of gamma's entries.
@@ -204,16 +204,16 @@ def _labels(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """beta_sum and B_2 from eta / (2 q), each None where it is not safe.
 
-    Equal batches with equal betas would give eta / (2 q) = 1/n sum_{k<n} (I - q A/n)^k beta_sum: solved for beta_sum, the error
-    is q sum_i ((n - 1)/2 - i) A/n beta_i to first order, of variance q^2 (n^2 - 1) / (12 n^2) (A^3)_kk for labels that are
-    drawn. Five of its deviations must stay below 1, half the step between numbers of one parity.
+    Equal batches with equal betas would give eta / (2 q) = 1/n sum_{k<n} (I - q A/n)^k beta_sum: solved for it, the error is
+    q sum_i ((n - 1)/2 - i) A/n beta_i to first order, of variance q^2 (n^2 - 1) / (12 n^2) (A^3)_kk for labels that are
+    drawn. Four of its deviations must stay below 1, half the step between numbers of one parity.
     """
     a = alpha.astype(float)
     step, power, total_power = np.eye(len(a)) - q / n * a, np.eye(len(a)), np.zeros(a.shape)
     for _ in range(n):
         total_power, power = total_power + power / n, power @ step
     deviation = q * np.sqrt((n * n - 1) / (12 * n * n) * np.diagonal(a @ a @ a)).max(initial=0.0)
-    if 5 * deviation > 1 or precision > SAFE or np.linalg.cond(total_power) > 1e6:
+    if 4 * deviation > 1 or precision > SAFE or np.linalg.cond(total_power) > 1e6:
         return None, None
     parity = np.diagonal(alpha) % 2
     beta = (2 * np.rint((np.linalg.solve(total_power, scaled) - parity) / 2) + parity).astype(np.int64)

@@ -15,7 +15,7 @@ _DENSITIES = (0.5, 0.3, 0.7, 0.1, 0.9, 0.02)
 
 @dataclass(frozen=True)
 class _Relations:
-    """The lattice of (v, weight (theta_t.v_alpha - 2 v_beta) for each t), v integer: reduced, with its orthogonal vectors."""
+    """The lattice of (v, weight (theta_t.v_alpha - 2 v_beta) for each t), v integer: reduced, and orthogonalised."""
 
     basis: np.ndarray  # (d + 1, d + 1 + n) Python integers
     real: np.ndarray  # the same over _GUARD, float64
@@ -54,8 +54,8 @@ def lattice(
     nearest to (centre, w 4 g_i). An answer must fit every pair to rounding, be symmetric although each row is found on its
     own, and be consistent.
 
-    thetas, updates: (n, d), n >= 1; of more than `most_pairs`, evenly chosen ones are used. rate, reduction, rows, unit: as in
-    `least_squares`; without rows, sizes up to most_rows are tried, least first. `note` of the refusal: too few pairs (the
+    thetas, updates: (n, d), n >= 1; of more than `most_pairs`, evenly chosen ones are used. rate, reduction, rows, unit: as
+    in `least_squares`; without rows, sizes up to most_rows are tried, least first. A refusal says: too few pairs (the
     nearest point is not the only one that fits), or noise. Raises UserError where python-flint is missing, ValueError for
     what makes no sense.
 
@@ -64,7 +64,7 @@ def lattice(
     """
     thetas, updates = pairs(thetas, updates)
     check_setting(rate, rows)
-    n, d = thetas.shape
+    n = len(thetas)
     if n == 0:
         return Recovered(0, rows=rows, refusal="too few rounds: there is none", method="lattice")
     chosen = np.unique(np.linspace(0, n - 1, min(n, most_pairs)).round().astype(int))
@@ -155,7 +155,7 @@ def _solve(
 
 
 def _reach(d: int, rows: int, n: int) -> float:
-    """A distance within which a true row lies of its centre: entries half of m off, beta all of it, some units of rounding."""
+    """A distance within which a true row lies of its centre: entries half of m off, beta all of it, and rounding."""
     return float(np.sqrt(d * (rows / 2) ** 2 + rows**2 + n))
 
 

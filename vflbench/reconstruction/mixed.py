@@ -1,11 +1,13 @@
 """Batches with real-valued columns: which columns are binary, and the others from the rows that these give away."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from vflbench.reconstruction.rank import rank
 
+Broken = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 _SAFE = 0.25  # beyond it an integer is no evidence
 
 
@@ -35,13 +37,13 @@ def binary_columns(
 
     One column: alpha_ii integral in [0, m]; beta_i integral, |beta_i| <= alpha_ii, both odd or both even; with an intercept
     alpha_0i = alpha_ii, which among integer columns only the binary ones meet (sum x = sum x^2). Pairs: alpha_ij integral,
-    max(0, alpha_ii + alpha_jj - m) <= alpha_ij <= min(alpha_ii, alpha_jj). Triples: alpha_ij + alpha_ik - alpha_jk <= alpha_ii
-    and the ones of three columns in union at most m. Of the columns that break pairs (then triples) the one that breaks most
-    is left out, until none does; between equals, the one whose products are farther from integers.
+    max(0, alpha_ii + alpha_jj - m) <= alpha_ij <= min(alpha_ii, alpha_jj). Triples: alpha_ij + alpha_ik - alpha_jk <=
+    alpha_ii, and the ones of three columns in union at most m. Of the columns that break pairs (then triples) the one
+    that breaks most is left out, until none does; between equals, the one whose products are farther from integers.
 
-    alpha: (d, d) float64, unrounded; beta: (d,). rows: m. tolerance: how far from an integer is one still, below 1/4: a number
-    or (d, d), say six standard errors. intercept: index of the column of ones; without, a column with alpha_ii = m that is
-    1^T x_j = alpha_jj for another column at least is taken for it.
+    alpha: (d, d) float64, unrounded; beta: (d,). rows: m. tolerance: how far from an integer is one still, below 1/4: a
+    number or (d, d), say six standard errors. intercept: index of the column of ones; if None, a column
+    with alpha_ii = m and alpha_ij = alpha_jj for another j at least is taken for it.
     A column that takes two values only by chance of this batch is binary here. A column of counts may pass where there is no
     intercept; a solver then finds no batch. Raises ValueError for shapes that do not fit or a tolerance of 1/4 or more.
     """
@@ -59,11 +61,8 @@ def binary_columns(
         if why := _alone(alpha, beta, rows, slack, intercept, i):
             left_out[i] = why
     kept = [i for i in range(d) if i not in left_out]
-    for broken, why in (
-        (_broken_pairs, "{} products with other columns are none of binary ones"),
-        (_broken_triples, "{} triples"),
-    ):
-        kept = _peel(alpha, rows, slack, kept, left_out, broken, why)
+    kept = _peel(alpha, rows, slack, kept, left_out, _broken_pairs, "{} of its products with other columns are none of ones")
+    kept = _peel(alpha, rows, slack, kept, left_out, _broken_triples, "{} triples of columns with it overlap as no ones can")
     chosen = np.array(kept, dtype=np.int64)
     integers = np.rint(alpha[np.ix_(chosen, chosen)]).astype(np.int64)
     return BinaryColumns(chosen, left_out, integers, np.rint(beta[chosen]).astype(np.int64), intercept)
@@ -112,7 +111,7 @@ def _broken_pairs(alpha: np.ndarray, rows: int, slack: np.ndarray) -> np.ndarray
     return broken.sum(1)
 
 
-def _broken_triples(alpha: np.ndarray, rows: int, slack: np.ndarray) -> np.ndarray:
+def _broken_triples(alpha: np.ndarray, rows: int, _: np.ndarray) -> np.ndarray:
     """How many triples each column breaks. (k,) int."""
     a = np.rint(alpha).astype(np.int64)  # the pairs have been checked
     ones = np.diagonal(a)
@@ -130,7 +129,9 @@ def _broken_triples(alpha: np.ndarray, rows: int, slack: np.ndarray) -> np.ndarr
     return counts
 
 
-def _peel(alpha, rows, slack, kept: list[int], left_out: dict[int, str], broken, why: str) -> list[int]:
+def _peel(
+    alpha: np.ndarray, rows: int, slack: np.ndarray, kept: list[int], left_out: dict[int, str], broken: Broken, why: str
+) -> list[int]:
     kept = list(kept)
     while kept:
         part = np.ix_(kept, kept)
@@ -164,9 +165,9 @@ def real_features(
     """The other features of the same rows: the solution of X_B^T x = alpha_BR, unique if the rows of X_B are independent.
 
     x_binary: (m, b) of 0 and 1, the reconstructed rows. alpha_br: (b, r), products of its columns with the real-valued ones;
-    with beta (b, 1) for alpha_br the same solves for the labels. alpha_rr: (r, r), theirs among themselves, a check that the
-    solution did not use: another batch with the same X_B^T X_B fails it or the residual. tolerance: relative, of both checks.
-    Raises ValueError for shapes that do not fit.
+    with beta (b, 1) for alpha_br the same solves for the labels. alpha_rr: (r, r), theirs among themselves, a check that
+    the solution did not use: another batch with the same X_B^T X_B fails it or the residual. tolerance: relative, of
+    both checks. Raises ValueError for shapes that do not fit.
     """
     x, right = np.asarray(x_binary, dtype=float), np.asarray(alpha_br, dtype=float)
     if x.ndim != 2 or right.ndim != 2 or len(right) != x.shape[1]:

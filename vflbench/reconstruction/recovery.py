@@ -59,8 +59,8 @@ def least_squares(
 
         update = -rate g(theta),   4 g = alpha theta - 2 beta   (sum; for mean the right side over m)
 
-    thetas: (n, d), parameters that were answered; updates: (n, d), the answers. n >= d + 1, thetas affinely independent: with
-    d pairs alpha + v v^T and beta + (p.v) v / 2, v the normal of the thetas' hyperplane v.theta = p, fit as well.
+    thetas: (n, d), parameters that were answered; updates: (n, d), the answers. n >= d + 1, thetas affinely independent:
+    with d pairs alpha + v v^T and beta + (p.v) v / 2, v the normal of the thetas' hyperplane v.theta = p, fit as well.
     rate: the step size that the sender used, > 0. rows: m, if known. With `mean` and no rows it is the least integer up to
     `most_rows` that makes every entry integral and consistent; a multiple of it would do as well. unit: relative rounding of
     the updates, told from the values if None.
@@ -179,7 +179,9 @@ def _batch_size(found: Recovered, most_rows: int, updates: np.ndarray) -> Recove
     limit = chance_limit(len(entries), most_rows)
     for rows in range(1, most_rows + 1):
         if rows * error > SAFE:
-            why = f"the batch size is none below {rows}, and from there on rounding is not safe (condition {found.condition:.1e})"
+            why = (
+                f"no batch size below {rows} fits, and from there on rounding is not safe (condition {found.condition:.1e})"
+            )
             return replace(found, refusal=why)
         if np.abs(rows * entries - np.rint(rows * entries)).max() > limit:
             continue
