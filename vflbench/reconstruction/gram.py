@@ -87,10 +87,7 @@ class Gram:
             ("alpha_ij = {a} is negative", alpha < 0),
             (f"alpha_ij = {{a}} is more than the {self.rows} rows", alpha > self.rows),
             ("alpha_ij = {a} is more than alpha_ii or alpha_jj", alpha > np.minimum.outer(ones, ones)),
-            (
-                f"alpha_ij = {{a}} is less than alpha_ii + alpha_jj - {self.rows}",
-                alpha < np.add.outer(ones, ones) - self.rows,
-            ),
+            (f"alpha_ij = {{a}} is less than alpha_ii + alpha_jj - {self.rows}", alpha < least),
         )
         for text, wrong in tests:
             if wrong.any():
