@@ -1,0 +1,130 @@
+"""Whole batches from their Gram matrices: time, number of matching batches and method, by batch size and columns.
+
+    python scripts/bench_reconstruction.py
+    python scripts/bench_reconstruction.py --cells 8x5,11x10 --seeds 200 --methods auto
+    python scripts/bench_reconstruction.py --file mushroom/agaricus.txt.gz --cells 8x20 --seeds 100
+
+Data: Bernoulli(--density) batches, or random rows and columns of a file's binary columns (LIBSVM or CSV, gzipped or not), and
+random labels. The methods are those of reconstruction.exact.enumerate_batches, all batches up to --most; where the integer
+programme can be imported it runs in turns with them, one batch each: --programmes names formulation:solver pairs.
+
+A line a cell and method: the median and the worst milliseconds over the seeds; the share of batches that are ambiguous (more
+than one matches, labels not counted in); the median and largest number of matching batches; how many ended proved; and the
+method that `auto` took most. Every answer is verified in integers, and a proved one holds the true batch, or the run ends.
+"""
+
+import argparse
+import csv
+import gzip
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from vflbench.reconstruction.exact import enumerate_batches
+from vflbench.reconstruction.gram import Answer, Gram, in_order
+
+TABLE = "8x5,8x10,8x15,8x20,9x5,9x10,9x15,9x20,11x5,11x10,11x15,11x20"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", default=TABLE, help=f"rows x columns ({TABLE})")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--density", type=float, default=0.5)
+    parser.add_argument("--file", type=Path, help="binary data instead of Bernoulli batches")
+    parser.add_argument("--methods", default="auto,columns,candidates,lattice")
+    parser.add_argument("--programmes", default="tight:highs", help="formulation:solver pairs, or an empty string")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds a batch")
+    parser.add_argument("--most", type=int, default=1000, help="matching batches that are enumerated")
+    parser.add_argument("--labels", action="store_true", help="beta is known as well, and restricts the batches")
+    options = parser.parse_args()
+    table = None if options.file is None else read(options.file)
+    print(f"{'cell':>8}  {'method':<18}{'median ms':>10}{'worst ms':>10}{'ambiguous':>10}{'count':>14}{'proved':>8}  by")
+    for cell in options.cells.split(","):
+        rows, columns = map(int, cell.split("x"))
+        grams = [draw(rows, columns, seed, options.density, table) for seed in range(options.seeds)]
+        searches = solvers(options)
+        answers: dict[str, list[Answer]] = {name: [] for name in searches}
+        seconds: dict[str, list[float]] = {name: [] for name in searches}
+        for x, y in grams:
+            gram = Gram.of(x, y if options.labels else None)
+            for name, search in searches.items():
+                start = time.perf_counter()
+                answer = search(gram)
+                seconds[name].append(time.perf_counter() - start)
+                verify(gram, x, answer, every=":" not in name)
+                answers[name].append(answer)
+        for name, found in answers.items():
+            print(line(cell, name, found, seconds[name]), flush=True)
+
+
+def solvers(options) -> dict:
+    """By name, Gram -> Answer: our methods, and the integer programme where it can be imported."""
+
+    def exact(method):
+        return lambda gram: enumerate_batches(gram, method=method, time_limit=options.limit, max_batches=options.most)
+
+    found = {method: exact(method) for method in options.methods.split(",") if method}
+    try:
+        from vflbench.reconstruction import programme
+    except ImportError:
+        return found
+
+    def integer(formulation, solver):
+        return lambda gram: programme.solve(gram, formulation=formulation, solver=solver, time_limit=options.limit)
+
+    pairs = [pair for pair in options.programmes.split(",") if pair]
+    return found | {pair: integer(*pair.split(":")) for pair in pairs}
+
+
+def verify(gram: Gram, x: np.ndarray, answer: Answer, every: bool) -> None:
+    """Each batch has the Gram matrix, and the true one is among all."""
+    assert all(gram.holds(found) for found in answer.batches)
+    if every and answer.complete:
+        assert any(np.array_equal(found, in_order(x)) for found in answer.batches), answer.note
+
+
+def line(cell: str, name: str, found: list[Answer], seconds: list[float]) -> str:
+    times = [1000 * second for second in seconds]
+    counts = [answer.count for answer in found]
+    known = [answer.count > 1 for answer in found if answer.complete or answer.count > 1]
+    ambiguous = f"{sum(known) / len(known):>10.1%}" if known and ":" not in name else f"{'-':>10}"
+    most = f"{'' if all(answer.complete for answer in found) else '>='}{max(counts)}"
+    proved = f"{sum(answer.status == 'proved' for answer in found)}/{len(found)}"
+    by = Counter(answer.method for answer in found).most_common(1)[0][0]
+    return (
+        f"{cell:>8}  {name:<18}{median(times):>10.2f}{max(times):>10.1f}{ambiguous}"
+        f"{median(counts):>6g},{most:>7}{proved:>8}  {by}"
+    )
+
+
+def draw(rows: int, columns: int, seed: int, density: float, table: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """One batch and its labels. Of a table: rows and columns without replacement."""
+    rng = np.random.default_rng(seed)
+    if table is None:
+        x = (rng.random((rows, columns)) < density).astype(np.uint8)
+    else:
+        chosen = rng.choice(len(table), rows, replace=False), rng.choice(table.shape[1], columns, replace=False)
+        x = table[np.ix_(*chosen)]
+    return x, rng.choice([-1, 1], rows)
+
+
+def read(file: Path) -> np.ndarray:
+    """The binary columns of a file: LIBSVM (label index:1 ...) or CSV with a header. Returns (n, k) uint8."""
+    with (gzip.open if file.suffix == ".gz" else open)(file, "rt") as text:
+        lines = text.read().splitlines()
+    if ":" in lines[0]:
+        entries = [[int(pair.split(":")[0]) for pair in row.split()[1:]] for row in lines if row.strip()]
+        table = np.zeros((len(entries), max(map(max, entries)) + 1), dtype=np.uint8)
+        for row, ones in zip(table, entries, strict=True):
+            row[ones] = 1
+        return table[:, 1:]
+    rows = np.array(list(csv.reader(lines))[1:])
+    return rows[:, np.isin(rows, ("0", "1")).all(0)].astype(np.uint8)
+
+
+if __name__ == "__main__":
+    main()
