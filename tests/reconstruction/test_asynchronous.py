@@ -180,7 +180,8 @@ def test_two_batches_are_told_apart_with_their_labels_and_order(m, d):
             continue
         assert np.array_equal(found.membership, first)
         told = labels_apart(z, found.membership, x1.T @ y1 + x2.T @ y2, alpha_2 @ (x1.T @ y1))
-        assert not told.unique or np.array_equal(told.y, y)
+        traced = z.any(1)  # nothing tells the label of a row of zeros
+        assert not told.unique or np.array_equal(told.y[traced], y[traced])
         assert told.count >= 1
     assert unique >= 9
 
