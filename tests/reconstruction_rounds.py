@@ -8,6 +8,11 @@ def batch(rows: int, columns: int, rng: np.random.Generator, density: float = 0.
     return (rng.random((rows, columns)) < density).astype(np.int64), rng.choice([-1, 1], rows)
 
 
+def batches(rows: int, columns: int, n: int, rng: np.random.Generator, density: float = 0.5) -> list:
+    """n of them."""
+    return [batch(rows, columns, rng, density) for _ in range(n)]
+
+
 def gradient(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Of the sum over rows of log 2 - theta.x y / 2 + (theta.x)^2 / 8, example by example, not through alpha and beta."""
     score = x @ theta

@@ -13,7 +13,7 @@ class RateRange:
     """Step sizes on the grid at which at least the asked share of draws was right, lowest and highest in one stretch.
 
     low, high: of the sum of all alphas. apart_low, apart_high: of telling both batches apart, given their rows (n = 2). None
-    where there is none. bound: median over draws of 2 / max |A_2|, at which the second term hides the sum from plain rounding.
+    where there is none. bound: median over draws of 2 / max |A_2|, where the second term hides the sum from plain rounding.
     wrong: share of all answers, at any rate, that were not refused and not right; proved_wrong: of those called proved.
     """
 
