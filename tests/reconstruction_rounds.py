@@ -26,18 +26,19 @@ def rounds(x, y, n, rng, *, rate=0.1, mean=False, dtype=np.float64) -> tuple[np.
     return thetas, updates.astype(dtype).astype(float)
 
 
-def honest_run(theirs, mine, n, rng, *, rate=0.1, fresh=None) -> tuple[np.ndarray, np.ndarray]:
+def honest_run(theirs, mine, n, rng, *, rate=0.1, fresh=None, dtype=np.float64) -> tuple[np.ndarray, np.ndarray]:
     """(thetas, their updates) of two parties who average their steps from round to round, the second being the attacker.
 
     fresh: rows of a new batch that the attacker draws every round, instead of `mine`. Their step is 2 dtheta - own step.
+    dtype: of the parameters and of the steps that are sent.
     """
     x, y = theirs
-    theta = 0.1 * rng.normal(size=x.shape[1])
+    theta = (0.1 * rng.normal(size=x.shape[1])).astype(dtype)
     thetas, updates = [], []
     for _ in range(n):
-        own = -rate * gradient(*(batch(fresh, x.shape[1], rng) if fresh else mine), theta)
-        after = theta + (own - rate * gradient(x, y, theta)) / 2
-        thetas.append(theta)
-        updates.append(2 * (after - theta) - own)
+        own = (-rate * gradient(*(batch(fresh, x.shape[1], rng) if fresh else mine), theta)).astype(dtype)
+        after = (theta + (own + (-rate * gradient(x, y, theta)).astype(dtype)) / 2).astype(dtype)
+        thetas.append(theta.astype(float))
+        updates.append(2 * (after.astype(float) - theta) - own)
         theta = after
     return np.array(thetas), np.array(updates)

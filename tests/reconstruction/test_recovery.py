@@ -78,6 +78,21 @@ def test_fresh_batches_of_the_attackers_own_make_d_plus_one_rounds_enough():
         assert found.condition < 1e6
 
 
+def test_float32_parties_are_recognised_by_their_parameters():
+    """Their step, 2 dtheta - own in float64, is no float32 number, but as coarse as theta."""
+    right = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        theirs = batch(11, 20, rng)
+        pairs = honest_run(theirs, None, 40, rng, fresh=8, dtype=np.float32)
+        found = least_squares(*pairs, rate=0.1, reduction="sum", rows=11)
+        few = lattice(pairs[0][:12], pairs[1][:12], rate=0.1, reduction="sum", rows=11)
+        for answer in (found, few):
+            assert answer.refusal is not None or is_of(answer, *theirs)
+        right += found.refusal is None and few.refusal is None
+    assert right >= 9
+
+
 def test_ill_conditioned_thetas_are_refused_with_the_condition_and_never_rounded_wrongly():
     rng = np.random.default_rng(3)
     x, y = batch(8, 6, rng)
