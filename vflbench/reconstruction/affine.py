@@ -36,11 +36,15 @@ class AffineFit:
     refusal: str | None = None
 
 
-def unit_of(values: np.ndarray, unit: float | None = None) -> float:
-    """The relative rounding of what was sent: 2^-24 if float32 holds every value exactly, else 2^-53; `unit` if given."""
+def unit_of(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
+    """The relative rounding of what was sent: 2^-24 if float32 holds either exactly, else 2^-53; `unit` if given.
+
+    Updates that were computed from differences of float32 parameters need not be such numbers themselves.
+    """
     if unit is not None:
         return unit
-    return FLOAT32 if np.array_equal(values, values.astype(np.float32)) else FLOAT64
+    single = any(np.array_equal(sent, sent.astype(np.float32)) for sent in (thetas, updates))
+    return FLOAT32 if single else FLOAT64
 
 
 def pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -74,7 +74,7 @@ def recover_map(thetas: np.ndarray, differences: np.ndarray, *, unit: float | No
     """
     thetas, differences = pairs(thetas, differences)
     largest = np.abs(thetas).max(initial=0.0) + np.abs(differences).max(initial=0.0)
-    fit = fit_affine(thetas, differences, floor=4 * unit_of(differences, unit) * float(largest))
+    fit = fit_affine(thetas, differences, floor=4 * unit_of(thetas, differences, unit) * float(largest))
     if fit.refusal:
         return LocalMap(fit.rounds, condition=fit.condition, refusal=fit.refusal)
     return LocalMap(

@@ -10,6 +10,7 @@ from vflbench.reconstruction.affine import pairs
 from vflbench.reconstruction.recovery import Recovered, Reduction, check_setting, floor_of, inconsistency
 
 _GUARD = 2**12  # finer than the rounding of the updates, so that scaling to integers adds nothing
+_SLACK = 16  # rounding errors that what fits may be off
 _DENSITIES = (0.5, 0.3, 0.7, 0.1, 0.9, 0.02)
 
 
@@ -83,6 +84,8 @@ def lattice(
         found, refusal = _solve(relations, thetas, scale * values, error, size)
         if found is not None and (why := inconsistency(*found, size)):
             found, refusal = None, f"what fits is no batch of {size} binary rows: {why}"
+        if found is not None and _has_another(relations, *found, size):
+            found, refusal = None, f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
         if found is not None:
             alpha, beta = found
             # With sums and no batch size, `size` was only a bound on the entries.
@@ -132,7 +135,6 @@ def _solve(
     """(alpha, beta) that fit, or None and why not. error: what one unit of the lattice's last n coordinates stands for."""
     d = thetas.shape[1]
     alpha, beta = np.zeros((d, d), dtype=np.int64), np.zeros(d, dtype=np.int64)
-    distances = []
     for i in range(d):
         row = _row(relations, thetas, values[:, i], error, rows, i)
         if row is None:
@@ -143,15 +145,32 @@ def _solve(
                 else "too few pairs for so many coordinates, or noise, clipping or columns that are not binary"
             )
             return None, f"no small integers fit coordinate {i} in {len(thetas)} pairs: {told}"
-        alpha[i], beta[i], distance = row
-        distances.append(distance)
+        alpha[i], beta[i] = row
     if not np.array_equal(alpha, alpha.T):
         why = f"the relation is not unique: {len(thetas)} pairs are too few for {d} coordinates, what fits is not symmetric"
         return None, why
-    # Symmetry is the proof for d > 1: wrong rows would have to agree by chance. A single row has only its distance.
-    if d < 3 and 2 * max(distances) >= relations.shortest:
-        return None, f"the relation is not unique: other integers fit {len(thetas)} pairs as well"
     return (alpha, beta), ""
+
+
+def _has_another(relations: _Relations, alpha: np.ndarray, beta: np.ndarray, rows: int) -> bool:
+    """Whether a neighbour fits as well and is consistent.
+
+    If (v, w) is a relation of the thetas themselves, theta_t.v = 2 w for every t, then alpha + v v^T and beta + w v fit too,
+    and with two of them alpha + v u^T + u v^T. All that fits is a sum of such; those of the reduced basis are tried.
+    """
+    d = len(beta)
+    fit = np.abs(relations.real[:, d + 1 :]).max(1)
+    short = [b[: d + 1] for b, off in zip(np.rint(relations.real).astype(np.int64), fit, strict=True) if off <= _SLACK]
+    short = [b for b in short if np.abs(b).max() <= rows]
+    for k, one in enumerate(short):
+        for other in short[: k + 1]:
+            change = np.outer(one[:d], other)
+            turned = change if other is one else change + np.outer(other[:d], one)
+            for times in (1, -1, 2, -2):
+                near, beta_near = alpha + times * turned[:, :d], beta + times * turned[:, d]
+                if near.min() >= 0 and near.max() <= rows and not inconsistency(near, beta_near, rows):
+                    return True
+    return False
 
 
 def _reach(d: int, rows: int, n: int) -> float:
@@ -161,10 +180,10 @@ def _reach(d: int, rows: int, n: int) -> float:
 
 def _row(
     relations: _Relations, thetas: np.ndarray, values: np.ndarray, error: float, rows: int, i: int
-) -> tuple[np.ndarray, int, float] | None:
-    """Row i of alpha, beta_i and the distance to the centre, the nearest for several guesses of the columns' density."""
+) -> tuple[np.ndarray, int] | None:
+    """Row i of alpha and beta_i: of those that fit, the one nearest to its centre, for several guesses of the density."""
     d = thetas.shape[1]
-    best = None
+    best, nearest = None, float("inf")
     for density in _DENSITIES:
         centre = np.full(d + 1, rows * density**2)
         centre[i], centre[d] = rows * density, 0.0
@@ -173,9 +192,9 @@ def _row(
         row = np.array([int(x) // _GUARD for x in point[: d + 1]], dtype=np.int64)
         rest = values - thetas @ row[:d] + 2 * row[d]
         inside = row[:d].min() >= 0 and row[:d].max() <= row[i] <= rows and abs(row[d]) <= row[i]
-        if not inside or (row[d] - row[i]) % 2 or np.abs(rest).max() > 16 * error:
+        if not inside or (row[d] - row[i]) % 2 or np.abs(rest).max() > _SLACK * error:
             continue
         distance = float(np.linalg.norm(point.astype(float) / _GUARD - target))
-        if best is None or distance < best[2]:
-            best = row[:d], int(row[d]), distance
+        if distance < nearest:
+            best, nearest = (row[:d], int(row[d])), distance
     return best

@@ -89,7 +89,7 @@ def least_squares(
 def floor_of(thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None) -> float:
     """The absolute rounding error of 4 g: updates may be differences of parameters, so it is relative to these."""
     largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0)
-    return 4 / rate * 4 * unit_of(updates, unit) * float(largest)
+    return 4 / rate * 4 * unit_of(thetas, updates, unit) * float(largest)
 
 
 def check_setting(rate: float, rows: int | None) -> None:
