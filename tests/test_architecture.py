@@ -27,11 +27,12 @@ MAY_IMPORT = {
     "canaries": {"data.rows", "data.table", "metrics.canary"},
     "account": {"canaries", "defenses.base", "metrics"},
     "defenses": {"numerics", "metrics.privacy", "state"},
-    "attacks": {"numerics", "transcript", "wire"},
+    "attacks": {"numerics", "reconstruction", "transcript", "wire"},
     "metrics": {"numerics"},
     "parties": {"data.table", "models.base", "defenses.base", "optimizers.base", "wire"},
+    "participants": {"defenses.base", "wire"},
     "protocols": {
-        *("parties", "wire", "transcript", "generators"),
+        *("parties", "participants", "wire", "transcript", "generators", "data.batches"),
         *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
     },
     "audit": {

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.canaries import Canaries
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
+from vflbench.metrics.batch import batch_example, batch_figures
 from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.numerics.mixing import mix
-from vflbench.protocols.base import Protocol, Session
+from vflbench.protocols.base import Private, Protocol, Session
 from vflbench.state import restore_state, state_of
 from vflbench.transcript import Knowledge, OwnFeatures, Seat, Transcript
 from vflbench.wire import Kind
@@ -77,8 +78,10 @@ class Auditor:
             for party, visible in posts:
                 rng = generators.on(train.device, f"attack/{name}/{party}")
                 self._posts.append(Post(name, copy.deepcopy(attack), party, rng, visible))
-        self._lookers = [post for post in self._posts if not post.attack.follows]
+        self._lookers = [post for post in self._posts if not (post.attack.follows or post.attack.collects)]
         self._followers = [post for post in self._posts if post.attack.follows]
+        self._collectors = [post for post in self._posts if post.attack.collects]
+        self._session, self._private = session, {}
         self._group = batch_size
         most = max((post.attack.follows for post in self._followers), default=0)
         self._followed = _Followed(train, most, generators["followed rows"], self.canaries)
@@ -93,10 +96,13 @@ class Auditor:
         features = None
         if any(Knowledge.FEATURES in post.attack.knows for post in self._posts):
             features = {party: OwnFeatures(block.numeric, block.categorical) for party, block in batch.features.items()}
-        return self._transcript(batch.ids, batch.labels, epoch, step, self._lookers, features)
+        return self._transcript(self._session.known_ids(batch), batch.labels, epoch, step, self._lookers, features)
 
     def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
         """Every attack that looks at batches one by one."""
+        for post in self._collectors:
+            post.attack.observe(transcript.view(post.party, post.attack.knows, post.rng))
+            self._private[transcript.step] = self._session.private(batch)
         truth, canary = batch.labels, self.canaries.among(batch.ids)
         for post in self._lookers:
             told = post.told(transcript)
@@ -141,6 +147,21 @@ class Auditor:
             for layer in unasked * sorted(layers):
                 leaks.leave_out(post.key(layer))
 
+        for post in self._collectors:
+            self._collect(post, epoch, rebuilt)
+
+    def _collect(self, post: Post, epoch: int, table: ReconstructionTable) -> None:
+        """Ask for every private batch that was audited, and hold it against the truth of the last round."""
+        for step, private in sorted(self._private.items()):
+            transcript = Transcript(torch.empty(0, dtype=torch.int64), epoch, step, self._class_ratios)
+            for layer, answer in post.attack.rebuild(transcript.view(post.party, post.attack.knows, post.rng)).items():
+                table.add(
+                    (post.name, str(post.attack.scores), private.owner, layer, post.visible),
+                    {**batch_figures(private.x, private.y, private.steps, **_parts(answer)), **answer.figures},
+                    batch_example(private.x, private.y, **_parts(answer)),
+                    answer.note,
+                )
+
     def _transcript(
         self,
         ids: Tensor,
@@ -164,13 +185,15 @@ class Auditor:
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""
         posts = [[post.name, post.party, state_of(post.attack)] for post in self._posts]
-        return {"posts": posts, "met": self._followed.is_met, "canaries": self.canaries.state()}
+        private = [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()]
+        return {"posts": posts, "met": self._followed.is_met, "canaries": self.canaries.state(), "private": private}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for post, (_, _, own) in zip(self._posts, state["posts"], strict=True):
             restore_state(post.attack, own)
         self._followed.is_met.copy_(state["met"])
         self.canaries.restore(state["canaries"])
+        self._private = {step: Private(own, *(v.clone() for v in rows)) for step, own, *rows in state["private"]}
 
 
 def _one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tensor:
@@ -206,6 +229,12 @@ class _Followed:
         """Ids and labels of those of the `first` that were met."""
         is_met = self.is_met[:first]
         return self.ids[:first][is_met], self.labels[:first][is_met]
+
+
+def _parts(answer: RebuiltBatch) -> dict[str, Any]:
+    """What the metrics compare."""
+    names = ("rows", "labels", "candidates", "guess", "guess_label", "steps", "binary")
+    return {name: getattr(answer, name) for name in names}
 
 
 def row_names(ids: Tensor, key: int) -> Tensor:

@@ -14,9 +14,8 @@ from vflbench.attacks.base import Attack
 from vflbench.audit import Auditor, unmet_attacks
 from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
-from vflbench.data.batches import Batches, choose_batch_size, shuffled_batches
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_too_many_classes
+from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_idle, refuse_too_many_classes
 from vflbench.errors import NonFiniteError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
@@ -25,7 +24,7 @@ from vflbench.machine import tune
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer, diverged
 from vflbench.progress import Epoch, Progress
-from vflbench.protocols.base import Protocol, Setting
+from vflbench.protocols.base import Protocol, Rounds, Setting
 from vflbench.recorder import Recorder
 from vflbench.results import describe, epoch_rows, introduce, summarise
 from vflbench.resume import begin_or_go_on, save
@@ -64,9 +63,11 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     settings, generators = experiment.settings, Generators(experiment.settings.seed)
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"])
-    batch_size = choose_batch_size(settings.batch_size, len(data.train))
+    batch_size = experiment.protocol.round_size(settings.batch_size, data)
+    epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     train, test = data.train.to(device), data.test.to(device)
     refuse_too_many_classes(experiment.defenses, data.train.classes)
+    refuse_idle(experiment.defenses, experiment.protocol)
     skipped = unmet_attacks(experiment.attacks, experiment.protocol, data.train.classes)
     attacks = {name: attack for name, attack in experiment.attacks.items() if name not in skipped}
     setting = Setting(
@@ -78,6 +79,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         generators=generators,
         device=device,
         precision=settings.precision,
+        round_size=batch_size,
     )
     session = experiment.protocol.start(setting)
     canaries = settings.audit.planted(len(train), promised=promises_epsilon(experiment.defenses))
@@ -93,9 +95,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
 
     sample = train.sample(settings.audit.train_rows)
     with Interruption() as interruption:
-        while len(progress.results) < settings.epochs:
+        while len(progress.results) < epochs:
             epoch = progress.begin_epoch()
-            batches = shuffled_batches(train, batch_size, generators["batches"])
+            batches = session.batches(train, batch_size, generators["batches"])
             try:
                 train_epoch(epoch, batches, progress, settings, recorder, interruption)
                 if not interruption.asked:
@@ -111,7 +113,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
 
 
 def train_epoch(
-    epoch: Epoch, batches: Batches, progress: Progress, settings: Settings, recorder: Recorder, interruption: Interruption
+    epoch: Epoch, batches: Rounds, progress: Progress, settings: Settings, recorder: Recorder, interruption: Interruption
 ) -> None:
     """Every batch once; the audited ones are attacked right after their round, which changes nothing that follows.
 
@@ -121,7 +123,8 @@ def train_epoch(
     steps, number, auditor = len(batches), epoch.number, progress.auditor
     audited = set(evenly_spaced(steps, settings.audit.audited(steps)).tolist())
     start, audit_seconds = perf_counter(), 0.0
-    with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
+    rows = steps * batches.batch_size
+    with tqdm(total=rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, batch in islice(enumerate(batches), epoch.step, None):
             batch = auditor.canaries.plant(batch)

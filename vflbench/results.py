@@ -7,7 +7,6 @@ from typing import Any, Self
 from vflbench.account import account, failure
 from vflbench.canaries import Canaries
 from vflbench.data.rows import TrainTest
-from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense, Figures
 from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.leakage import CLASS_FIGURES, Leak
@@ -72,10 +71,23 @@ class EpochResult:
         of_classes = {leak.attack for leak in self.leaks if leak.of_classes}
         told = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
         leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in told.items())
+        if self.reconstructions:
+            return self._line_of_rebuilt()
         return (
             f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
             f"test AUC {self.utility['test']['auc']:.4f}  worst leak AUC{leaks or ': no attack ran'}  "
             f"{sum(self.seconds.values()):.1f} s"
+        )
+
+    def _line_of_rebuilt(self) -> str:
+        """The same where data are rebuilt: the first figure of each attack, where it gets most."""
+        told = {}
+        for found in self.reconstructions:
+            name, value = next(iter(found.figures.items()))
+            told[found.attack] = f"  {found.attack} {name.replace('_', ' ')} {value.mean:.4g}"
+        return (
+            f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
+            f"test AUC {self.utility['test']['auc']:.4f}{''.join(told.values())}  {sum(self.seconds.values()):.1f} s"
         )
 
 
@@ -95,7 +107,7 @@ def epoch_rows(result: EpochResult) -> list[Row]:
         rows += [Row(*place, metric, v.mean, v.low, v.high, leak.visible) for metric, v in values.items()]
     for phase, traffic in result.traffic.items():
         for (sender, receiver, kind), count in traffic.items():
-            party = receiver if sender == LABEL_PARTY else sender
+            party = receiver if kind in (Kind.GRADIENT, Kind.MODEL) else sender
             rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
             rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
     for found in result.dependence:

@@ -40,6 +40,7 @@ class Audit:
 class Settings:
     """What belongs to no component.
 
+    epochs: `auto` as many as the protocol suggests.
     batch_size: rows a step; `auto` takes the largest power of two between 32 and 512 that leaves 100 steps an epoch.
     precision: of the products of the network's layers, `float32` or `bf16` (autocast; weights, tables, losses, messages and
     the optimiser's state stay float32).
@@ -49,7 +50,7 @@ class Settings:
     overwrite: compute anew what is there already.
     """
 
-    epochs: Count = 2
+    epochs: Count | Literal["auto"] = 2
     batch_size: Count | Literal["auto"] = "auto"
     seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

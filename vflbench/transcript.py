@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -25,7 +25,9 @@ class Knowledge(StrEnum):
     HINTS = "hints"
     """Some rows of the batch whose class is known, positives or one of each class, as the attack asks; chosen by the run."""
     FEATURES = "features"
-    """Its own columns of the batch, encoded as its network gets them."""
+    """Its own columns of the batch, encoded as its network gets them; of a participant, its own rows."""
+    UPDATES = "updates"
+    """The rules of federated training, the model before the round, the update it sent, and the model that came back."""
 
 
 class Seat(StrEnum):
@@ -33,6 +35,7 @@ class Seat(StrEnum):
 
     NON_LABEL = "non-label party"
     LABEL = "label party"
+    PARTICIPANT = "participant"
 
 
 class UndeclaredKnowledgeError(UserError):
@@ -48,6 +51,37 @@ class OwnFeatures(NamedTuple):
     def rows(self, index: Tensor) -> "OwnFeatures":
         """Copies of these rows."""
         return OwnFeatures(self.numeric[index], self.categorical[index])
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What every participant of federated training has agreed to.
+
+    parties: participants. rate: of a local step. reduction: of a batch's gradients, sum or mean. batches: local steps a
+    round, one a batch. batch_size: rows of one such batch.
+    """
+
+    parties: int
+    rate: float
+    reduction: Literal["sum", "mean"]
+    batches: int
+    batch_size: int
+
+
+class Updates(NamedTuple):
+    """One round as a participant sees it. before, own, after: (d,) float64, the model, the update it sent itself, and the
+    model with the mean of all updates added, which the server sent back.
+    """
+
+    rules: Rules
+    before: Tensor
+    own: Tensor
+    after: Tensor
+
+    @property
+    def others(self) -> Tensor:
+        """(d,) the sum of all other participants' updates: k (after - before) - own."""
+        return self.rules.parties * (self.after - self.before) - self.own
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,7 @@ class View:
     _hints: Tensor | None
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
+    _updates: Updates | None = None
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -117,6 +152,12 @@ class View:
         self._require(Knowledge.FEATURES)
         return self._features
 
+    @property
+    def updates(self) -> Updates:
+        """The round as this participant saw it."""
+        self._require(Knowledge.UPDATES)
+        return self._updates
+
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
         for knowledge in knows:
@@ -156,10 +197,11 @@ class Transcript:
         self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
         self._features = features or {}
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
+        self._updates: dict[str, Updates] = {}
 
     def received(self, message: Message) -> None:
-        """A message reached its receiver: a gradient is about the receiver's layers, an embedding about the sender's."""
-        owner = message.sender if message.kind is Kind.EMBEDDING else message.receiver
+        """A message reached its receiver: an embedding or an update is about the sender's layers, else about its own."""
+        owner = message.sender if message.kind in (Kind.EMBEDDING, Kind.UPDATE) else message.receiver
         for layer, values in message.tensors.items():
             name = layer if owner == message.receiver else f"{owner}.{layer}"
             self._seen[message.receiver, message.kind][name] = values
@@ -168,6 +210,14 @@ class Transcript:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
         for layer, values in layers.items():
             self._seen[party, kind].setdefault(layer, values.detach().float())
+
+    def exchanged(self, party: str, updates: Updates) -> None:
+        """What a participant knows of a round of federated training."""
+        self._updates[party] = updates
+
+    def held(self, party: str, features: OwnFeatures) -> None:
+        """Rows of its own that a participant trained on."""
+        self._features = {**self._features, party: features}
 
     def view(
         self,
@@ -190,7 +240,6 @@ class Transcript:
                 names = [name for name in sorted(seen, key=_layer_order) if visible or "." not in name]
                 values[kind] = {name: seen[name].clone() if rows is None else seen[name][rows] for name in names}
         told = Knowledge.HINTS in knows and rows is None
-        everyone = torch.arange(len(self.ids), device=self.ids.device)
         features = self._features.get(party) if Knowledge.FEATURES in knows else None
         return View(
             party=party,
@@ -204,12 +253,19 @@ class Transcript:
             _class_ratios=self.class_ratios if Knowledge.PRIOR in knows else None,
             _hints=self.hints[:hints].clone() if told else None,
             _class_hints=self.class_hints.clone() if told else None,
-            _features=None if features is None else features.rows(everyone if rows is None else rows),
+            _features=None if features is None else _some(features, rows),
+            _updates=self._updates.get(party) if Knowledge.UPDATES in knows else None,
         )
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
         """The layers of which the party saw that kind of values; `features` for what is about no message."""
         return ("features",) if kind is None else tuple(sorted(self._seen[party, kind], key=_layer_order))
+
+
+def _some(features: OwnFeatures, rows: Tensor | None) -> OwnFeatures:
+    """Copies of these rows, or of all."""
+    everyone = torch.arange(len(features.numeric), device=features.numeric.device)
+    return features.rows(everyone if rows is None else rows)
 
 
 def _layer_order(name: str) -> tuple[str, int, str]:

@@ -12,10 +12,14 @@ from vflbench.options import options
 
 
 class Kind(StrEnum):
-    """What a message holds: embeddings go up to the label party, gradients come down."""
+    """What a message holds: embeddings go up to the label party, gradients come down; in federated learning updates go up to
+    the server, and the model comes down.
+    """
 
     EMBEDDING = "embedding"
     GRADIENT = "gradient"
+    UPDATE = "update"
+    MODEL = "model"
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,8 @@ class Message:
     """What one party tells another about one batch.
 
     sender, receiver: party names.
-    ids: (n,) row ids; both sides know them from aligning their rows beforehand, so they are not sent again.
-    tensors: layer name -> (n, d), values without any autograd history.
+    ids: (n,) row ids; both sides know them from aligning their rows beforehand, so they are not sent again. None: (0,).
+    tensors: layer name -> (n, d), values without any autograd history; of an update or a model, (d,).
     """
 
     sender: str

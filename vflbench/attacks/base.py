@@ -1,6 +1,7 @@
 """Attack: what every entry of configs/attack builds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
@@ -12,6 +13,28 @@ ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Kno
 """What an attack with the option `message` must know, and the kind of message that its answer is about."""
 
 
+@dataclass(frozen=True)
+class RebuiltBatch:
+    """What an attack makes of a private batch; nothing here was compared with it.
+
+    rows: (m, d), nan where it can't tell; None if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between
+    them where only their number is known, nan where it can't tell; None as above. candidates: all batches (m, d) that it
+    found to fit, `rows` among them. guess: (d,) what it takes an entry of each column for without any update; guess_label:
+    likewise. steps: (m,) 0, 1, ...: the local step that each row was in, where it can tell. binary: (d,) bool, columns that
+    it took for binary. figures: of how it got there. note: why it has no answer, or less than all.
+    """
+
+    guess: Tensor
+    guess_label: float
+    rows: Tensor | None = None
+    labels: Tensor | None = None
+    candidates: Sequence[Tensor] = ()
+    steps: Tensor | None = None
+    binary: Tensor | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
 class Attack:
     """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
 
@@ -20,7 +43,8 @@ class Attack:
     two, the class says what holds by default, and an instance what holds for it. max_classes: the most classes it can tell
     apart (inf: any number). hints: how many known positives of a batch it needs; class_hints: whether it needs one known
     row of each class; the run chooses them, and never scores them. follows: for an attack that joins batches, how many rows
-    it follows through the training (0: it looks at audited batches one by one).
+    it follows through the training (0: it looks at audited batches one by one). collects: for an attack that rebuilds
+    private batches, which is shown each of them in every epoch: it overrides `observe` and `rebuild`.
     """
 
     seat: ClassVar[Seat] = Seat.NON_LABEL
@@ -30,6 +54,7 @@ class Attack:
     hints: int = 0
     class_hints: bool = False
     follows: int = 0
+    collects: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         for name in ("knows", "scores"):
@@ -47,7 +72,13 @@ class Attack:
         raise NotImplementedError
 
     def observe(self, view: View) -> None:
-        """For an attack that follows rows: those of them that are in a batch, every batch; without hints."""
+        """For an attack that follows rows: those of them that are in a batch, every batch; without hints. For one that
+        collects: a round of an audited batch, which has the same `view.step` in every epoch.
+        """
+        raise NotImplementedError
+
+    def rebuild(self, view: View) -> Mapping[str, RebuiltBatch]:
+        """For an attack that collects: layer -> what the batch of `view.step` is, at the end of each epoch."""
         raise NotImplementedError
 
     def unmet(self, offered: frozenset[Knowledge], classes: int) -> str | None:

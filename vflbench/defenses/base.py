@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -55,6 +55,14 @@ class Defense:
         Raises WithheldError where g can't be protected: nothing is sent to that party then, and it doesn't learn.
         """
         return g
+
+    def order(self, order: Tensor, rng: torch.Generator) -> Tensor:
+        """Participant of federated training, before each epoch: the order, (n,) places, in which it batches rows."""
+        return order
+
+    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
+        """Participant of federated training, before the slot: what is sent in place of u, (d,), its step of this round."""
+        return u
 
     def guarantee(self) -> Guarantee | None:
         """What may be claimed of one instance; None claims nothing."""
@@ -119,6 +127,16 @@ class Chain(Defense):
             g = defense.gradient(g, y, rng)
         return g
 
+    def order(self, order: Tensor, rng: torch.Generator) -> Tensor:
+        for defense in self.defenses:
+            order = defense.order(order, rng)
+        return order
+
+    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
+        for defense in self.defenses:
+            u = defense.update(u, rng)
+        return u
+
     def figures(self) -> dict[str, float]:
         """NAME.FIGURE -> value."""
         return {f"{name}.{figure}": v for name, defense in self.named.items() for figure, v in defense.figures().items()}
@@ -137,6 +155,26 @@ def refuse_too_many_classes(defenses: Mapping[str, Defense], classes: int) -> No
         if defense.max_classes is not None and classes > defense.max_classes:
             problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
             raise UserError(problem, key="defense", value=name)
+
+
+HOOKS = ("embedding", "labels", "loss", "penalty", "gradient", "order", "update")
+"""Where a defense can stand."""
+
+
+class Asks(Protocol):
+    """A protocol. hooks: where it asks the defenses."""
+
+    hooks: ClassVar[tuple[str, ...]]
+
+
+def refuse_idle(defenses: Mapping[str, Defense], protocol: Asks) -> None:
+    """Raises UserError for the first that stands nowhere where this protocol asks."""
+    for name, defense in defenses.items():
+        own = [hook for hook in HOOKS if getattr(type(defense), hook) is not getattr(Defense, hook)]
+        if own and not set(own) & set(protocol.hooks):
+            where, name_of = " and ".join(own), type(protocol).__name__
+            problem = f"it changes the {where}, which the protocol {name_of} does not have, so it would protect nothing"
+            raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
 
 
 def promises_epsilon(defenses: Mapping[str, Defense]) -> bool:

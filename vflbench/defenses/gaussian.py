@@ -11,9 +11,11 @@ from vflbench.options import NonNegative, options
 
 @options
 class Gaussian(Defense):
-    """Isotropic Gaussian noise on each gradient.
+    """Isotropic Gaussian noise on each gradient, or on each update of federated training.
 
         g'_i = g_i + N(0, s^2 I),   s = ratio max_j |g_j| / sqrt(d),   so that the noise's length is about ratio max_j |g_j|
+
+    An update is one such vector.
 
     ratio: length of the noise beside the longest gradient of the batch. sigma: in its place, the standard deviation s, in
     the units of the gradient (of the mean loss of a batch). Carries no guarantee: the gradients have no bound that is known
@@ -29,6 +31,10 @@ class Gaussian(Defense):
         """g: (n, d). In float64 where float32 squares would under- or overflow."""
         noise = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
         return torch.add(g, noise, alpha=self._deviation(g))
+
+    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
+        """u: (d,)."""
+        return self.gradient(u[None], None, rng)[0]
 
     def _deviation(self, g: Tensor) -> float:
         if self.sigma is not None:

@@ -21,7 +21,8 @@ Example = tuple[Tensor, Tensor]
 class Reconstruction:
     """Figures of one attack on one party's data over an epoch: mean over the audited batches, and a 95 % interval.
 
-    batches: that were attacked; a figure may be defined in fewer of them, and is nan where it is in none.
+    batches: that were attacked; a figure may be defined in fewer of them, and is nan where it is in none. notes: what the
+    attack said, and of how many batches.
     """
 
     attack: str
@@ -31,6 +32,7 @@ class Reconstruction:
     visible: bool
     figures: Mapping[str, Interval]
     batches: int
+    notes: Mapping[str, int] = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,10 +48,14 @@ class ReconstructionTable:
 
     _batches: dict[Key, list[dict[str, float]]] = field(default_factory=dict)
     _examples: dict[Key, Example] = field(default_factory=dict)
+    _notes: dict[Key, dict[str, int]] = field(default_factory=dict)
 
-    def add(self, key: Key, figures: Mapping[str, float], example: Example | None = None) -> None:
-        """figures: name -> value of one batch, nan where it is not defined."""
+    def add(self, key: Key, figures: Mapping[str, float], example: Example | None = None, note: str = "") -> None:
+        """figures: name -> value of one batch, nan where it is not defined. note: what the attack says of it."""
         self._batches.setdefault(key, []).append(dict(figures))
+        if note:
+            notes = self._notes.setdefault(key, {})
+            notes[note] = notes.get(note, 0) + 1
         if example is not None and key not in self._examples:
             truth, answer = (values.detach().cpu() for values in example)
             if truth.shape != answer.shape:
@@ -63,7 +69,7 @@ class ReconstructionTable:
             names = dict.fromkeys(name for figures in batches for name in figures)
             defined = {n: [f[n] for f in batches if not math.isnan(f.get(n, math.nan))] for n in names}
             figures = {name: mean_interval(values) for name, values in defined.items()}
-            found.append(Reconstruction(*key, figures, len(batches)))
+            found.append(Reconstruction(*key, figures, len(batches), dict(self._notes.get(key, {}))))
         return found
 
     def examples(self) -> dict[str, Any]:
@@ -78,13 +84,14 @@ class ReconstructionTable:
         return {
             "batches": [[list(key), [dict(figures) for figures in batches]] for key, batches in self._batches.items()],
             "examples": [[list(key), list(example)] for key, example in self._examples.items()],
+            "notes": [[list(key), dict(notes)] for key, notes in self._notes.items()],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Sequence[Any]]) -> Self:
         batches = {tuple(key): [dict(figures) for figures in found] for key, found in state["batches"]}
         examples = {tuple(key): (truth.clone(), answer.clone()) for key, (truth, answer) in state["examples"]}
-        return cls(batches, examples)
+        return cls(batches, examples, {tuple(key): dict(notes) for key, notes in state["notes"]})
 
 
 def share(hits: Tensor) -> float:

@@ -1,13 +1,15 @@
 """Protocol: what every entry of configs/protocol builds: the order of messages in one round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+from typing import Protocol as Shape
 
 import torch
 from torch import Tensor
 
-from vflbench.data.rows import EncodedRows
+from vflbench.data.batches import choose_batch_size, shuffled_batches
+from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Defense, Figures
 from vflbench.generators import Generators
@@ -21,7 +23,7 @@ from vflbench.wire import Wire
 @dataclass(frozen=True)
 class Setting:
     """What a protocol needs to seat its parties. defense: makes a fresh instance at each call.
-    precision: of the products of the networks' layers.
+    precision: of the products of the networks' layers. round_size: rows of a round.
     """
 
     table: VerticalTable | EncodedRows
@@ -32,6 +34,7 @@ class Setting:
     generators: Generators
     device: torch.device
     precision: Literal["float32", "bf16"] = "float32"
+    round_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,35 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Private:
+    """What an attack that rebuilds a batch is after: all rows of a round that others own.
+
+    owner: their names. x: (m, d); y: (m,) in {-1, +1}; steps: (m,) the local step of the round that each row was in.
+    """
+
+    owner: str
+    x: Tensor
+    y: Tensor
+    steps: Tensor
+
+
+class Rounds(Shape):
+    """The rounds of one epoch, each with the rows that are trained on."""
+
+    batch_size: int
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[VerticalTable]: ...
+
+
 class Session:
     """Parties that were seated and are ready for rounds."""
+
+    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator) -> Rounds:
+        """The rounds of an epoch; the same generator state gives the same."""
+        return shuffled_batches(table, batch_size, rng)
 
     def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
         """Train on one batch; with a transcript, also write down who saw what. The numbers are the same either way."""
@@ -60,6 +90,14 @@ class Session:
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         """The parties that sit at such a seat."""
+        raise NotImplementedError
+
+    def known_ids(self, batch: VerticalTable) -> Tensor:
+        """(n,) ids of the rows that an attacker knows by name."""
+        return batch.ids
+
+    def private(self, batch: VerticalTable) -> Private:
+        """The rows that an attack which rebuilds a batch is after."""
         raise NotImplementedError
 
     def figures(self) -> list[Figures]:
@@ -85,11 +123,21 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides both methods."""
+    """A way to train together. A subclass overrides `offers` and `start`. hooks: where a defense can stand."""
+
+    hooks: ClassVar[tuple[str, ...]] = ("embedding", "labels", "loss", "penalty", "gradient")
 
     def offers(self, seat: Seat) -> frozenset[Knowledge]:
         """What an attacker at that seat can know."""
         raise NotImplementedError
+
+    def round_size(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
+        """Rows of a round, for the option batch_size."""
+        return choose_batch_size(wanted, len(data.train))
+
+    def choose_epochs(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
+        """How many, for the option epochs."""
+        return 2 if wanted == "auto" else wanted
 
     def start(self, setting: Setting) -> Session:
         """Build the parties."""

@@ -1,6 +1,6 @@
 """An affine map from noisy pairs, and how far its entries can be trusted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import t as student
@@ -8,6 +8,8 @@ from scipy.stats import t as student
 _DEVIATIONS = 6.0  # an error of so many standard errors happens once in 5e8
 FLOAT64 = 2.0**-53
 FLOAT32 = 2.0**-24
+_DIRECTION, _NO_DIRECTION = 1e-8, 1e-13
+"""Singular values, relative to the largest, of directions that the points take, and of those that they never do."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,17 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
 
     points: (n, d) float64, known exactly. values: (n, k) float64, each with an absolute rounding error of some `floor`.
     d + 1 affinely independent points are needed: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, n the
-    normal of the hyperplane that holds them.
+    normal of the hyperplane that holds them. Where more points than that lie in a smaller subspace, clearly so, and the
+    values of all d coordinates lie in it as well, the map is that of this subspace, 0 across it: parameters only move along
+    rows of the data, so directions that they never take are those in which no row has a component.
     """
     n, d = points.shape
     spare = n - d - 1
     if spare < 0:
         return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates take {d + 1} pairs, there are {n}")
+    basis = _subspace(points, values)
+    if basis is not None:
+        return _within(basis, points, values, floor)
     centre = points.mean(0)
     centred = points - centre
     length = np.linalg.norm(centred, axis=0)
@@ -108,6 +115,28 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
         condition,
         bool(floor >= spread.max(initial=0.0)),
     )
+
+
+def _subspace(points: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """(d, r) orthonormal: the directions of points, r < d of them, if values (n, d) have no others; else None."""
+    d = points.shape[1]
+    if values.shape[1] != d or not points.any():
+        return None
+    _, singular, vt = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    taken = singular >= _DIRECTION * singular[0]
+    if taken.all() or (singular[~taken] > _NO_DIRECTION * singular[0]).any():
+        return None
+    basis = vt[taken].T
+    across = values - (values @ basis) @ basis.T
+    return basis if np.abs(across).max() <= 1e-9 * np.abs(values).max() else None
+
+
+def _within(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: float) -> AffineFit:
+    """The fit in coordinates of a subspace, put back."""
+    fit = fit_affine(points @ basis, values, floor=floor)
+    if fit.refusal:
+        return fit
+    return replace(fit, linear=basis @ fit.linear, linear_error=np.sqrt(basis**2 @ fit.linear_error**2))
 
 
 def chance_limit(entries: int, tries: int = 1) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vflbench.report.read import read_manifest, read_summary
 
+_NOTES = 3
 _PLACE = ("attack", "message", "party", "layer")
 _HEADER = (*_PLACE, "leak AUC", "95 % interval", "two-sided", "oriented", "")
 _CLASS_HEADER = (*_PLACE, "accuracy", "95 % interval", "AMI", "95 % interval", "macro AUC", "")
@@ -38,6 +39,10 @@ def final_table(folder: Path) -> str:
         )
     for rows in _rebuilt(summary.get("reconstructions", [])):
         lines += ["", *_columns(rows), ""]
+    for found in summary.get("reconstructions", []):
+        notes = list(found.get("notes", {}).items())
+        lines += [f"{found['attack']}, {count} of {found['batches']} batches: {note}" for note, count in notes[:_NOTES]]
+        lines += [f"... and {len(notes) - _NOTES} more notes in summary.json"] if len(notes) > _NOTES else []
     if summary["distance_correlation"]:
         told = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
         lines.append(f"squared distance correlation of embeddings and labels: {told}")
@@ -52,24 +57,22 @@ def final_table(folder: Path) -> str:
 
 
 def _rebuilt(found: list[dict[str, Any]]) -> list[list[tuple[str, ...]]]:
-    """A table for each attack that rebuilt data: its figures, with intervals where there are several batches."""
+    """A table for each attack that rebuilt data: a line for each figure, with its interval where batches differ."""
     tables = []
     for attack in dict.fromkeys(one["attack"] for one in found):
         own = [one for one in found if one["attack"] == attack]
         figures = list(dict.fromkeys(name for one in own for name in one["figures"]))
-        header = (*_PLACE, *(name.replace("_", " ") for name in figures), "batches")
-        rows = [
-            (*(one[n] for n in _PLACE), *(_figure(one["figures"].get(name)) for name in figures), str(one["batches"]))
-            for one in own
-        ]
-        tables.append([header, *rows])
+        header = (attack, *(f"{one['message']} {one['party']} {one['layer']}" for one in own))
+        rows = [(name.replace("_", " "), *(_figure(one["figures"].get(name)) for one in own)) for name in figures]
+        tables.append([header, *rows, ("batches", *(str(one["batches"]) for one in own))])
     return tables
 
 
 def _figure(value: dict[str, float | None] | None) -> str:
     if value is None or value["mean"] is None:
         return "-"
-    return f"{value['mean']:.4g}" + ("" if value["low"] is None else f" ({_interval(value)})")
+    same = value["low"] is None or value["low"] == value["high"]
+    return f"{value['mean']:.4g}" + ("" if same else f" ({value['low']:.4g} .. {value['high']:.4g})")
 
 
 def _promise(defense: str, promise: dict[str, Any] | None) -> str:

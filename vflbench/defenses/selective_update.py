@@ -1,0 +1,35 @@
+"""Selective updates: a participant shares some coordinates of its step, and keeps the others."""
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflbench.defenses.base import Defense
+from vflbench.options import options
+
+
+@options
+class SelectiveUpdate(Defense):
+    """Share a part of each update's coordinates; the others are sent as 0.
+
+        u'_j = u_j  for j in S,  0 elsewhere;   |S| = ceil(fraction d)
+
+    choose: S are the `largest` |u_j|, or `random` ones, drawn anew in each round. No guarantee: what is shared is exact, and
+    an attacker who waits collects enough rounds for each coordinate.
+
+    Source: Shokri and Shmatikov, "Privacy-Preserving Deep Learning", 2015 (distributed selective SGD).
+    """
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
+    choose: Literal["largest", "random"] = "largest"
+
+    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
+        """u: (d,)."""
+        if not len(u):
+            return u
+        weight = u.abs() if self.choose == "largest" else torch.rand(u.shape, generator=rng, device=u.device)
+        shared = weight.topk(math.ceil(self.fraction * len(u))).indices
+        return torch.zeros_like(u).index_copy_(0, shared, u[shared])

@@ -1,0 +1,21 @@
+"""Shuffling: a participant cuts its rows into other batches in each epoch."""
+
+import torch
+from torch import Tensor
+
+from vflbench.defenses.base import Defense
+from vflbench.options import options
+
+
+@options
+class Shuffle(Defense):
+    """Draw a new order of the rows before each epoch, so that no batch of federated training comes twice.
+
+    An attack that needs d + 1 updates of one batch gets one of each: alpha and beta change from round to round.
+
+    Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, which names it.
+    """
+
+    def order(self, order: Tensor, rng: torch.Generator) -> Tensor:
+        """order: (n,) places of the participant's rows. rng: of the order's device."""
+        return order[torch.randperm(len(order), generator=rng, device=order.device)]
