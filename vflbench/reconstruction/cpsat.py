@@ -1,6 +1,6 @@
 """CP-SAT of OR-Tools on the same programmes: an independent check, from an extra.
 
-It runs in a process of its own: OR-Tools and highspy from 1.15 on (1.13 did not) each bring a shared library libhighs.so.1, of
+It runs in a process of its own: OR-Tools and highspy 1.15 (not 1.13) each bring a shared library libhighs.so.1, of
 different versions, and a process can load only the first of the two. This module therefore imports nothing that loads HiGHS.
 """
 
