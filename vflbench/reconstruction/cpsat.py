@@ -1,13 +1,12 @@
 """CP-SAT of OR-Tools on the same programmes: an independent check, from an extra.
 
-It runs in a process of its own: OR-Tools and highspy each bring a shared library called libhighs.so.1, of different
-versions, and a process can load only the first of the two. This module therefore imports nothing that loads HiGHS.
+It runs in a process of its own: OR-Tools and highspy 1.15 (not 1.13) each bring a shared library libhighs.so.1, of
+different versions, and a process can load only the first of the two. This module therefore imports nothing that loads HiGHS.
 """
 
 import importlib.util
 import os
 import pickle
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -17,9 +16,9 @@ from typing import Any
 from vflbench.errors import UserError
 from vflbench.reconstruction.formulation import Formulation, write
 from vflbench.reconstruction.gram import Gram
-from vflbench.reconstruction.solving import KEY, Budget, Outcome
+from vflbench.reconstruction.solving import KEY, Budget, Outcome, run_program
 
-START = 5  # seconds that a process may take to start and end beyond its limit
+START = 30  # seconds that a process may take to start and end beyond its limit
 
 
 def cpsat(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
@@ -30,15 +29,10 @@ def cpsat(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
     package = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "vflbench.reconstruction.cpsat"]
-    try:
-        child = subprocess.run(  # which it kills on Ctrl-C
-            command, input=task, capture_output=True, timeout=budget.left + START, env={**os.environ, "PYTHONPATH": paths}
-        )
-    except subprocess.TimeoutExpired:
+    answer = run_program(command, budget.left + START, task, {**os.environ, "PYTHONPATH": paths})
+    if answer is None:
         return Outcome(None, None, f"CP-SAT: killed, {START} seconds after the time limit")
-    if child.returncode:
-        raise RuntimeError(f"CP-SAT ended with {child.returncode}: {child.stderr.decode(errors='replace').strip()}")
-    return pickle.loads(child.stdout)
+    return pickle.loads(answer)
 
 
 class CpProgramme:

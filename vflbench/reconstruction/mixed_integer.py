@@ -1,6 +1,5 @@
 """HiGHS and CBC, through PuLP."""
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -14,10 +13,11 @@ import pulp
 from vflbench.errors import UserError
 from vflbench.reconstruction.formulation import Formulation, write
 from vflbench.reconstruction.gram import Gram
-from vflbench.reconstruction.solving import KEY, Budget, Outcome
+from vflbench.reconstruction.solving import KEY, Budget, Outcome, run_program
 
 # What HiGHS and CBC say where they came to an end: with a batch, or with a proof that there is none.
 ENDED = {"Optimal": True, "Infeasible": False, "Primal infeasible or unbounded": False, "Integer infeasible": False}
+GRACE = 5  # seconds that CBC may take beyond its limit: it looks at the clock between its steps
 
 
 class PulpProgramme:
@@ -120,7 +120,7 @@ def cbc(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
     """CBC, the program that PuLP brings along (or one on the PATH), on the file that PuLP writes.
 
     Run from here and not by PuLP, so that Ctrl-C ends it too, its files lie in a folder that goes with it, and a run past
-    its limit is killed. The first line of its answer says whether it came to an end. Raises CalledProcessError if it breaks.
+    its limit is killed. The first line of its answer says whether it came to an end. Raises RuntimeError if it breaks.
     """
     program = cbc_program()
     if program is None:
@@ -134,10 +134,8 @@ def cbc(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
         command += ["-randomSeed", str(budget.seed), "-randomCbcSeed", str(budget.seed)]
         command += ["-threads", str(budget.threads)] if budget.threads > 1 else []
         command += ["-solve", "-printingOptions", "all", "-solution", str(answer)]
-        try:
-            subprocess.run(command, timeout=budget.left + 5, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            return Outcome(None, None, "CBC: killed, 5 seconds after the time limit")
+        if run_program(command, budget.left + GRACE) is None:
+            return Outcome(None, None, f"CBC: killed, {GRACE} seconds after the time limit")
         status, values = read_cbc(answer)
     found = {name: values.get(names[name]) for name in (variable.name for variable in variables)}
     in_order = [found[unknown.name] for unknown in wanted]

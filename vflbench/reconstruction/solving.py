@@ -1,6 +1,8 @@
 """What a solver of an integer programme is given, and what it answers."""
 
+import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,3 +40,26 @@ class Budget:
         """Raises TimeoutError when the time is up."""
         if time.monotonic() > self.deadline:
             raise TimeoutError("the time was up before the programme was written down")
+
+
+def run_program(
+    command: Sequence[str], seconds: float, given: bytes = b"", env: Mapping[str, str] | None = None
+) -> bytes | None:
+    """What a program writes to stdout, given this on stdin; None if it was killed after so many seconds.
+
+    It does not outlive this call: Ctrl-C kills it, and waits until it has gone, which subprocess.run does not. Raises
+    RuntimeError, with what it wrote to stderr, if it fails.
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, **pipes) as program:
+        try:
+            written, errors = program.communicate(given, timeout=seconds)
+        except BaseException as end:
+            program.kill()
+            program.wait()
+            if isinstance(end, subprocess.TimeoutExpired):
+                return None
+            raise
+    if program.returncode:
+        raise RuntimeError(f"{command[0]} ended with {program.returncode}: {errors.decode(errors='replace').strip()}")
+    return written
