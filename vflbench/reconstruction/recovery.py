@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.reconstruction.affine import AffineFit, chance_limit, fit_affine, pairs, unit_of
+from vflbench.reconstruction.affine import AffineFit, chance_limit, fit_affine, fit_shared, pairs, unit_of
 from vflbench.reconstruction.gram import Gram
 
 Reduction = Literal["sum", "mean"]
@@ -54,6 +54,7 @@ def least_squares(
     rows: int | None = None,
     most_rows: int = 4096,
     unit: float | None = None,
+    shared: np.ndarray | None = None,
 ) -> Recovered:
     """alpha and beta by least squares, rounded where that is safe.
 
@@ -62,8 +63,9 @@ def least_squares(
     thetas: (n, d), parameters that were answered; updates: (n, d), the answers. n >= d + 1, thetas affinely independent:
     with d pairs alpha + v v^T and beta + (p.v) v / 2, v the normal of the thetas' hyperplane v.theta = p, fit as well.
     rate: the step size that the sender used, > 0. rows: m, if known. With `mean` and no rows it is the least integer up to
-    `most_rows` that makes every entry integral and consistent; a multiple of it would do as well. unit: relative rounding of
-    the updates, told from the values if None.
+    `most_rows` that makes every entry integral and consistent; a multiple of it would do as well. unit: relative rounding
+    of the updates, told from the values if None. shared: (n, d) bool, which coordinates of an update were sent (selective
+    updates), all if None; each coordinate then takes d + 1 rounds of its own.
 
     A refusal says what is wrong: few rounds, dependent thetas, a design so ill-conditioned that rounding is not safe (full
     batches: the thetas lie on a Krylov sequence), noise, clipping or a batch that changes, columns that are not binary.
@@ -76,7 +78,14 @@ def least_squares(
     check_setting(rate, rows)
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
-    fit = fit_affine(thetas, scale * values, floor=scale * floor_of(thetas, updates, rate, unit))
+    floor = scale * floor_of(thetas, updates, rate, unit)
+    if shared is None:
+        fit = fit_affine(thetas, scale * values, floor=floor)
+    else:
+        shared = np.asarray(shared, dtype=bool)
+        if shared.shape != updates.shape:
+            raise ValueError(f"what was shared is told for every update, {updates.shape}, not {shared.shape}")
+        fit = fit_shared(thetas, scale * values, shared, floor=floor)
     if fit.refusal:
         return Recovered(fit.rounds, rows=rows, condition=fit.condition, refusal=fit.refusal)
     found = _unrounded(fit, rows)
