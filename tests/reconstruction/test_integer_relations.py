@@ -77,6 +77,8 @@ def test_a_coordinate_that_never_moves_is_ambiguous_although_all_else_fits():
     thetas[:, 3] = 0
     updates = np.array([-0.1 * gradient(x, y, theta) for theta in thetas])
     assert "not unique" in lattice(thetas, updates, rate=0.1, reduction="sum", rows=8).refusal
+    alone = np.zeros((3, 1)), np.full((3, 1), 0.1 / 2 * 3)  # beta = 3, of any number of ones, without a batch size either
+    assert "not unique" in lattice(*alone, rate=0.1, reduction="sum").refusal
 
 
 def test_without_flint_the_user_is_told_what_to_install(monkeypatch):

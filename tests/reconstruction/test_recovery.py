@@ -189,6 +189,27 @@ def test_columns_that_are_not_binary_are_refused_but_told_unrounded():
     assert np.allclose(unknown.real_alpha, x.T @ x / 8)
 
 
+@pytest.mark.parametrize("mean", [False, True])
+def test_small_real_numbers_in_a_sparse_batch_are_no_zeros(mean):
+    rng = np.random.default_rng(17)
+    x, y = batch(8, 12, rng, density=0.1)
+    x = x.astype(float)
+    x[:, 2] = 0.05 * rng.random(8)
+    found = least_squares(*rounds(x, y, 30, rng, mean=mean), rate=0.1, reduction="mean" if mean else "sum", rows=8)
+    assert "not integral" in found.refusal
+
+
+def test_the_size_of_a_sparse_batch_is_not_taken_for_one_that_rounds_its_entries_to_zero():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, y = batch(7, 14, rng, density=0.08)
+        x[0, 0], y[0] = 1, 1
+        found = least_squares(*rounds(x, y, 20, rng, mean=True, dtype=np.float32), rate=0.1, reduction="mean")
+        if found.refusal is None:
+            assert np.array_equal(7 * found.alpha, found.rows * x.T @ x)  # a smaller size only if it divides every entry
+            assert np.array_equal(7 * found.beta, found.rows * x.T @ y)
+
+
 def test_counts_are_integral_but_no_binary_batch():
     rng = np.random.default_rng(10)
     x, y = rng.integers(0, 5, (8, 6)), rng.choice([-1, 1], 8)

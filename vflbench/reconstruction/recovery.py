@@ -9,6 +9,7 @@ from vflbench.reconstruction.affine import AffineFit, chance_limit, fit_affine, 
 from vflbench.reconstruction.gram import Gram
 
 Reduction = Literal["sum", "mean"]
+_NEGLIGIBLE = 1e-6  # what an integer may be off whatever its error
 SAFE = 1 / 16  # a standard error up to which rounding is safe: 1/2 is eight of them away
 
 
@@ -148,15 +149,18 @@ def _causes(updates: np.ndarray) -> str:
     return "noise, clipping, several steps in one update or a batch that changes between rounds"
 
 
-def _entries(found: Recovered, scale: float = 1) -> np.ndarray:
-    d = len(found.real_beta)
-    return scale * np.concatenate([found.real_alpha[np.triu_indices(d)], found.real_beta])
+def _distances(found: Recovered, scale: float = 1) -> tuple[np.ndarray, np.ndarray]:
+    """How far the entries, times scale, are from integers, and how far their errors allow them to be."""
+    upper = np.triu_indices(len(found.real_beta))
+    entries = scale * np.concatenate([found.real_alpha[upper], found.real_beta])
+    error = scale * np.concatenate([found.alpha_error[upper], found.beta_error])
+    return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
 
 
 def _rounded(found: Recovered, rows: int | None, updates: np.ndarray, scale: int = 1, tries: int = 1) -> Recovered:
     """The integers, or why not. scale: what the unrounded entries are to be multiplied with."""
-    entries = _entries(found, scale)
-    distance = float(np.abs(entries - np.rint(entries)).max())
+    distances, allowed = _distances(found, scale)
+    distance = float(distances.max())
     scaled = replace(
         found,
         rows=rows,
@@ -167,8 +171,10 @@ def _rounded(found: Recovered, rows: int | None, updates: np.ndarray, scale: int
         residual=scale * found.residual,
         distance=distance,
     )
-    if distance > chance_limit(len(entries), tries):
-        why = f"alpha and beta are not integral (one is {distance:.2g} off): columns that are not binary, {_causes(updates)}"
+    # Errors alone would let anything pass that is noisy enough, chance alone small real numbers of a sparse batch.
+    if distance > chance_limit(len(distances), tries) or (distances > allowed).any():
+        off = distances.max(where=distances > allowed, initial=0.0) or distance
+        why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
         return replace(scaled, refusal=why)
     alpha, beta = np.rint(scaled.real_alpha).astype(np.int64), np.rint(scaled.real_beta).astype(np.int64)
     if why := inconsistency(alpha, beta, rows):
@@ -182,17 +188,17 @@ def inconsistency(alpha: np.ndarray, beta: np.ndarray, rows: int | None) -> str 
 
 
 def _batch_size(found: Recovered, most_rows: int, updates: np.ndarray) -> Recovered:
-    """The least m for which m alpha and m beta are integers of a binary batch (found: alpha / m and beta / m)."""
-    error = max(found.alpha_error.max(), found.beta_error.max())
-    entries = _entries(found)
-    limit = chance_limit(len(entries), most_rows)
+    """The least m for which m alpha and m beta are integers of a binary batch (found: alpha / m and beta / m).
+
+    A smaller size than the true m leaves an entry at least 1/m off, so the precision must tell that: up to m = 64, or 8
+    times the size that fits.
+    """
     for rows in range(1, most_rows + 1):
-        if rows * error > SAFE:
-            why = (
-                f"no batch size below {rows} fits, and from there on rounding is not safe (condition {found.condition:.1e})"
-            )
+        distances, allowed = _distances(found, rows)
+        if allowed.max() * max(64, 8 * rows) > 1:
+            why = f"no batch size below {rows} fits, and from there on the precision tells none: {_causes(updates)}"
             return replace(found, refusal=why)
-        if np.abs(rows * entries - np.rint(rows * entries)).max() > limit:
+        if (distances > allowed).any():
             continue
         candidate = _rounded(found, rows, updates, scale=rows, tries=most_rows)
         if candidate.refusal is None:
