@@ -42,3 +42,10 @@ def honest_run(theirs, mine, n, rng, *, rate=0.1, fresh=None, dtype=np.float64) 
         updates.append(2 * (after.astype(float) - theta) - own)
         theta = after
     return np.array(thetas), np.array(updates)
+
+
+def is_of(found, x, y) -> bool:
+    """Whether what was recovered is this batch's alpha and beta, without a refusal."""
+    if found.refusal is not None:
+        return False
+    return np.array_equal(found.alpha, x.T @ x) and np.array_equal(found.beta, x.T @ y)

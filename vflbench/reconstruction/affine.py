@@ -139,6 +139,33 @@ def _within(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: fl
     return replace(fit, linear=basis @ fit.linear, linear_error=np.sqrt(basis**2 @ fit.linear_error**2))
 
 
+def fit_shared(points: np.ndarray, values: np.ndarray, shared: np.ndarray, *, floor: float) -> AffineFit:
+    """As `fit_affine`, each coordinate of the values from the rounds in which it was shared. shared: (n, k) bool.
+
+    rounds, spare: of the coordinate with fewest; condition: the worst; residual: over all. Points are known in every round.
+    """
+    fits = [fit_affine(points[told], values[told, k : k + 1], floor=floor) for k, told in enumerate(shared.T)]
+    rounds, spare = min(fit.rounds for fit in fits), min(fit.spare for fit in fits)
+    if refused := [k for k, fit in enumerate(fits) if fit.refusal]:
+        first = refused[0]
+        return AffineFit(
+            rounds, spare, condition=fits[first].condition, refusal=f"coordinate {first}: {fits[first].refusal}"
+        )
+    squares = sum(fit.residual**2 * fit.rounds for fit in fits) / sum(fit.rounds for fit in fits)
+    return AffineFit(
+        rounds,
+        spare,
+        np.hstack([fit.linear for fit in fits]),
+        np.concatenate([fit.constant for fit in fits]),
+        np.hstack([fit.linear_error for fit in fits]),
+        np.concatenate([fit.constant_error for fit in fits]),
+        float(np.sqrt(squares)),
+        max(fit.spread for fit in fits),
+        max(fit.condition for fit in fits),
+        all(fit.floor_dominates for fit in fits),
+    )
+
+
 def chance_limit(entries: int, tries: int = 1) -> float:
     """How near to integers `entries` numbers must all be, so that chance does it less than once in 10^6 / `tries`.
 

@@ -145,6 +145,7 @@ def total(
         why = why or inconsistency(candidate, np.diagonal(candidate).copy(), everything)
         if why is None:
             beta, second_labels = _labels(eta / (2 * q), candidate, q, batches, error / q)
+            second_labels = None if second is None else second_labels  # it has the same third term before it
             proved = batches == 1 or _proved(scaled, candidate, q, batches, precision, everything)
             return TotalRecovered(candidate, beta, second, second_labels, proved)
         tried.append(why)
@@ -182,10 +183,16 @@ def _verify(
     if n == 1:
         return (f"not integral, {distance:.2g} off" if distance > limit else None), None
     square = alpha @ alpha
+    expected = q * (n - 1) / (2 * n) * square  # of the second term's symmetric part, were the batches equal
+    symmetric = (scaled + scaled.T) / 2
+    if not evident and np.abs(alpha - expected - symmetric).max(initial=0.0) >= 0.5:
+        return "with the second term that it makes likely it is no longer what was rounded", None
     left = (alpha - scaled) / q
     second = np.rint(left).astype(np.int64)
     told = precision / q <= SAFE and np.abs(left - second).max(initial=0.0) <= chance_limit(d * d)
     told = told and second.min(initial=0) >= 0 and (second + second.T <= square).all()
+    if n > 2:  # A_2 - q A_3 + ... was rounded: A_3 as equal batches would have it
+        told = told and q * (n - 1) * (n - 2) / (6 * n * n) * float((square @ alpha).max(initial=0)) < 0.35
     if told and n == 2:  # A^2 - 2 (P + P^T) = (alpha_1 - alpha_2)^2
         spread = square - 2 * (second + second.T)
         told = np.linalg.eigvalsh(spread.astype(float))[0] >= -1e-9 * max(1.0, float(np.trace(square)))
@@ -193,7 +200,7 @@ def _verify(
         return (None if told else "what is left after the first term is no product of two integer matrices"), (
             second if told else None
         )
-    predicted = q * (n - 1) / (2 * n) * float(square.max(initial=0))
+    predicted = float(expected.max(initial=0.0))
     if (evident and distance > limit) or (not evident and predicted >= 0.5):
         return f"its second term is too large ({predicted:.2g}), the sum is {distance:.2g} off integers", None
     return None, second if told else None

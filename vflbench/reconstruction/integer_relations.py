@@ -84,7 +84,7 @@ def lattice(
         found, refusal = _solve(relations, thetas, scale * values, error, size)
         if found is not None and (why := inconsistency(*found, size)):
             found, refusal = None, f"what fits is no batch of {size} binary rows: {why}"
-        if found is not None and _has_another(relations, *found, size):
+        if found is not None and _has_another(relations, *found, rows or most_rows):
             found, refusal = None, f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
         if found is not None:
             alpha, beta = found

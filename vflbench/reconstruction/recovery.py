@@ -5,10 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.reconstruction.affine import AffineFit, chance_limit, fit_affine, pairs, unit_of
+from vflbench.reconstruction.affine import AffineFit, chance_limit, fit_affine, fit_shared, pairs, unit_of
 from vflbench.reconstruction.gram import Gram
 
 Reduction = Literal["sum", "mean"]
+_NEGLIGIBLE = 1e-6  # what an integer may be off whatever its error
 SAFE = 1 / 16  # a standard error up to which rounding is safe: 1/2 is eight of them away
 
 
@@ -54,6 +55,7 @@ def least_squares(
     rows: int | None = None,
     most_rows: int = 4096,
     unit: float | None = None,
+    shared: np.ndarray | None = None,
 ) -> Recovered:
     """alpha and beta by least squares, rounded where that is safe.
 
@@ -62,8 +64,9 @@ def least_squares(
     thetas: (n, d), parameters that were answered; updates: (n, d), the answers. n >= d + 1, thetas affinely independent:
     with d pairs alpha + v v^T and beta + (p.v) v / 2, v the normal of the thetas' hyperplane v.theta = p, fit as well.
     rate: the step size that the sender used, > 0. rows: m, if known. With `mean` and no rows it is the least integer up to
-    `most_rows` that makes every entry integral and consistent; a multiple of it would do as well. unit: relative rounding of
-    the updates, told from the values if None.
+    `most_rows` that makes every entry integral and consistent; a multiple of it would do as well. unit: relative rounding
+    of the updates, told from the values if None. shared: (n, d) bool, which coordinates of an update were sent (selective
+    updates), all if None; each coordinate then takes d + 1 rounds of its own.
 
     A refusal says what is wrong: few rounds, dependent thetas, a design so ill-conditioned that rounding is not safe (full
     batches: the thetas lie on a Krylov sequence), noise, clipping or a batch that changes, columns that are not binary.
@@ -76,7 +79,14 @@ def least_squares(
     check_setting(rate, rows)
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
-    fit = fit_affine(thetas, scale * values, floor=scale * floor_of(thetas, updates, rate, unit))
+    floor = scale * floor_of(thetas, updates, rate, unit)
+    if shared is None:
+        fit = fit_affine(thetas, scale * values, floor=floor)
+    else:
+        shared = np.asarray(shared, dtype=bool)
+        if shared.shape != updates.shape:
+            raise ValueError(f"what was shared is told for every update, {updates.shape}, not {shared.shape}")
+        fit = fit_shared(thetas, scale * values, shared, floor=floor)
     if fit.refusal:
         return Recovered(fit.rounds, rows=rows, condition=fit.condition, refusal=fit.refusal)
     found = _unrounded(fit, rows)
@@ -139,15 +149,18 @@ def _causes(updates: np.ndarray) -> str:
     return "noise, clipping, several steps in one update or a batch that changes between rounds"
 
 
-def _entries(found: Recovered, scale: float = 1) -> np.ndarray:
-    d = len(found.real_beta)
-    return scale * np.concatenate([found.real_alpha[np.triu_indices(d)], found.real_beta])
+def _distances(found: Recovered, scale: float = 1) -> tuple[np.ndarray, np.ndarray]:
+    """How far the entries, times scale, are from integers, and how far their errors allow them to be."""
+    upper = np.triu_indices(len(found.real_beta))
+    entries = scale * np.concatenate([found.real_alpha[upper], found.real_beta])
+    error = scale * np.concatenate([found.alpha_error[upper], found.beta_error])
+    return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
 
 
 def _rounded(found: Recovered, rows: int | None, updates: np.ndarray, scale: int = 1, tries: int = 1) -> Recovered:
     """The integers, or why not. scale: what the unrounded entries are to be multiplied with."""
-    entries = _entries(found, scale)
-    distance = float(np.abs(entries - np.rint(entries)).max())
+    distances, allowed = _distances(found, scale)
+    distance = float(distances.max())
     scaled = replace(
         found,
         rows=rows,
@@ -158,8 +171,10 @@ def _rounded(found: Recovered, rows: int | None, updates: np.ndarray, scale: int
         residual=scale * found.residual,
         distance=distance,
     )
-    if distance > chance_limit(len(entries), tries):
-        why = f"alpha and beta are not integral (one is {distance:.2g} off): columns that are not binary, {_causes(updates)}"
+    # Errors alone would let anything pass that is noisy enough, chance alone small real numbers of a sparse batch.
+    if distance > chance_limit(len(distances), tries) or (distances > allowed).any():
+        off = distances.max(where=distances > allowed, initial=0.0) or distance
+        why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
         return replace(scaled, refusal=why)
     alpha, beta = np.rint(scaled.real_alpha).astype(np.int64), np.rint(scaled.real_beta).astype(np.int64)
     if why := inconsistency(alpha, beta, rows):
@@ -173,17 +188,17 @@ def inconsistency(alpha: np.ndarray, beta: np.ndarray, rows: int | None) -> str 
 
 
 def _batch_size(found: Recovered, most_rows: int, updates: np.ndarray) -> Recovered:
-    """The least m for which m alpha and m beta are integers of a binary batch (found: alpha / m and beta / m)."""
-    error = max(found.alpha_error.max(), found.beta_error.max())
-    entries = _entries(found)
-    limit = chance_limit(len(entries), most_rows)
+    """The least m for which m alpha and m beta are integers of a binary batch (found: alpha / m and beta / m).
+
+    A smaller size than the true m leaves an entry at least 1/m off, so the precision must tell that: up to m = 64, or 8
+    times the size that fits.
+    """
     for rows in range(1, most_rows + 1):
-        if rows * error > SAFE:
-            why = (
-                f"no batch size below {rows} fits, and from there on rounding is not safe (condition {found.condition:.1e})"
-            )
+        distances, allowed = _distances(found, rows)
+        if allowed.max() * max(64, 8 * rows) > 1:
+            why = f"no batch size below {rows} fits, and from there on the precision tells none: {_causes(updates)}"
             return replace(found, refusal=why)
-        if np.abs(rows * entries - np.rint(rows * entries)).max() > limit:
+        if (distances > allowed).any():
             continue
         candidate = _rounded(found, rows, updates, scale=rows, tries=most_rows)
         if candidate.refusal is None:
