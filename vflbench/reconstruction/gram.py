@@ -80,7 +80,8 @@ class Gram:
         return None
 
     def _pairs(self) -> str | None:
-        alpha, ones = self.alpha, np.diagonal(self.alpha)
+        alpha = self.alpha.astype(np.int64)
+        ones = np.diagonal(alpha)
         least = np.add.outer(ones, ones) - self.rows
         tests = (
             ("alpha is not symmetric: alpha_ij = {a}, alpha_ji = {b}", alpha != alpha.T),
@@ -98,7 +99,7 @@ class Gram:
     def _labels(self) -> str | None:
         if self.beta is None:
             return None
-        ones = np.diagonal(self.alpha)
+        ones = np.diagonal(self.alpha).astype(np.int64)
         for i in range(len(ones)):
             if (self.beta[i] - ones[i]) % 2:
                 return f"beta_i = {self.beta[i]} and alpha_ii = {ones[i]} are not both odd or both even (i = {i})"
