@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--labels", action="store_true", help="beta is known as well, and restricts the batches")
     options = parser.parse_args()
     table = None if options.file is None else read(options.file)
-    print(f"{'cell':>8}  {'method':<18}{'median ms':>10}{'worst ms':>10}{'ambiguous':>10}{'count':>14}{'proved':>8}  by")
+    print(f"{'cell':>8}  {'method':<18}{'median ms':>10}{'worst ms':>10}{'ambiguous':>10}{'count':>14}{'proved':>10}  by")
     for cell in options.cells.split(","):
         rows, columns = map(int, cell.split("x"))
         grams = [draw(rows, columns, seed, options.density, table) for seed in range(options.seeds)]
@@ -97,7 +97,7 @@ def line(cell: str, name: str, found: list[Answer], seconds: list[float]) -> str
     by = Counter(answer.method for answer in found).most_common(1)[0][0]
     return (
         f"{cell:>8}  {name:<18}{median(times):>10.2f}{max(times):>10.1f}{ambiguous}"
-        f"{median(counts):>6g},{most:>7}{proved:>8}  {by}"
+        f"{median(counts):>6g},{most:>7}{proved:>10}  {by}"
     )
 
 

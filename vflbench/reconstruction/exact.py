@@ -81,7 +81,7 @@ class _Found:
     """The verified batches so far."""
 
     def __init__(self, gram: Gram, most: int, clock: Clock):
-        self._gram, self._most, self._clock = gram, most, clock
+        self._gram, self._most, self.clock = gram, most, clock
         self.labels: list[tuple[np.ndarray, ...]] | None = None if gram.beta is None else []
         self.batches: list[np.ndarray] = []
         self.all_labels = True
@@ -93,7 +93,7 @@ class _Found:
         x = in_order(x)
         fitting: tuple[np.ndarray, ...] = ()
         if self.labels is not None:
-            fitting, every = labellings(self._gram, x, max(self._most, 1), self._clock)
+            fitting, every = labellings(self._gram, x, max(self._most, 1), self.clock)
             if not fitting:
                 return True
             self.all_labels &= every
@@ -114,7 +114,7 @@ def _answer(found: _Found, method: str, complete: bool, note: str) -> Answer:
         labels=None if found.labels is None else tuple(found.labels),
         count=count,
         complete=complete,
-        seconds=found._clock.seconds,
+        seconds=found.clock.seconds,
         note=note if found.all_labels else f"{note}; of some batches more labellings fit than were kept",
         method=method,
         labellings=None if found.labels is None else sum(map(len, found.labels)),
