@@ -9,7 +9,7 @@ from vflbench.reconstruction.order import Level
 from vflbench.reconstruction.rank import PRIME
 
 # Slack on leverages, which are at most 1 and come from floats.
-SLACK = 1e-6
+SLACK = 1e-4
 # A column nearer than this to the span of the earlier ones gives no reliable leverage, and is not pruned by.
 NEAREST = 1e-7
 
@@ -65,6 +65,7 @@ def candidates(levels: list[Level], rows: int, widest: int, clock: Clock) -> Can
     bits, h = np.ones((1, 1), dtype=np.int64), np.full(1, 1 / rows)
     child: list[np.ndarray] = []
     allowed = [np.where(forced_are_bits(levels[0], bits), rows, 0)]
+    whole = all(level.schur >= NEAREST for level in levels)
     for t in range(1, len(levels)):
         clock.tick()
         both = np.concatenate(leverages(levels, t, bits.astype(float), h))
@@ -75,7 +76,7 @@ def candidates(levels: list[Level], rows: int, widest: int, clock: Clock) -> Can
         bit, parent = np.divmod(inside, parents)
         bits, h = np.c_[bits[parent], bit], both[inside]
         right = forced_are_bits(levels[t], bits)
-        if t + 1 == rows and levels[t].schur >= NEAREST:
+        if t + 1 == rows and whole:
             right &= h >= 1 - 10 * SLACK
         bits, h = bits[right], h[right]
         child.append(np.full((parents, 2), -1))

@@ -17,6 +17,8 @@ Method = Literal["auto", "columns", "candidates", "lattice"]
 
 # Below so many rows a search by columns ends within milliseconds, before flint has reduced anything.
 _FEW_ROWS = 12
+# Beyond so many a single reduction takes seconds, during which no time limit is heard, and seldom ends in unit vectors.
+_MANY_ROWS = 128
 # The widest tree of row candidates: as an aid, and where it was asked for.
 _WIDEST, _WIDEST_ASKED = 1 << 17, 1 << 21
 
@@ -58,8 +60,9 @@ def _search(gram: Gram, method: Method, found: "_Found", clock: Clock) -> Answer
     full = len(order) == gram.rows
     if method == "lattice" and not full:
         return _answer(found, method, False, f"the lattice needs rank {gram.rows}, with the intercept it is {len(order)}")
-    if method == "lattice" or (method == "auto" and full and gram.rows >= _FEW_ROWS and lattice.installed()):
-        if (x := lattice.only_batch(whole, [level.column for level in order])) is not None:
+    worth_it = full and _FEW_ROWS <= gram.rows <= _MANY_ROWS and lattice.installed()
+    if method == "lattice" or (method == "auto" and worth_it):
+        if (x := lattice.only_batch(whole, [level.column for level in order], clock)) is not None:
             found.take(x)
             return _answer(found, "lattice", True, "the lattice of alpha's rows is Z^m: no other batch has it")
         if method == "lattice":
@@ -78,7 +81,7 @@ class _Found:
     """The verified batches so far."""
 
     def __init__(self, gram: Gram, most: int, clock: Clock):
-        self._gram, self._most, self._clock = gram, most, clock
+        self._gram, self._most, self.clock = gram, most, clock
         self.labels: list[tuple[np.ndarray, ...]] | None = None if gram.beta is None else []
         self.batches: list[np.ndarray] = []
         self.all_labels = True
@@ -90,7 +93,7 @@ class _Found:
         x = in_order(x)
         fitting: tuple[np.ndarray, ...] = ()
         if self.labels is not None:
-            fitting, every = labellings(self._gram, x, max(self._most, 1), self._clock)
+            fitting, every = labellings(self._gram, x, max(self._most, 1), self.clock)
             if not fitting:
                 return True
             self.all_labels &= every
@@ -111,7 +114,7 @@ def _answer(found: _Found, method: str, complete: bool, note: str) -> Answer:
         labels=None if found.labels is None else tuple(found.labels),
         count=count,
         complete=complete,
-        seconds=found._clock.seconds,
+        seconds=found.clock.seconds,
         note=note if found.all_labels else f"{note}; of some batches more labellings fit than were kept",
         method=method,
         labellings=None if found.labels is None else sum(map(len, found.labels)),

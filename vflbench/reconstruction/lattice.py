@@ -2,6 +2,11 @@
 
 import numpy as np
 
+from vflbench.reconstruction.clock import Clock
+
+# Reductions from another order of the basis, before it is given up.
+_ROUNDS = 100
+
 
 def installed() -> bool:
     """Whether python-flint is there: `pip install 'vflbench[lattice]'`."""
@@ -12,7 +17,7 @@ def installed() -> bool:
     return True
 
 
-def only_batch(gram: np.ndarray, order: list[int]) -> np.ndarray | None:
+def only_batch(gram: np.ndarray, order: list[int], clock: Clock) -> np.ndarray | None:
     """The batch, if a lattice reduction yields it; it is then the only one.
 
     gram: (n, n) integers, the Gram matrix A of [1, X], of rank m, the number of rows. order: m columns S that span the
@@ -20,6 +25,7 @@ def only_batch(gram: np.ndarray, order: list[int]) -> np.ndarray | None:
     orthonormal, so theirs is Z^m, whose vectors of norm 1 are the rows and their negatives. Where the two lattices are
     one, which a reduced basis of norm 1 throughout proves, the basis is the rows up to sign, and no other batch has them.
     Likely from m + 4 columns on. Returns (m, d) int64, not yet verified, or None where the reduction decides nothing.
+    Raises TimeIsUp, between two reductions.
     """
     from flint import fmpz_mat
 
@@ -28,14 +34,30 @@ def only_batch(gram: np.ndarray, order: list[int]) -> np.ndarray | None:
     basis = fmpz_mat([[basis[i, j] for j in range(len(order))] for i in range(len(order))])
     # Coordinates in S determine the row: its form is that of the inverse of A_SS, and integral on the lattice of A's rows.
     form, denominator = (basis * fmpz_mat(gram[np.ix_(order, order)].tolist()).solve(basis.transpose())).numer_denom()
-    if denominator != 1:
+    if denominator != 1 or form.det() != 1:
         return None
+    change = _orthonormal(form, clock)
+    return None if change is None else _extended(gram, order, change * basis)
+
+
+def _orthonormal(form, clock: Clock):
+    """The change of basis that makes a unimodular form the identity, or None where reductions do not get there.
+
+    From some 80 rows on one reduction ends in a basis of longer vectors; from another order of these it gets further.
+    """
+    rank = form.nrows()
     reduced, change = form.lll(transform=True, rep="gram")
-    rank = len(order)
-    if any(reduced[i, j] != (i == j) for i in range(rank) for j in range(rank)):
-        return None
-    rows = change * basis
-    return _extended(gram, order, rows)
+    for attempt in range(_ROUNDS):
+        norms = np.array([int(reduced[i, i]) for i in range(rank)])
+        if (norms == 1).all():
+            return change
+        clock.tick()
+        order = np.random.default_rng(attempt).permutation(rank)
+        order = order[np.argsort(norms[order] != 1, kind="stable")].tolist()
+        reduced = type(form)([[reduced[i, j] for j in order] for i in order])
+        reduced, further = reduced.lll(transform=True, rep="gram", delta=0.999)
+        change = further * type(form)([[change[i, j] for j in range(rank)] for i in order])
+    return None
 
 
 def _extended(gram: np.ndarray, order: list[int], rows) -> np.ndarray:

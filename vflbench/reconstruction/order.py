@@ -35,9 +35,10 @@ def levels(gram: np.ndarray) -> list[Level]:
     chosen: list[int] = []
     found = []
     while left.any():
-        distance = np.where(left, np.diagonal(float_), np.inf)
-        column = int(distance.argmin()) if chosen else 0
-        slopes, schur = float_[chosen, column].copy(), float(distance[column])
+        column = int(np.where(left, np.diagonal(float_), np.inf).argmin()) if chosen else 0
+        # Elimination with the smallest pivots first adds up errors, so what rows are pruned by is solved for anew.
+        slopes = np.linalg.solve(gram[np.ix_(chosen, chosen)].astype(float), gram[chosen, column].astype(float))
+        schur = float(gram[column, column] - gram[chosen, column] @ slopes)
         _eliminate(exact, float_, column)
         chosen.append(column)
         left[column] = False
