@@ -109,6 +109,7 @@ GUARDED = {
         *(
             "metrics",
             "machine",
+            "participants",
             "parties",
             "protocols",
             "audit",

@@ -89,8 +89,7 @@ def _keys(node: DictConfig, prefix: str, skip: tuple[str, ...] = ("_target_",)) 
 
 def _entry(group: str, name: str, file: Path) -> Entry:
     node = OmegaConf.load(file)
-    if group in KEYED:
-        node = node.get(name)
+    node = node.get(name) if group in KEYED else node.get(group, node)
     if group not in {*SINGLE, *KEYED} or not node:
         return Entry(group, name, _first_comment(file), "", "")
     try:

@@ -118,14 +118,21 @@ def test_a_run_rebuilds_every_batch_and_goes_on_where_it_was(tmp_path):
 
 
 def test_what_does_not_fit_is_refused(tmp_path, rng):
-    with pytest.raises(UserError, match="asynchronous"):
+    with pytest.raises(ValueError, match="asynchronous"):
         FederatedLr(batches=2)
     with pytest.raises(UserError, match=r"need 2000 training rows"):
         run_in(tmp_path, dataset=Bernoulli(rows=5), protocol=FederatedLr(batch_size=1000), attacks={}, settings=auto())
     with pytest.raises(UserError, match=r"make \d+ features"):
         run_in(tmp_path, dataset=Synthetic(rows=3000), protocol=FederatedLr(), attacks={}, settings=auto())
     with pytest.raises(UserError, match="would protect nothing"):
-        run_in(tmp_path, dataset=Bernoulli(), protocol=FederatedLr(), attacks={}, defenses={"max_norm": MaxNorm()}, settings=auto())
+        run_in(
+            tmp_path,
+            dataset=Bernoulli(),
+            protocol=FederatedLr(),
+            attacks={},
+            defenses={"max_norm": MaxNorm()},
+            settings=auto(),
+        )
     with pytest.raises(UserError, match="would protect nothing"):
         run_in(tmp_path, defenses={"selective_update": SelectiveUpdate()})
     with pytest.raises(UserError, match="two classes"):

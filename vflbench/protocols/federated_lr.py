@@ -55,7 +55,7 @@ class FederatedLr(Protocol):
     def __post_init__(self) -> None:
         if self.mode == "synchronous" and self.batches != 1:
             problem = "several local batches a round go with protocol.mode=asynchronous"
-            raise UserError(problem, key="protocol.batches", value=self.batches)
+            raise UserError(problem, key="batches", value=self.batches)
 
     def offers(self, seat: Seat) -> frozenset[Knowledge]:
         known = {Knowledge.UPDATES, Knowledge.FEATURES, Knowledge.PRIOR}

@@ -165,6 +165,8 @@ def _of_shared_coordinates(
             alpha[i], beta[i] = fit.linear[:, 0], -fit.constant[0] / 2
             error[i] = max(fit.linear_error.max(), fit.constant_error.max() / 2)
             conditions.append(fit.condition)
+    blank = _blank(shared[thetas.any(axis=1)])
+    alpha[blank], beta[blank], error[blank] = 0.0, 0.0, 0.0
     figures = {"rounds": float(len(thetas)), "condition": max(conditions)}
     kept = np.flatnonzero(_SURE * error < 0.25)
     if not len(kept):
@@ -271,6 +273,20 @@ def _wide(batch: np.ndarray, binary: np.ndarray) -> np.ndarray:
 def _shared(updates: np.ndarray) -> np.ndarray:
     """(n, d) bool: which coordinates were sent; the others are 0 up to rounding."""
     return np.abs(updates) > _NOT_SHARED * np.abs(updates).max(axis=1, keepdims=True)
+
+
+def _blank(shared: np.ndarray) -> np.ndarray:
+    """(d,) bool: coordinates that are 0 because their column is, not because they were kept back. shared: (n, d).
+
+    Where coordinates are drawn at random, K a round, a round with fewer that are not 0 has drawn such a column; and one that
+    never came in n rounds is none that only had no luck, (1 - K / d)^n < 1e-6. Where the largest are chosen, it may be.
+    """
+    never = ~shared.any(axis=0)
+    counts = shared.sum(axis=1)
+    if not len(counts) or counts.min() == counts.max():
+        return np.zeros_like(never)
+    luck = (1 - counts.max() / shared.shape[1]) ** len(counts)
+    return never if luck * shared.shape[1] < 1e-6 else np.zeros_like(never)
 
 
 def _figures(found: Recovered) -> dict[str, float]:
