@@ -59,7 +59,7 @@ class BatchReconstruction(Attack):
         seen["before"] = torch.cat([seen["before"], updates.before[None].cpu()])
         seen["others"] = torch.cat([seen["others"], updates.others[None].cpu()])
         kept_back = (updates.own.cpu() == 0) & (own != 0).any(dim=0) & bool(updates.before.any())
-        seen["whole"] = seen["whole"] and not bool(kept_back.any())
+        seen["partial"] = seen["partial"] + int(kept_back.any())
         seen["ones"], seen["rows"] = seen["ones"] + own.sum(dim=0), seen["rows"] + len(own)
 
     def rebuild(self, view: View) -> Mapping[str, RebuiltBatch]:
@@ -93,15 +93,15 @@ def _nothing(rules: Rules, columns: int) -> dict[str, Any]:
         "others": empty,
         "ones": torch.zeros(columns).double(),
         "rows": 0,
-        "whole": True,
+        "partial": 0,
     }
 
 
 def _setting(seen: Mapping[str, Any]) -> Setting:
-    """What was agreed to; that updates are sent in part, it sees by its own."""
+    """What was agreed to; that updates are sent in part, it sees by its own: in most rounds some of it is 0."""
     rules = seen["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return Setting(others=rules["parties"] - 1, **agreed, whole=seen["whole"])
+    return Setting(others=rules["parties"] - 1, **agreed, whole=2 * seen["partial"] < len(seen["before"]))
 
 
 def _answered(found: Found, guess: Tensor, guess_label: float) -> RebuiltBatch:
