@@ -19,18 +19,22 @@ MAY_IMPORT = {
     "data": set(),
     "models": set(),
     "optimizers": {"numerics"},
-    "wire": set(),
+    "encoding": {"numerics.packing"},
+    "wire": {"encoding"},
     "generators": set(),
     "recorder": set(),
-    "transcript": {"wire"},
+    "transcript": {"encoding", "wire"},
     "canaries": {"data.rows", "data.table", "metrics.canary"},
     "account": {"canaries", "defenses.base", "metrics"},
-    "defenses": {"numerics", "metrics.privacy", "state"},
+    "defenses": {"numerics", "encoding", "metrics.privacy", "metrics.embedding_privacy", "state"},
     "attacks": {"numerics", "transcript", "wire"},
     "metrics": {"numerics"},
-    "parties": {"data.table", "models.base", "defenses.base", "optimizers.base", "wire"},
+    "parties": {
+        *("data.table", "models.base", "defenses.base", "optimizers.base", "wire"),
+        *("encoding", "metrics.embedding_privacy"),
+    },
     "protocols": {
-        *("parties", "wire", "transcript", "generators"),
+        *("parties", "wire", "transcript", "generators", "metrics.embedding_privacy"),
         *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
     },
     "audit": {
@@ -63,7 +67,7 @@ MAY_IMPORT = {
     "evaluation": {"data", "metrics.utility", "progress", "protocols.base", "results"},
     "experiment": {
         *("attacks.base", "audit", "data", "defenses.base", "generators", "metrics", "models.base", "optimizers.base"),
-        *("machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
+        *("account", "machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
@@ -103,7 +107,7 @@ GUARDED = {
     "hydra": {"cli", "mistakes"},
     "omegaconf": {"build", "cli", "catalog", "earlier", "mistakes", "resolvers"},
     "torch": {
-        *("numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
+        *("encoding", "numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *(
             "metrics",
             "machine",

@@ -1,14 +1,15 @@
 """What each party saw of one audited batch, and the View of it that an attack declared it may see."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from vflbench.encoding import Encoded
 from vflbench.errors import UserError
 from vflbench.wire import Kind, Message
 
@@ -26,6 +27,10 @@ class Knowledge(StrEnum):
     """Some rows of the batch whose class is known, positives or one of each class, as the attack asks; chosen by the run."""
     FEATURES = "features"
     """Its own columns of the batch, encoded as its network gets them."""
+    COMPRESSION = "compression"
+    """By what rule the embeddings that it was sent were compressed; not what noise was added."""
+    NOISE_MEAN = "noise mean"
+    """The mean of the noise that the embeddings that it was sent still have."""
 
 
 class Seat(StrEnum):
@@ -71,6 +76,7 @@ class View:
     _hints: Tensor | None
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
+    _encoded: Mapping[str, Encoded] = field(default_factory=dict)
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -117,6 +123,24 @@ class View:
         self._require(Knowledge.FEATURES)
         return self._features
 
+    @property
+    def compression(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """Layer -> what other embeddings (m, d) of it would become by the rule that these were compressed by, without noise.
+
+        Layers that cross uncompressed are not there.
+        """
+        self._require(Knowledge.COMPRESSION)
+        return {layer: encoded.compress for layer, encoded in self._encoded.items()}
+
+    @property
+    def noise_means(self) -> Mapping[str, Tensor]:
+        """Layer -> (n, d), the mean of the noise that `embeddings` have: subtracted, it leaves what the network got.
+
+        Layers without such noise are not there.
+        """
+        self._require(Knowledge.NOISE_MEAN)
+        return {layer: e.values - e.corrected for layer, e in self._encoded.items() if e.is_biased}
+
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
         for knowledge in knows:
@@ -156,6 +180,7 @@ class Transcript:
         self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
         self._features = features or {}
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
+        self._encoded: dict[str, dict[str, Encoded]] = defaultdict(dict)
 
     def received(self, message: Message) -> None:
         """A message reached its receiver: a gradient is about the receiver's layers, an embedding about the sender's."""
@@ -163,6 +188,8 @@ class Transcript:
         for layer, values in message.tensors.items():
             name = layer if owner == message.receiver else f"{owner}.{layer}"
             self._seen[message.receiver, message.kind][name] = values
+            if layer in message.encoded:
+                self._encoded[message.receiver][name] = message.encoded[layer]
 
     def computed(self, party: str, kind: Kind, layers: Mapping[str, Tensor]) -> None:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
@@ -192,6 +219,7 @@ class Transcript:
         told = Knowledge.HINTS in knows and rows is None
         everyone = torch.arange(len(self.ids), device=self.ids.device)
         features = self._features.get(party) if Knowledge.FEATURES in knows else None
+        encoded = self._encoded[party] if knows & {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN} else {}
         return View(
             party=party,
             epoch=self.epoch,
@@ -205,6 +233,7 @@ class Transcript:
             _hints=self.hints[:hints].clone() if told else None,
             _class_hints=self.class_hints.clone() if told else None,
             _features=None if features is None else features.rows(everyone if rows is None else rows),
+            _encoded={layer: e if rows is None else e.rows(rows) for layer, e in encoded.items()},
         )
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
