@@ -27,10 +27,10 @@ def pack(numbers: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return _low_byte(flat)
     words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
-    word = words[:, 0].clone()
+    word = words[:, 0].clone(memory_format=torch.contiguous_format)
     for place in range(1, 8):
         word |= words[:, place] << (bits * place)
-    return word.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
+    return word.view(-1, 1).view(torch.uint8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
 
 
 def unpack(payload: Tensor, count: int, bits: int) -> Tensor:
