@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from builders import experiment, run_in, session, table
+from distinguishing import lower_bound
 from scipy import stats
 
 from vflbench.build import construct
@@ -89,19 +90,6 @@ def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise(biased):
     assert 0.5 * release.exact_after(1, delta) < proven <= release.exact_after(1, delta) <= release.epsilon
     stronger = chain(n=900 * 16, p=0.4, delta=delta).claims(width).releases[0][1]
     assert proven > stronger.epsilon
-
-
-def lower_bound(low, high, delta):
-    """eps that is proven by (P(total > t | high) - delta) / P(total > t | low) and its mirror image, at some threshold t."""
-    thresholds = np.quantile(np.concatenate([low, high]), np.linspace(0.01, 0.99, 50))
-    error, best = 0.001 / (4 * len(thresholds)), 0.0
-    for one, other in ((high, low), (-low, -high)):
-        for t in thresholds if one is high else -thresholds:
-            hits, false = int((one > t).sum()), int((other > t).sum())
-            least = stats.beta.ppf(error, hits, len(one) - hits + 1) if hits else 0.0
-            most = stats.beta.ppf(1 - error, false + 1, len(other) - false)
-            best = max(best, math.log(max(least - delta, 1e-300) / most))
-    return best
 
 
 def test_no_promise_without_a_declared_range_or_with_places():

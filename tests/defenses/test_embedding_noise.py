@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from test_binomial import lower_bound
+from distinguishing import lower_bound
 
 from vflbench.defenses.base import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
