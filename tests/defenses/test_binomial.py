@@ -77,10 +77,10 @@ def test_training_is_the_same_whether_the_wire_is_biased_or_not(rng):
 def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise(biased):
     """The likelihood ratio of all-low and all-high rows, on many messages; every threshold, 99.9 % sure for all together.
 
-    The same attacker proves that the promise of a noise a quarter as strong is not kept by it.
+    The same attacker proves that the promise of ten times as much noise is not kept by it.
     """
     width, draws, delta = 4, 100_000, 0.01
-    defense = chain(n=900, p=0.4, delta=delta, biased=biased)
+    defense = chain(4, n=900, p=0.4, delta=delta, biased=biased)
     ((_, release),) = defense.claims(width).releases
     rng = torch.Generator().manual_seed(3)
     totals = [
@@ -88,7 +88,7 @@ def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise(biased):
     ]
     proven = lower_bound(*totals, delta)
     assert 0.5 * release.exact_after(1, delta) < proven <= release.exact_after(1, delta) <= release.epsilon
-    stronger = chain(n=900 * 16, p=0.4, delta=delta).claims(width).releases[0][1]
+    stronger = chain(4, n=900 * 100, p=0.4, delta=delta).claims(width).releases[0][1]
     assert proven > stronger.epsilon
 
 
@@ -106,7 +106,7 @@ def test_no_promise_without_a_declared_range_or_with_places():
 def test_shorter_rows_need_less_noise():
     def epsilon(norm):
         quantize = Quantize(levels=64, range=[0.0, 8.0], norm=norm)
-        return Chain({"quantize": quantize, "binomial": Binomial(n=10**6)}).claims(16).releases[0][1].epsilon
+        return Chain({"quantize": quantize, "binomial": Binomial(n=10**5)}).claims(16).releases[0][1].epsilon
 
     assert epsilon(2.0) < epsilon(8.0) < epsilon(None)
 
@@ -123,7 +123,7 @@ def test_the_run_says_what_is_promised_and_what_is_not(tmp_path):
     (promise,) = kept["embedding_privacy"]
     assert kept["privacy"] is None  # it is no label DP, and plants no canaries
     assert (promise["party"], promise["layer"], promise["width"], promise["messages"]) == ("a", "f1", 4, 4)
-    assert promise["epsilon_exact"] < promise["epsilon"] < 1 < promise["epsilon_all"] < 4 * promise["epsilon"]
+    assert promise["epsilon_exact"] < promise["epsilon"] < promise["epsilon_all"] < 4 * promise["epsilon"] < 2
     assert promise["epsilon_exact_all"] < promise["epsilon_all"]
     assert f"eps = {promise['epsilon_all']:.4g} at delta = 8e-06 for all 4 about a row" in final_table(enough)
     assert "binomial promises nothing" not in final_table(enough)

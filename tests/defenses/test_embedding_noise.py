@@ -16,7 +16,7 @@ def test_rows_are_shortened_and_noise_is_as_wide_as_said(rng, mechanism):
     h = torch.randn(1, 8, generator=rng).repeat(100_000, 1) * 10
     defense = EmbeddingNoise(mechanism=mechanism, norm=3.0, eps=4.0, delta=1e-3)
     sent = defense.embedding(h, rng)
-    assert torch.allclose(sent.mean(dim=0), h[0] * 3 / h[0].norm(order), atol=0.03)
+    assert torch.allclose(sent.mean(dim=0), h[0] * 3 / h[0].norm(order), atol=0.08)
     noise = sent - h * 3 / h[0].norm(order)
     deviation = defense.scale if mechanism == "gaussian" else math.sqrt(2) * 6 / 4
     assert noise.std().item() == pytest.approx(deviation, rel=0.01)
