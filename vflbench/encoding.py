@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vflbench.numerics.packing import bits_for, pack, packed_bytes, unpack
 
-
 _DISTANCES = 2**24  # that are computed at a time
 
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from builders import experiment, run_in, session, table
+from builders import run_in, session, table
 from distinguishing import lower_bound
 from scipy import stats
 
@@ -155,4 +155,4 @@ def test_bad_options_are_told(options, message):
 def test_noise_needs_whole_numbers(order):
     made = {"binomial": Binomial(), "quantize": Quantize(), "top_k": TopK()}
     with pytest.raises(UserError, match="binomial takes an embedding as whole numbers on a grid"):
-        experiment(defenses={name: made[name] for name in order})
+        Chain({name: made[name] for name in order})
