@@ -89,6 +89,12 @@ def test_the_theorem_is_not_believed_where_it_is_below_what_the_noise_has():
     assert "the theorem's eps = 25.44" in release.reason
 
 
+def test_a_theorem_that_nothing_bears_out_claims_nothing():
+    release = binomial_release(Sensitivity.of_grid(1, 10_001, 1.0), "", 80_000, 0.5, 1e-6)
+    assert release.epsilon is None
+    assert "exact accounting finds none" in release.reason
+
+
 def test_no_claim_comes_with_its_reason():
     release = binomial_release(Sensitivity.of_grid(16, 16, 0.1), "", 512, 0.5, 1e-6)
     assert release.epsilon is None

@@ -111,6 +111,9 @@ def binomial_release(
     if epsilon is None:
         return EmbeddingRelease("binomial", None, delta, _nothing, exact_after, reason)
     claimed, note = max(epsilon, exact_after(1, delta)), ""
+    if math.isinf(claimed):
+        reason = f"the theorem gives eps = {epsilon:.4g}, and exact accounting finds none"
+        return EmbeddingRelease("binomial", None, delta, _nothing, exact_after, reason)
     if claimed > epsilon:
         note = f"the theorem's eps = {epsilon:.4g} is less than this noise really has, so it is not what is claimed"
 
