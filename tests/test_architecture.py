@@ -20,19 +20,23 @@ MAY_IMPORT = {
     "data": set(),
     "models": set(),
     "optimizers": {"numerics"},
-    "wire": set(),
+    "encoding": {"numerics.packing"},
+    "wire": {"encoding"},
     "generators": set(),
     "recorder": set(),
-    "transcript": {"wire"},
+    "transcript": {"encoding", "wire"},
     "canaries": {"data.rows", "data.table", "metrics.canary"},
     "account": {"canaries", "defenses.base", "metrics"},
-    "defenses": {"numerics", "metrics.privacy", "state"},
     "attacks": {"numerics", "reconstruction", "transcript", "wire"},
     "metrics": {"numerics"},
-    "parties": {"data.table", "models.base", "defenses.base", "optimizers.base", "wire"},
     "participants": {"defenses.base", "wire"},
+    "defenses": {"numerics", "encoding", "metrics.privacy", "metrics.embedding_privacy", "state"},
+    "parties": {
+        *("data.table", "models.base", "defenses.base", "optimizers.base", "wire"),
+        *("encoding", "metrics.embedding_privacy"),
+    },
     "protocols": {
-        *("parties", "participants", "wire", "transcript", "generators", "data.batches"),
+        *("parties", "participants", "wire", "transcript", "generators", "metrics.embedding_privacy", "data.batches"),
         *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
     },
     "audit": {
@@ -65,7 +69,7 @@ MAY_IMPORT = {
     "evaluation": {"data", "metrics.utility", "progress", "protocols.base", "results"},
     "experiment": {
         *("attacks.base", "audit", "data", "defenses.base", "generators", "metrics", "models.base", "optimizers.base"),
-        *("machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
+        *("account", "machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
@@ -105,7 +109,7 @@ GUARDED = {
     "hydra": {"cli", "mistakes"},
     "omegaconf": {"build", "cli", "catalog", "earlier", "mistakes", "resolvers"},
     "torch": {
-        *("numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
+        *("encoding", "numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *(
             "metrics",
             "machine",

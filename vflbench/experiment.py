@@ -10,6 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from vflbench.account import refusals
 from vflbench.attacks.base import Attack
 from vflbench.audit import Auditor, unmet_attacks
 from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
@@ -88,7 +89,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *auditor.canaries.notes):
+    for note in (*data.notes, *auditor.canaries.notes, *refusals(session.claims())):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
@@ -109,7 +110,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    return summarise(progress.results, skipped, experiment.defenses, data, session.messages_per_row, auditor.canaries)
+    sent = (session.messages_per_row, auditor.canaries, session.claims())
+    return summarise(progress.results, skipped, experiment.defenses, data, *sent)
 
 
 def train_epoch(

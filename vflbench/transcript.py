@@ -1,14 +1,15 @@
 """What each party saw of one audited batch, and the View of it that an attack declared it may see."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from vflbench.encoding import Encoded
 from vflbench.errors import UserError
 from vflbench.wire import Kind, Message
 
@@ -28,6 +29,10 @@ class Knowledge(StrEnum):
     """Its own columns of the batch, encoded as its network gets them; of a participant, its own rows."""
     UPDATES = "updates"
     """The rules of federated training, the model before the round, the update it sent, and the model that came back."""
+    COMPRESSION = "compression"
+    """By what rule the embeddings that it was sent were compressed; not what noise was added."""
+    NOISE_MEAN = "noise mean"
+    """The mean of the noise that the embeddings that it was sent still have."""
 
 
 class Seat(StrEnum):
@@ -106,6 +111,7 @@ class View:
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
     _updates: Updates | None = None
+    _encoded: Mapping[str, Encoded] = field(default_factory=dict)
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -158,6 +164,24 @@ class View:
         self._require(Knowledge.UPDATES)
         return self._updates
 
+    @property
+    def compression(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """Layer -> what other embeddings (m, d) of it would become by the rule that these were compressed by, without noise.
+
+        Layers that cross uncompressed are not there.
+        """
+        self._require(Knowledge.COMPRESSION)
+        return {layer: encoded.compress for layer, encoded in self._encoded.items()}
+
+    @property
+    def noise_means(self) -> Mapping[str, Tensor]:
+        """Layer -> (n, d), the mean of the noise that `embeddings` have: subtracted, it leaves what the network got.
+
+        Layers without such noise are not there.
+        """
+        self._require(Knowledge.NOISE_MEAN)
+        return {layer: e.values - e.corrected for layer, e in self._encoded.items() if e.is_biased}
+
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
         for knowledge in knows:
@@ -198,6 +222,7 @@ class Transcript:
         self._features = features or {}
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
         self._updates: dict[str, Updates] = {}
+        self._encoded: dict[str, dict[str, Encoded]] = defaultdict(dict)
 
     def received(self, message: Message) -> None:
         """A message reached its receiver: an embedding or an update is about the sender's layers, else about its own."""
@@ -205,6 +230,8 @@ class Transcript:
         for layer, values in message.tensors.items():
             name = layer if owner == message.receiver else f"{owner}.{layer}"
             self._seen[message.receiver, message.kind][name] = values
+            if layer in message.encoded:
+                self._encoded[message.receiver][name] = message.encoded[layer]
 
     def computed(self, party: str, kind: Kind, layers: Mapping[str, Tensor]) -> None:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
@@ -241,6 +268,7 @@ class Transcript:
                 values[kind] = {name: seen[name].clone() if rows is None else seen[name][rows] for name in names}
         told = Knowledge.HINTS in knows and rows is None
         features = self._features.get(party) if Knowledge.FEATURES in knows else None
+        encoded = self._encoded[party] if visible and knows & {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN} else {}
         return View(
             party=party,
             epoch=self.epoch,
@@ -255,6 +283,7 @@ class Transcript:
             _class_hints=self.class_hints.clone() if told else None,
             _features=None if features is None else _some(features, rows),
             _updates=self._updates.get(party) if Knowledge.UPDATES in knows else None,
+            _encoded={layer: e if rows is None else e.rows(rows) for layer, e in encoded.items()},
         )
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Defense, Figures
 from vflbench.generators import Generators
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer
 from vflbench.options import options
@@ -99,6 +100,10 @@ class Session:
     def private(self, batch: VerticalTable) -> Private:
         """The rows that an attack which rebuilds a batch is after."""
         raise NotImplementedError
+
+    def claims(self) -> dict[tuple[str, str], Sent]:
+        """(party, layer) -> what the defenses claim of each embedding that crosses."""
+        return {}
 
     def figures(self) -> list[Figures]:
         """What the defenses counted and measured since they were last asked; only where there is something."""
