@@ -120,7 +120,8 @@ def train_epoch(
     steps, number, auditor = len(batches), epoch.number, progress.auditor
     audited = set(evenly_spaced(steps, settings.audit.audited(steps)).tolist())
     start, audit_seconds = perf_counter(), 0.0
-    with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
+    shown = None if recorder.bar else True  # None: where stderr is a terminal
+    with tqdm(total=batches.rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=shown, leave=False) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, batch in islice(enumerate(batches), epoch.step, None):
             batch = auditor.canaries.plant(batch)

@@ -42,7 +42,8 @@ class Recorder:
     """A folder that holds config.yaml, manifest.json, metrics.csv, train.log and, at the very end, summary.json.
 
     quiet: print only what a user must not miss. Nothing is written before `begin` or `go_on`, so that a run which could not
-    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results.
+    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results. begun: something was
+    written. bar: whether training shows one of its own; a sweep has one for all.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Recorder:
         self.folder = folder
         self.quiet = quiet
         self.overwrite = overwrite
+        self.begun = False
+        self.bar = True
         self._config = config
         self._manifest = {**manifest, "start": _now(), "end": None}
 
@@ -65,6 +68,7 @@ class Recorder:
 
         metrics.csv comes last: a folder without it holds no run.
         """
+        self.begun = True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             again = self.length > 0 and not self.overwrite
@@ -81,6 +85,7 @@ class Recorder:
 
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Take up a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
+        self.begun = True
         with (self.folder / "metrics.csv").open("r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
