@@ -68,14 +68,18 @@ MAY_IMPORT = {
     },
     "earlier": {"identity"},
     "report": {"numerics.interval"},
-    "provenance": {""},
+    "provenance": {"", "report.read"},
+    "places": set(),
+    "sweep": {"earlier", "report.read"},
+    "composed": set(),
+    "launch": {"composed", "earlier", "interruption", "mistakes", "provenance", "report.read", "sweep"},
     "machine": set(),
     "resolvers": {"identity"},
     "build": {
         *("experiment", "settings", "wire"),
         *(f"{room}.base" for room in ("attacks", "data", "defenses", "models", "optimizers", "protocols")),
     },
-    "catalog": {"attacks.base", "build"},
+    "catalog": {"attacks.base", "build", "places"},
     "mistakes": {"catalog"},
     "cli": {
         *(
@@ -86,11 +90,14 @@ MAY_IMPORT = {
             "data.file_dataset",
             "earlier",
             "experiment",
+            "launch",
+            "places",
             "provenance",
             "recorder",
             "mistakes",
             "report",
             "resolvers",
+            "sweep",
         ),
     },
     "__main__": {"cli"},
@@ -100,8 +107,8 @@ OPEN_TO_ALL = {"errors", "options"}
 
 # Packages that only some rooms may touch.
 GUARDED = {
-    "hydra": {"cli", "mistakes"},
-    "omegaconf": {"build", "cli", "catalog", "earlier", "mistakes", "resolvers"},
+    "hydra": {"cli", "composed", "launch", "mistakes"},
+    "omegaconf": {"build", "cli", "catalog", "composed", "earlier", "launch", "mistakes", "resolvers"},
     "torch": {
         *("numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *(

@@ -23,6 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from tqdm import tqdm
 
+from vflbench.composed import Composed
 from vflbench.earlier import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.interruption import Interrupted
 from vflbench.provenance import changed_source
@@ -38,9 +39,7 @@ def surviving(sweep: Sweep) -> Iterator[None]:
     """While entered, Hydra's launchers are wrapped. Hydra has no door for this: a plugin of ours could not wrap another's."""
     original = Plugins.instantiate_launcher
 
-    def instantiate(
-        self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> Launcher:
+    def instantiate(self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> Launcher:
         inner = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
         return SurvivingLauncher(inner, hydra_context, config, sweep)
 
@@ -59,6 +58,7 @@ class SurvivingLauncher(Launcher):
         self.loader = hydra_context.config_loader
         self.composed = Composed(self.loader)
         hydra_context.config_loader = self.composed
+        self.numbered = False  # whether a folder bears its run's number: leaving runs out must not change the others'
 
     def setup(self, **_: Any) -> None:
         """The inner launcher has been."""
@@ -68,18 +68,18 @@ class SurvivingLauncher(Launcher):
         setup_globals()
         configs = [self.composed.take(self.config, list(overrides)) for overrides in job_overrides]
         places = [place(config, initial_job_idx + i) for i, config in enumerate(configs)]
-        jobs = [Job(tuple(words), folder) for words, (folder, _) in zip(job_overrides, places, strict=True)]
+        jobs = [Job(tuple(job_overrides[i]), folder, initial_job_idx + i) for i, (folder, _) in enumerate(places)]
         self.sweep.add(jobs)
-        numbered = bool(places) and place(configs[0], initial_job_idx + len(places))[0] != places[0][0]
+        self.numbered = bool(places) and place(configs[0], initial_job_idx + len(places))[0] != places[0][0]
         for job, (_, chosen) in zip(jobs, places, strict=True):
-            if not numbered:  # where a folder bears its run's number, leaving runs out would change the others' folders
+            if not self.numbered:
                 skip_finished(job, chosen, self.sweep)
         del configs, places
         with self.sweep.watched(), self._real_loader(), stoppable():
-            self._launch_all(jobs, initial_job_idx)
+            self._launch_all(jobs)
         return [_returned(job) for job in jobs]
 
-    def _launch_all(self, jobs: Sequence[Job], first: int) -> None:
+    def _launch_all(self, jobs: Sequence[Job]) -> None:
         """Also those that another process is at work on: when it is done, whatever it left undone is done here."""
         told = False
         while waiting := [job for job in jobs if job.outcome is None]:
@@ -88,7 +88,7 @@ class SurvivingLauncher(Launcher):
                 time.sleep(_LOOK_AGAIN_SECONDS)
                 continue
             before = len(waiting)
-            error = self._launch(free, first)
+            error = self._launch(free)
             busy = [job for job in jobs if job.outcome is None]
             if error is not None and len(busy) == before and not any(is_busy(job.folder) for job in busy):
                 reason = f"the run ended without a word: {told_of(error)}"
@@ -100,15 +100,14 @@ class SurvivingLauncher(Launcher):
                 names = ", ".join(job.folder.name for job in busy)
                 tqdm.write(f"waiting for another process, which is at work on {len(busy)} of these runs: {names}")
 
-    def _launch(self, jobs: Sequence[Job], first: int) -> Exception | None:
+    def _launch(self, jobs: Sequence[Job]) -> Exception | None:
         """Once. Returns what the launcher itself ran into: a worker that was killed, say."""
         cores = _cores()
         width = cores if type(self.inner).__name__ == "LocalLauncher" else len(jobs)  # submitit starts all at once
-        for start in range(0, len(jobs), width):
-            part = jobs[start : start + width]
+        for part in _parts(jobs, width, in_order=self.numbered):
             with self._threads(len(part), cores):
                 try:
-                    returned = self.inner.launch([job.overrides for job in part], first + start)
+                    returned = self.inner.launch([job.overrides for job in part], part[0].number)
                 except Exception as error:
                     self.sweep.look()
                     return error
@@ -170,27 +169,16 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Composed:
-    """Hydra's config loader, which keeps what a sweeper had it compose to see that it can be, until it is taken.
-
-    Composing takes most of the time in which a finished run is skipped; so it happens once.
-    """
-
-    def __init__(self, loader: Any):
-        self._loader = loader
-        self._kept: dict[tuple[str, ...], DictConfig] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        config = self._loader.load_sweep_config(master_config, sweep_overrides)
-        self._kept[tuple(sweep_overrides)] = config
-        return config
-
-    def take(self, master_config: DictConfig, overrides: list[str]) -> DictConfig:
-        config = self._kept.pop(tuple(overrides), None)
-        return self._loader.load_sweep_config(master_config, overrides) if config is None else config
+def _parts(jobs: Sequence[Job], width: int, *, in_order: bool) -> list[list[Job]]:
+    """At most so many a part; in_order: their numbers without a gap, as a launcher counts on from the first."""
+    parts: list[list[Job]] = []
+    for job in jobs:
+        follows = bool(parts) and (not in_order or job.number == parts[-1][-1].number + 1)
+        if follows and len(parts[-1]) < width:
+            parts[-1].append(job)
+        else:
+            parts.append([job])
+    return parts
 
 
 def place(config: DictConfig, number: int) -> tuple[Path, dict[str, Any]]:

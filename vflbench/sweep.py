@@ -41,10 +41,11 @@ class Outcome:
 
 @dataclass
 class Job:
-    """One run of a sweep. before: how the files that end a run stood when the sweep came to it."""
+    """One run of a sweep. number: its place in it. before: how the files that end a run stood when the sweep came to it."""
 
     overrides: tuple[str, ...]
     folder: Path
+    number: int
     outcome: Outcome | None = None
     before: tuple = field(init=False)
 
