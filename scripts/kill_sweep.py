@@ -26,9 +26,7 @@ SMALL = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--runs", type=int, default=24, help="of the sweep: half without and half with a defense (default: 24)"
-    )
+    parser.add_argument("--runs", type=int, default=24, help="half without and half with a defense (default: 24)")
     parser.add_argument("--kills", type=int, default=5, help="how often to kill -9 (default: 5)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
     parser.add_argument("--epochs", type=int, default=6, help="of a run (default: 6)")

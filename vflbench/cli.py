@@ -183,10 +183,11 @@ def run_and_report(config: Any, hydra_config: Any, *, in_sweep: bool) -> Any:
     """
     from omegaconf import OmegaConf
 
-    from vflbench.build import build
+    from vflbench.build import build, build_loggers
     from vflbench.checkpoint import Checkpoint
     from vflbench.earlier import Earlier, alone_in, clear_error, leave_error, look
     from vflbench.experiment import run
+    from vflbench.loggers.base import Loggers
     from vflbench.mistakes import describe
     from vflbench.provenance import provenance, source
     from vflbench.recorder import Recorder
@@ -212,7 +213,7 @@ def run_and_report(config: Any, hydra_config: Any, *, in_sweep: bool) -> Any:
         )
         quiet = in_sweep or not sys.stdout.isatty()
         recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
-        recorder.bar = not in_sweep
+        recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
         checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
         try:
             summary = run(experiment, recorder, checkpoint)
@@ -223,6 +224,8 @@ def run_and_report(config: Any, hydra_config: Any, *, in_sweep: bool) -> Any:
             if recorder.begun:
                 leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
             raise
+        finally:
+            recorder.loggers.stop()
     if not in_sweep:
         print(final_table(folder), flush=True)
     return outcome_of(summary)

@@ -28,7 +28,7 @@ from vflbench.earlier import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.interruption import Interrupted
 from vflbench.provenance import changed_source
 from vflbench.report.read import read_summary
-from vflbench.sweep import Job, Outcome, Status, Sweep, outcome_of
+from vflbench.sweep import Job, Outcome, Status, Sweep, finished_elsewhere, outcome_of
 
 _LOOK_AGAIN_SECONDS = 0.5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -36,7 +36,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA
 
 @contextmanager
 def surviving(sweep: Sweep) -> Iterator[None]:
-    """While entered, Hydra's launchers are wrapped. Hydra has no door for this: a plugin of ours could not wrap another's."""
+    """While entered, Hydra's launchers are wrapped. Hydra has no other door: a plugin could not wrap another."""
     original = Plugins.instantiate_launcher
 
     def instantiate(self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> Launcher:
@@ -115,6 +115,10 @@ class SurvivingLauncher(Launcher):
                 outcome = outcome_returned(one)
                 if outcome.status is not Status.BUSY:
                     self.sweep.tell(job, outcome)
+                    continue
+                job.elsewhere = True
+                if job.outcome is not None:
+                    job.outcome = finished_elsewhere(job.outcome)
         return None
 
     @contextmanager

@@ -41,12 +41,16 @@ class Outcome:
 
 @dataclass
 class Job:
-    """One run of a sweep. number: its place in it. before: how the files that end a run stood when the sweep came to it."""
+    """One run of a sweep. number: its place in it. elsewhere: another process is at work on it.
+
+    before: how the files that end a run stood when the sweep came to it.
+    """
 
     overrides: tuple[str, ...]
     folder: Path
     number: int
     outcome: Outcome | None = None
+    elsewhere: bool = False
     before: tuple = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +66,8 @@ class Job:
         if now == self.before or now == (None, None):
             return None
         try:
-            return outcome_in(self.folder)
+            outcome = outcome_in(self.folder)
+            return finished_elsewhere(outcome) if self.elsewhere else outcome
         except (OSError, ValueError):  # begun anew between two looks
             return None
 
@@ -75,6 +80,11 @@ def outcome_in(folder: Path) -> Outcome | None:
     if not (folder / "summary.json").exists():
         return None
     return outcome_of(read_summary(folder))
+
+
+def finished_elsewhere(outcome: Outcome | None) -> Outcome | None:
+    """The same, as no work of this sweep."""
+    return Outcome(Status.SKIPPED, outcome.test_auc) if outcome and outcome.status is Status.DONE else outcome
 
 
 def outcome_of(summary: dict) -> Outcome:
@@ -102,9 +112,10 @@ class Sweep:
         self._bar.refresh()
 
     def tell(self, job: Job, outcome: Outcome) -> None:
-        """A run is over: note it and say so, once."""
+        """A run is over: note it, and say so once."""
         with self._lock:
-            if job.outcome is not None:
+            if job.outcome is not None:  # told of already, from its folder; the run itself knows whose work it was
+                job.outcome = outcome
                 return
             job.outcome = outcome
             place = sum(job.outcome is not None for job in self.jobs)
@@ -168,7 +179,7 @@ class Sweep:
         """How many are done, skipped and failed; folder and reason of each failed one."""
         counts = self.counts()
         lines = ["", f"{len(self.jobs)} runs", f"  done     {counts[Status.DONE]:>5}"]
-        lines.append(f"  skipped  {counts[Status.SKIPPED]:>5}  (finished before)")
+        lines.append(f"  skipped  {counts[Status.SKIPPED]:>5}  (there already)")
         lines.append(f"  failed   {counts[Status.FAILED]:>5}")
         if counts[None]:
             lines.append(f"  to do    {counts[None]:>5}")
