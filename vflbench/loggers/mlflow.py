@@ -43,10 +43,11 @@ class Mlflow(Logger):
         uri = f"sqlite:///{folder.parent / 'mlflow.db'}" if self.uri == "auto" else self.uri
         with _one_at_a_time(uri):
             self._client, experiment = self._open(uri)
-            for earlier in self._client.search_runs([experiment], f"tags.folder = '{_quoted(folder)}'"):
+            for earlier in self._client.search_runs([experiment], f"tags.folder_id = '{_short(folder)}'"):
                 self._client.delete_run(earlier.info.run_id)
-            told = {"folder": str(folder), "vflbench": str(manifest.get("vflbench")), "git": str(manifest.get("git_commit"))}
-            self._run = self._client.create_run(experiment, tags=told, run_name=folder.name).info.run_id
+            told = {"folder": folder, "vflbench": manifest.get("vflbench"), "git_commit": manifest.get("git_commit")}
+            tags = {"folder_id": _short(folder)} | {name: str(value) for name, value in told.items()}
+            self._run = self._client.create_run(experiment, tags=tags, run_name=folder.name).info.run_id
         self._log_options(config)
         self._last = 0
         self.write(rows)
@@ -97,13 +98,13 @@ class Mlflow(Logger):
 @contextmanager
 def _one_at_a_time(uri: str) -> Iterator[None]:
     """Runs that begin together must not each create the store, or its experiment."""
-    name = f"vflbench-mlflow-{sha256(uri.encode()).hexdigest()[:16]}.lock"
-    with FileLock(Path(tempfile.gettempdir()) / name, timeout=120):
+    with FileLock(Path(tempfile.gettempdir()) / f"vflbench-mlflow-{_short(uri)}.lock", timeout=120):
         yield
 
 
-def _quoted(folder: Path) -> str:
-    return str(folder).replace("\\", "\\\\").replace("'", "\\'")
+def _short(name: object) -> str:
+    """16 hexadecimal digits for a name that MLflow's filters, or file systems, could not take as it is."""
+    return sha256(str(name).encode()).hexdigest()[:16]
 
 
 def _leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
