@@ -143,6 +143,8 @@ class Sweep:
         def look() -> None:
             while not over.wait(_POLL_SECONDS):
                 self.look()
+                if self._bar is not None:
+                    self._bar.refresh()  # the time that passed
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
