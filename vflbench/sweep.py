@@ -107,7 +107,7 @@ class Sweep:
         """More runs: a sweeper that searches knows the next ones only when the last are over."""
         self.jobs += jobs
         if self._bar is None:  # smoothing=0: the time left is that of the mean run, not of the last
-            self._bar = tqdm(total=0, desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
+            self._bar = tqdm(total=len(self.jobs), desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
         self._bar.total = len(self.jobs)
         self._bar.refresh()
 
