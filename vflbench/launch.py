@@ -81,24 +81,23 @@ class SurvivingLauncher(Launcher):
 
     def _launch_all(self, jobs: Sequence[Job]) -> None:
         """Also those that another process is at work on: when it is done, whatever it left undone is done here."""
-        told = False
+        tried = told = False
         while waiting := [job for job in jobs if job.outcome is None]:
-            free = [job for job in waiting if not told or not is_busy(job.folder)]
+            free = [job for job in waiting if not tried or not is_busy(job.folder)]
             if not free:
                 time.sleep(_LOOK_AGAIN_SECONDS)
                 continue
-            before = len(waiting)
-            error = self._launch(free)
-            busy = [job for job in jobs if job.outcome is None]
-            if error is not None and len(busy) == before and not any(is_busy(job.folder) for job in busy):
+            error, tried = self._launch(free), True
+            stuck = [job for job in free if job.outcome is None and not is_busy(job.folder)]
+            if error is not None and len(stuck) == len(free):  # nothing comes of launching them again
                 reason = f"the run ended without a word: {told_of(error)}"
-                for job in busy:  # nothing comes of launching them again
+                for job in stuck:
                     leave_error(job.folder, reason, error)
                     self.sweep.tell(job, Outcome(Status.FAILED, reason=reason))
-            elif busy and error is None and not told:
+            busy = [job.folder.name for job in jobs if job.outcome is None and job.elsewhere]
+            if busy and not told:
                 told = True
-                names = ", ".join(job.folder.name for job in busy)
-                tqdm.write(f"waiting for another process, which is at work on {len(busy)} of these runs: {names}")
+                tqdm.write(f"waiting for another process, which is at work on {len(busy)} of these runs: {', '.join(busy)}")
 
     def _launch(self, jobs: Sequence[Job]) -> Exception | None:
         """Once. Returns what the launcher itself ran into: a worker that was killed, say."""
