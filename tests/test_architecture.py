@@ -74,14 +74,19 @@ MAY_IMPORT = {
     },
     "earlier": {"identity"},
     "report": {"numerics.interval"},
-    "provenance": {""},
+    "provenance": {"", "report.read"},
+    "places": set(),
+    "loggers": {"report.read"},
+    "sweep": {"earlier", "report.read"},
+    "composed": set(),
+    "launch": {"composed", "earlier", "interruption", "mistakes", "provenance", "report.read", "sweep"},
     "machine": set(),
     "resolvers": {"identity"},
     "build": {
         *("experiment", "settings", "wire"),
-        *(f"{room}.base" for room in ("attacks", "data", "defenses", "models", "optimizers", "protocols")),
+        *(f"{room}.base" for room in ("attacks", "data", "defenses", "loggers", "models", "optimizers", "protocols")),
     },
-    "catalog": {"attacks.base", "build"},
+    "catalog": {"attacks.base", "build", "places"},
     "mistakes": {"catalog"},
     "cli": {
         *(
@@ -92,11 +97,15 @@ MAY_IMPORT = {
             "data.file_dataset",
             "earlier",
             "experiment",
+            "launch",
+            "loggers.base",
+            "places",
             "provenance",
             "recorder",
             "mistakes",
             "report",
             "resolvers",
+            "sweep",
         ),
     },
     "__main__": {"cli"},
@@ -106,8 +115,8 @@ OPEN_TO_ALL = {"errors", "options"}
 
 # Packages that only some rooms may touch.
 GUARDED = {
-    "hydra": {"cli", "mistakes"},
-    "omegaconf": {"build", "cli", "catalog", "earlier", "mistakes", "resolvers"},
+    "hydra": {"cli", "composed", "launch", "mistakes"},
+    "omegaconf": {"build", "cli", "catalog", "composed", "earlier", "launch", "mistakes", "resolvers"},
     "torch": {
         *("encoding", "numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
         *(
@@ -134,6 +143,8 @@ GUARDED = {
     "pulp": {"attacks", "reconstruction"},
     "highspy": {"reconstruction"},
     "ortools": {"reconstruction"},
+    "tensorboard": {"loggers"},
+    "mlflow": {"loggers"},
     "dp_accounting": {"metrics"},
     "csv": {"data", "recorder", "report"},
     "json": {"recorder", "report", "data", "identity"},

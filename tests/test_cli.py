@@ -117,6 +117,56 @@ def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
     assert [json.loads((f / "manifest.json").read_text())["seed"] for f in run_folders(tmp_path)] == [0, 1]
     assert result.stderr.count("batch_size=0: it must be greater than or equal to 1") == 2
     assert "Traceback" not in result.stderr
+    errors = sorted(tmp_path.rglob("error.txt"))
+    assert len(errors) == 2
+    for error in errors:
+        message, _, traceback = error.read_text().partition("\n\n")
+        assert message.startswith("batch_size=0: it must be greater than or equal to 1")
+        assert traceback.startswith("Traceback")
+        assert f"  {message}\n  {error.parent}\n" in result.stdout
+    table = [line.split()[:2] for line in result.stdout.splitlines()]
+    for counted in (["4", "runs"], ["done", "2"], ["skipped", "0"], ["failed", "2"]):
+        assert counted in table
+
+
+def test_a_failure_is_tried_again_and_error_txt_goes_when_it_succeeds(tmp_path):
+    sweep = ("train", "-m", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1", "attack=norm")
+    failed = vflbench_command(*sweep, cwd=tmp_path)
+    assert failed.returncode == 1
+    (error,) = tmp_path.rglob("error.txt")
+    assert error.read_text().startswith("dataset.path=my.csv: there is no such file")
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
+    again = vflbench_command(*sweep, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {file.name for file in error.parent.iterdir()} >= {"summary.json", "metrics.csv"}
+    assert not error.exists()
+
+
+def test_two_sweeps_on_one_folder_share_the_work(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "vflbench",
+        "train",
+        "-m",
+        *SMALL,
+        "epochs=8",
+        "batch_size=32",
+        "attack=norm",
+        "seed=0,1",
+    ]
+    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=OPEN) for _ in range(2)]
+    told = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert len(run_folders(tmp_path)) == 2
+    counts = [
+        {line.split()[0]: int(line.split()[1]) for line in text.splitlines() if line.startswith("  ")} for text in told
+    ]
+    assert sum(count["done"] for count in counts) == 2  # each run by one of them
+    assert sum(count["skipped"] for count in counts) == 2
+    for folder in run_folders(tmp_path):
+        assert "resumed" not in json.loads((folder / "manifest.json").read_text())
+        assert (folder / "train.log").read_text().count("training and") == 1
 
 
 def test_an_attack_of_the_users_own_is_one_yaml_and_one_class(tmp_path):
@@ -295,6 +345,9 @@ def test_a_sweep_computes_what_is_missing_and_shares_its_folders_with_single_run
     swept = vflbench_command(*sweep, "seed=0,1", cwd=tmp_path)
     assert swept.returncode == 0, swept.stderr
     assert swept.stdout.count(f"finished before, so not computed again (overwrite=true would): {folder}") == 1
+    if launcher == "joblib":  # as many workers as runs, and no more threads than cores
+        (fresh,) = set(run_folders(tmp_path)) - {folder}
+        assert json.loads((fresh / "manifest.json").read_text())["threads"] <= len(os.sched_getaffinity(0))
     before = {file: file.read_bytes() for f in run_folders(tmp_path) for file in f.iterdir()}
     assert len(run_folders(tmp_path)) == 2
     extended = vflbench_command(*sweep, "seed=0,1,2", cwd=tmp_path)

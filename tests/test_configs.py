@@ -9,13 +9,15 @@ from omegaconf import OmegaConf
 
 import vflbench.resolvers  # noqa: F401
 from vflbench.attacks.base import Attack
-from vflbench.build import KEYED, SETTINGS, SINGLE, build, locate
+from vflbench.build import KEYED, SETTINGS, SINGLE, build, build_loggers, locate
 from vflbench.catalog import config_folder
 from vflbench.defenses.base import Defense
+from vflbench.loggers.base import Logger
 from vflbench.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = config_folder()
+OPTIONAL = {"tensorboard": "tensorboard", "mlflow": "mlflow"}  # loggers that stand on an extra
 CHOICES = [(group, file.stem) for group in (*SINGLE, *KEYED) for file in sorted((CONFIGS / group).glob("*.yaml"))]
 REQUIRED = {
     ("dataset", "criteo"): ["dataset.path=x"],
@@ -35,7 +37,11 @@ def composed(*overrides):
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_builds(group, name):
-    build(composed(f"{group}={IN_A_LIST.get((group, name), name)}", *REQUIRED.get((group, name), [])))
+    if group == "logger" and name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[name])
+    config = composed(f"{group}={IN_A_LIST.get((group, name), name)}", *REQUIRED.get((group, name), []))
+    build(config)
+    assert list(build_loggers(config)) == ([name] if group == "logger" and name != "csv" else [])
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted((CONFIGS / "experiment").glob("*.yaml"))])
@@ -60,7 +66,7 @@ def test_yaml_shows_every_option_with_the_default_of_the_class(group, name):
     node = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
     node = node.get(name) if group in KEYED else node.get(group, node)  # a choice that brings others has a key of its own
     if not node:
-        assert name == "none"
+        assert name in ("none", "csv")  # csv: always written, by the recorder
         return
     cls = locate(node["_target_"], group, {**SINGLE, **KEYED}[group])
     parameters = inspect.signature(cls).parameters
@@ -80,9 +86,12 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
     assert vars(Audit()) == {"batches": "auto", "train_rows": 100_000, "canaries": "auto", "dcor": False}
 
 
-@pytest.mark.parametrize(("group", "room", "base"), [("attack", "attacks", Attack), ("defense", "defenses", Defense)])
+@pytest.mark.parametrize(
+    ("group", "room", "base"),
+    [("attack", "attacks", Attack), ("defense", "defenses", Defense), ("logger", "loggers", Logger)],
+)
 def test_one_name_four_places(group, room, base):
-    names = {file.stem for file in (CONFIGS / group).glob("*.yaml")} - {"none"}
+    names = {file.stem for file in (CONFIGS / group).glob("*.yaml")} - {"none", "csv"}
     modules = {file.stem for file in (ROOT / "vflbench" / room).glob("*.py")} - {"__init__", "base"}
     tests = {file.stem.removeprefix("test_") for file in (ROOT / "tests" / room).glob("test_*.py")} - {"base"}
     assert names == modules == tests

@@ -17,6 +17,7 @@ from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense, refuse_disorder
 from vflbench.errors import UserError
 from vflbench.experiment import Experiment
+from vflbench.loggers.base import Logger
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer
 from vflbench.protocols.base import Protocol
@@ -26,7 +27,7 @@ from vflbench.wire import Wire
 SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "wire": Wire, "optimizer": Optimizer}
 """Groups of which one is chosen: its options stand directly under the group's name."""
 
-KEYED = {"defense": Defense, "attack": Attack}
+KEYED = {"defense": Defense, "attack": Attack, "logger": Logger}
 """Groups of which several can be chosen: each has its options under a name of its own."""
 
 SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite")
@@ -57,6 +58,11 @@ def build_dataset(config: DictConfig) -> Dataset:
     except MissingMandatoryValue as error:
         raise _missing(error) from error
     return component(node, "dataset", Dataset)
+
+
+def build_loggers(config: DictConfig) -> dict[str, Logger]:
+    """Who else is told what the recorder writes, by name."""
+    return _named(OmegaConf.to_container(config, resolve=True).get("logger") or {}, "logger", Logger)
 
 
 def component(node: Any, key: str, base: type) -> Any:

@@ -10,14 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.attacks.base import Attack
 from vflbench.build import KEYED, SINGLE, locate
 from vflbench.errors import UserError
+from vflbench.places import config_folder
+
+__all__ = ["GROUPS", "Entry", "catalog", "choices", "config_folder", "nearest_options", "table"]
 
 GROUPS = (*SINGLE, *KEYED, "experiment")
-
-
-def config_folder() -> Path:
-    """The package's own configs if it was installed with them, else the checkout's."""
-    packaged = Path(__file__).resolve().parent / "configs"
-    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
 
 
 @dataclass(frozen=True)

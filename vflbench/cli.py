@@ -1,10 +1,10 @@
 """The front door: `vflbench train | prepare | list`."""
 
 import argparse
-import math
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ COMMANDS = ("train", "prepare", "list")
 
 OWN_CONFIG = [
     "hydra/job_logging=disabled",
+    "hydra/hydra_logging=disabled",
     "hydra.output_subdir=null",
     "hydra.job.name=vflbench",
     "hydra.run.dir=outputs/${name}_${digest:}",
@@ -77,37 +78,62 @@ def train() -> None:
     """Hand over to Hydra, which reads the command line and calls `train_one` once or, with -m, many times."""
     import hydra
 
-    from vflbench.catalog import config_folder
+    from vflbench.launch import surviving
+    from vflbench.places import config_folder
+    from vflbench.sweep import Sweep
 
     if any(word.split("=")[0] in ("--config-name", "-cn") for word in sys.argv):
         # Beside the user's overrides, which argparse wants in one run, and before them, so that theirs hold.
         is_override = [not word.startswith("-") and "=" in word for word in sys.argv]
         place = is_override.index(True) if any(is_override) else len(sys.argv)
         sys.argv[place:place] = OWN_CONFIG
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(train_one)()
+    sweep = Sweep()
+    try:
+        with surviving(sweep):
+            hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(train_one)()
+    except KeyboardInterrupt:
+        if sweep.jobs:
+            print(f"\n{sweep.told_when_stopped()}", file=sys.stderr)
+        raise
+    finally:
+        sweep.close()
+    if sweep.jobs:
+        print(sweep.table(), flush=True)
+    if sweep.failed:
+        sys.exit(1)
 
 
-def train_one(config: Any) -> float:
-    """One run, in the folder that Hydra chose. Returns its test AUC, for sweepers that search."""
+def train_one(config: Any) -> Any:
+    """One run, in the folder that Hydra chose. Returns its test AUC or, to a sweep, its outcome, whatever it is."""
     from hydra.core.hydra_config import HydraConfig
 
-    from vflbench.earlier import remove_if_empty
+    from vflbench.earlier import BusyError, FolderError, leave_error, remove_if_empty
     from vflbench.mistakes import describe
+    from vflbench.sweep import Outcome, Status
 
     hydra_config = HydraConfig.get()
     make_importable([s.path for s in hydra_config.runtime.config_sources if s.schema == "file"])
+    in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
     try:
-        return run_and_report(config, hydra_config)
+        outcome = run_and_report(config, hydra_config, in_sweep=in_sweep)
     except Exception as error:
-        remove_if_empty(Path(hydra_config.runtime.output_dir))
         text = describe(error)
+        if in_sweep and not isinstance(error, BrokenPipeError):
+            reason = text or f"{type(error).__name__}: {error}"
+            if wants_traceback():
+                traceback.print_exc()
+            if not isinstance(error, FolderError):
+                leave_error(folder, reason, error)
+            return Outcome(Status.BUSY if isinstance(error, BusyError) else Status.FAILED, reason=reason)
+        remove_if_empty(folder)
         if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
             raise
-        if str(hydra_config.mode).endswith("MULTIRUN"):  # Hydra goes on with the other jobs, and ends with the first error
-            print(f"failed: {' '.join(hydra_config.overrides.task)}: {text}", file=sys.stderr)
-            error.told = True
-            raise
         fail(text)  # at once: Hydra would add lines of its own
+    if in_sweep:
+        return outcome
+    if outcome.reason:
+        fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
+    return outcome.test_auc
 
 
 def prepare() -> None:
@@ -149,18 +175,25 @@ def prepare_one(config: Any) -> None:
         fail(text)
 
 
-def run_and_report(config: Any, hydra_config: Any) -> float:
-    """Build and, alone in the run's folder, go on or begin, draw, print; what was finished before is only shown."""
+def run_and_report(config: Any, hydra_config: Any, *, in_sweep: bool) -> Any:
+    """Build and, alone in the run's folder, go on or begin, draw, print; what was finished before is only shown.
+
+    Returns an Outcome, failed where a run came to its end and yet counts as failed. A run that began and then fails leaves
+    error.txt; who only made a mistake finds the folder as it was.
+    """
     from omegaconf import OmegaConf
 
-    from vflbench.build import build
+    from vflbench.build import build, build_loggers
     from vflbench.checkpoint import Checkpoint
-    from vflbench.earlier import Earlier, alone_in, look
+    from vflbench.earlier import Earlier, alone_in, clear_error, leave_error, look
     from vflbench.experiment import run
+    from vflbench.loggers.base import Loggers
+    from vflbench.mistakes import describe
     from vflbench.provenance import provenance, source
     from vflbench.recorder import Recorder
     from vflbench.report.figures import draw
     from vflbench.report.table import final_table
+    from vflbench.sweep import outcome_of
 
     experiment = build(config)
     settings = experiment.settings
@@ -168,49 +201,53 @@ def run_and_report(config: Any, hydra_config: Any) -> float:
     resolved = OmegaConf.to_container(config, resolve=True) | {"overwrite": False}
     folder = Path(hydra_config.runtime.output_dir)
     with alone_in(folder):
-        if not settings.overwrite and look(folder, resolved) is Earlier.FINISHED:
-            return show_finished(folder, source(resolved), in_sweep=str(hydra_config.mode).endswith("MULTIRUN"))
+        earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved)
+        clear_error(folder)
+        if earlier is Earlier.FINISHED:
+            return show_finished(folder, resolved, in_sweep=in_sweep)
         manifest = provenance(
             seed=settings.seed,
             overrides=list(hydra_config.overrides.task),
             choices=OmegaConf.to_container(hydra_config.runtime.choices),
             source=source(resolved),
         )
-        quiet = not sys.stdout.isatty()
+        quiet = in_sweep or not sys.stdout.isatty()
         recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+        recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
         checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
-        summary = run(experiment, recorder, checkpoint)
-        draw(folder)
-        recorder.finish(summary)
-        checkpoint.finish()
-    print(final_table(folder), flush=True)
-    refuse_failed(summary, folder)
-    return summary["test_auc"]
-
-
-def refuse_failed(summary: Mapping[str, Any], folder: Path) -> None:
-    """A run that came to its end and still counts as failed ends with exit code 1, its results written."""
-    from vflbench.errors import UserError
-
-    if summary.get("failed"):
-        raise UserError(f"{summary['failed']}; the results are in {folder}, marked as failed")
-
-
-def show_finished(folder: Path, source: Mapping[str, Any] | None, *, in_sweep: bool) -> float:
-    """Say that these results are there already, and show them; in a sweep the first is enough."""
-    from vflbench.report.read import read_manifest, read_summary
-    from vflbench.report.table import final_table, number
-
-    summary = read_summary(folder)
-    test_auc = summary["test_auc"]
-    print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {number(test_auc)}")
-    if source != read_manifest(folder).get("source"):
-        print(f"mind: the data file is no longer as it was then: {source and source['path']}")
+        try:
+            summary = run(experiment, recorder, checkpoint)
+            draw(folder)
+            recorder.finish(summary)
+            checkpoint.finish()
+        except Exception as error:
+            if recorder.begun:
+                leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
+            raise
+        finally:
+            recorder.loggers.stop()
     if not in_sweep:
-        print(final_table(folder))
-    sys.stdout.flush()
-    refuse_failed(summary, folder)
-    return math.nan if test_auc is None else test_auc
+        print(final_table(folder), flush=True)
+    return outcome_of(summary)
+
+
+def show_finished(folder: Path, config: Mapping[str, Any], *, in_sweep: bool) -> Any:
+    """Say that these results are there already, and show them; in a sweep that is said once the run is over."""
+    from vflbench.provenance import changed_source
+    from vflbench.report.read import read_summary
+    from vflbench.report.table import final_table, number
+    from vflbench.sweep import Outcome, Status, outcome_of
+
+    outcome = outcome_of(read_summary(folder))
+    notice = changed_source(config, folder)
+    if not in_sweep:
+        auc = number(outcome.test_auc)
+        print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}")
+    if notice:
+        print(notice)
+    if not in_sweep:
+        print(final_table(folder), flush=True)
+    return outcome if outcome.reason else Outcome(Status.SKIPPED, outcome.test_auc)
 
 
 def list_choices(arguments: Sequence[str]) -> None:
@@ -279,8 +316,6 @@ def report_errors(command: Callable[[], None]) -> None:
         text = describe(error)
         if text is None or wants_traceback():
             raise
-        if getattr(error, "told", False):
-            sys.exit(1)
         fail(text)
     except KeyboardInterrupt as error:
         print(f"\n{error}" if str(error) else "\nstopped; the same command goes on from what was saved", file=sys.stderr)

@@ -8,15 +8,13 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from tqdm import tqdm
-
 from vflbench.account import refusals
 from vflbench.attacks.base import Attack
 from vflbench.audit import Auditor, unmet_attacks
 from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_idle, refuse_too_many_classes
+from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_unfit
 from vflbench.errors import NonFiniteError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
@@ -67,8 +65,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     train, test = data.train.to(device), data.test.to(device)
-    refuse_too_many_classes(experiment.defenses, data.train.classes)
-    refuse_idle(experiment.defenses, experiment.protocol)
+    refuse_unfit(experiment.defenses, experiment.protocol, data.train.classes)
     skipped = unmet_attacks(experiment.attacks, experiment.protocol, data.train.classes)
     attacks = {name: attack for name, attack in experiment.attacks.items() if name not in skipped}
     setting = Setting(
@@ -125,8 +122,7 @@ def train_epoch(
     steps, number, auditor = len(batches), epoch.number, progress.auditor
     audited = set(evenly_spaced(steps, settings.audit.audited(steps)).tolist())
     start, audit_seconds = perf_counter(), 0.0
-    rows = steps * batches.batch_size
-    with tqdm(total=rows, desc=f"epoch {number}", unit="row", unit_scale=True, disable=None, leave=False) as bar:
+    with recorder.progress_bar(f"epoch {number}", steps * batches.batch_size) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, batch in islice(enumerate(batches), epoch.step, None):
             batch = auditor.canaries.plant(batch)

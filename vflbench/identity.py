@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-_OF_NO_MATTER = ("checkpoint", "hydra", "log_every", "name", "overwrite")
+_OF_NO_MATTER = ("checkpoint", "hydra", "log_every", "logger", "name", "overwrite")
 
 
 def essential(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vflbench import __version__
+from vflbench.report.read import read_manifest
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba")
 
@@ -20,6 +19,8 @@ def provenance(
     *, seed: int, overrides: list[str], choices: dict[str, Any], source: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The part of manifest.json that is known before anything is loaded."""
+    import torch  # late: `source` is asked for where nothing is trained
+
     return {
         "vflbench": __version__,
         "git_commit": git_commit(),
@@ -48,6 +49,14 @@ def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
         "bytes": sum(state.st_size for state in states),
         "modified_ns": max(state.st_mtime_ns for state in states),
     }
+
+
+def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
+    """What to say of a finished run whose data file is no longer as it was."""
+    now = source(config)
+    if now == read_manifest(folder).get("source"):
+        return None
+    return f"mind: the data file is no longer as it was then: {now and now['path']}"
 
 
 def git_commit() -> str | None:

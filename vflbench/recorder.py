@@ -46,7 +46,9 @@ class Recorder:
     """A folder that holds config.yaml, manifest.json, metrics.csv, train.log and, at the very end, summary.json.
 
     quiet: print only what a user must not miss. Nothing is written before `begin` or `go_on`, so that a run which could not
-    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results.
+    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results. begun: something was
+    written. bar: whether training shows one of its own; a sweep has one for all. loggers: a `Loggers`, told of
+    everything after it is on disk; None: nobody else is told.
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class Recorder:
         self.folder = folder
         self.quiet = quiet
         self.overwrite = overwrite
+        self.begun = False
+        self.bar = True
+        self.loggers: Any = None
         self._config = config
         self._manifest = {**manifest, "start": _now(), "end": None}
 
@@ -69,6 +74,7 @@ class Recorder:
 
         metrics.csv comes last: a folder without it holds no run.
         """
+        self.begun = True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             again = self.length > 0 and not self.overwrite
@@ -77,6 +83,7 @@ class Recorder:
             self._write("config.yaml", self._config)
             self.note(**facts)
             self._write("metrics.csv", ",".join(COLUMNS) + "\n")
+            self._tell_loggers()
         except OSError as error:
             problem = f"results can't be written there: {error.strerror}"
             raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
@@ -85,6 +92,7 @@ class Recorder:
 
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Take up a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
+        self.begun = True
         with (self.folder / "metrics.csv").open("r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
@@ -99,9 +107,14 @@ class Recorder:
         self._manifest["resumed"] = [*earlier.get("resumed", []), resumed | ({"changed": changed} if changed else {})]
         self._write("config.yaml", self._config)
         self.note(**facts)
+        self._tell_loggers()
         self.say(f"going on before {place}", always=True)
         if changed:
             self.say(f"not what this run was begun with, so its numbers may differ: {'; '.join(changed)}", always=True)
+
+    def _tell_loggers(self) -> None:
+        if self.loggers is not None:
+            self.loggers.begin(self.folder, self._manifest, lambda line: self.say(line, always=True))
 
     def _earlier_manifest(self) -> Mapping[str, Any]:
         try:
@@ -128,10 +141,18 @@ class Recorder:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
+        rows = list(rows)
         with (self.folder / "metrics.csv").open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([_cell(v) for v in astuple(row)] for row in rows)
             file.flush()
             os.fsync(file.fileno())
+        if self.loggers is not None:
+            self.loggers.write(rows)
+
+    def progress_bar(self, what: str, rows: int) -> tqdm:
+        """A bar of so many rows, where stderr is a terminal and `bar` is set."""
+        silent = None if self.bar else True
+        return tqdm(total=rows, desc=what, unit="row", unit_scale=True, disable=silent, leave=False)
 
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Examples of what attacks rebuilt, as reconstructions.npz, in place of those of the epoch before."""
@@ -143,6 +164,9 @@ class Recorder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """The run is complete, pictures and all: close the manifest, then write summary.json."""
+        if self.loggers is not None:
+            self.loggers.finish(summary)
+            self.note(**({"loggers_failed": self.loggers.failed} if self.loggers.failed else {}))
         self.note(end=_now())
         self._write_json("summary.json", summary)
 

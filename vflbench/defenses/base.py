@@ -233,6 +233,12 @@ def refuse_idle(defenses: Mapping[str, Defense], protocol: Asks) -> None:
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
 
 
+def refuse_unfit(defenses: Mapping[str, Defense], protocol: Asks, classes: int) -> None:
+    """Raises UserError for the first that would do nothing here, or can't protect so many classes."""
+    refuse_idle(defenses, protocol)
+    refuse_too_many_classes(defenses, classes)
+
+
 def promises_epsilon(defenses: Mapping[str, Defense]) -> bool:
     """Whether any of them claims label differential privacy."""
     guarantees = [defense.guarantee() for defense in defenses.values()]
