@@ -10,28 +10,26 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.attacks.base import Attack
 from vflbench.build import KEYED, SINGLE, locate
 from vflbench.errors import UserError
+from vflbench.experiments import comments_of, config_folder
 
 GROUPS = (*SINGLE, *KEYED, "experiment")
-
-
-def config_folder() -> Path:
-    """The package's own configs if it was installed with them, else the checkout's."""
-    packaged = Path(__file__).resolve().parent / "configs"
-    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
+__all__ = ["Entry", "catalog", "choices", "config_folder", "nearest_options", "table"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice. does: its first sentence. threat: where an attack sits and what it knows. source: the paper."""
+    """One choice. does: its first sentence. threat: where an attack sits and what it knows. source: the paper. cost: expected."""
 
     group: str
     name: str
     does: str
     threat: str
     source: str
+    cost: str = ""
 
     def line(self, width: int) -> str:
         parts = [self.does, self.threat and f"[{self.threat}]", self.source and f"({self.source})"]
+        parts.append(self.cost and f"[{self.cost}]")
         return f"  {self.name:<{width}}  " + "  ".join(part for part in parts if part)
 
 
@@ -92,7 +90,8 @@ def _entry(group: str, name: str, file: Path) -> Entry:
     if group in KEYED:
         node = node.get(name)
     if group not in {*SINGLE, *KEYED} or not node:
-        return Entry(group, name, _first_comment(file), "", "")
+        told = comments_of(file)
+        return Entry(group, name, told["does"], "", told["source"], told["cost"])
     try:
         cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
     except UserError as error:  # a class of the user's that does not work; the others are still worth listing
@@ -101,8 +100,3 @@ def _entry(group: str, name: str, file: Path) -> Entry:
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
     threat = f"{cls.seat}; knows {', '.join(sorted(cls.knows))}" if issubclass(cls, Attack) else ""
     return Entry(group, name, paragraphs[0], threat, source)
-
-
-def _first_comment(file: Path) -> str:
-    lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#") and "@package" not in line)
-    return next(lines, "")
