@@ -67,7 +67,8 @@ MAY_IMPORT = {
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
-    "report": {"numerics.interval"},
+    "experiments": set(),
+    "report": {"experiments", "identity", "numerics.interval"},
     "provenance": {""},
     "machine": set(),
     "resolvers": {"identity"},
@@ -75,7 +76,7 @@ MAY_IMPORT = {
         *("experiment", "settings", "wire"),
         *(f"{room}.base" for room in ("attacks", "data", "defenses", "models", "optimizers", "protocols")),
     },
-    "catalog": {"attacks.base", "build"},
+    "catalog": {"attacks.base", "build", "experiments"},
     "mistakes": {"catalog"},
     "cli": {
         *(
@@ -126,7 +127,9 @@ GUARDED = {
     "pulp": {"attacks"},
     "dp_accounting": {"metrics"},
     "csv": {"data", "recorder", "report"},
-    "json": {"recorder", "report", "data", "identity"},
+    "json": {"recorder", "report", "data", "identity", "experiments"},
+    "jinja2": {"report"},
+    "PIL": {"report"},
 }
 
 
