@@ -3,7 +3,7 @@
     python scripts/reproduce.py --all --data ../data --budget 2h
     python scripts/reproduce.py --only marvell_sumkl,forward_figure5 --data ../data --scale 0.2 --out repeated
 
-Runs `vflbench train experiment=NAME` for each, as many at once as --jobs, and goes on where an earlier call stopped. What the
+Runs `vflbench train experiment=NAME` for each, as many at once as --jobs, and goes on where an earlier call stopped. What
 experiments are expected to cost (`vflbench list experiments`) and the budget make the scale: the share of the rows that each
 run trains on (--scale says it in place of the budget); at less than a third, one seed less. An experiment that is not done
 when the time is up is stopped, and the page says so. DATA has a folder for each data set, as DATA/criteo/train.txt.gz; an
@@ -57,7 +57,9 @@ def main() -> int:
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     expected = sum(known(e.minutes) for e in chosen) * scale
-    print(f"{len(chosen)} experiments at {scale:.0%} of the rows, {options.jobs} at once, some {expected:.0f} minutes of runs")
+    print(
+        f"{len(chosen)} experiments at {scale:.0%} of the rows, {options.jobs} at once, some {expected:.0f} minutes of runs"
+    )
     start = time.monotonic()
     deadline = start + 60 * minutes
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -143,13 +145,17 @@ def overrides(experiment: PublishedExperiment, options: argparse.Namespace, scal
 
 def data_file(folder: Path) -> Path:
     """The file called train.*, or else the largest."""
-    files = sorted((f for f in folder.glob("*") if f.is_file()), key=lambda f: (not f.name.startswith("train."), -f.stat().st_size))
+    files = sorted(
+        (f for f in folder.glob("*") if f.is_file()), key=lambda f: (not f.name.startswith("train."), -f.stat().st_size)
+    )
     if not files:
         raise UserError("there is no file for this data set", key="--data", value=folder)
     return files[0].resolve()
 
 
-def repeat(experiment: PublishedExperiment, options: argparse.Namespace, out: Path, scale: float, deadline: float) -> Outcome:
+def repeat(
+    experiment: PublishedExperiment, options: argparse.Namespace, out: Path, scale: float, deadline: float
+) -> Outcome:
     """One experiment, in a process of its own, with its share of the cores."""
     start = time.monotonic()
     if start >= deadline:

@@ -220,10 +220,16 @@ def report(arguments: Sequence[str]) -> None:
     """`vflbench report DIR [DIR ...]`."""
     from vflbench.report.sections import Wishes
 
-    parser = argparse.ArgumentParser(prog="vflbench report", description="One page on finished runs, with tables and figures.")
+    parser = argparse.ArgumentParser(
+        prog="vflbench report", description="One page on finished runs, with tables and figures."
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with runs in or under it")
-    parser.add_argument("--x", default="", help="the plane's horizontal axis: test_auc, test_accuracy, seconds, bytes_sent, ...")
-    parser.add_argument("--y", default="", help="its vertical axis: leak_auc, leak_distance, leak_auc:norm, leak_accuracy, ...")
+    parser.add_argument(
+        "--x", default="", help="the plane's horizontal axis: test_auc, test_accuracy, seconds, bytes_sent, ..."
+    )
+    parser.add_argument(
+        "--y", default="", help="its vertical axis: leak_auc, leak_distance, leak_auc:norm, leak_accuracy, ..."
+    )
     parser.add_argument("--by", default="", help="options along which sweeps are drawn, with commas between; all that vary")
     parser.add_argument("--layer", help="where the leak is taken: a layer's name, or all; the cut layer, if left out")
     parser.add_argument("--out", type=Path, help="the folder for the page; the first DIR's `report`, if left out")

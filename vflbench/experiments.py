@@ -1,6 +1,6 @@
 """The experiments that can be repeated: what configs/experiment says of them, and the published values beside it.
 
-NAME.yaml is the sweep; its first comment lines say what it shows, `Source:` and `Cost:`. NAME.json, where there is one, holds
+NAME.yaml is the sweep; its first comments say what it shows, `Source:` and `Cost:`. NAME.json, where there is one, holds
 what was published: `data` and `scale` of the original, `values`, and what `reproduce` needs on the command line.
 """
 
@@ -18,9 +18,10 @@ from vflbench.errors import UserError
 
 @dataclass(frozen=True)
 class Value:
-    """A published number. options: dotted key -> value of the runs that repeat it; quantity: what of theirs stands beside it.
+    """A published number. options: dotted key -> value, of the runs that repeat it.
 
-    number: None where it is not available here. quantity: as in `vflbench.report.quantity`; None where no run measures it.
+    number: None where it is not available here. quantity: what of the runs stands beside it, as in
+    `vflbench.report.quantity`; None where no run measures it.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""A picture before it is drawn: points, lines and levels with their names; drawn as SVG for the page and as PNG for papers."""
+"""A picture before it is drawn: points, lines and levels with their names; drawn as SVG for pages and as PNG for papers."""
 
 import math
 from collections.abc import Iterator

@@ -7,10 +7,11 @@ from vflbench.numerics.interval import Interval, mean_interval
 from vflbench.report import quantity
 from vflbench.report.chart import Chart, Level, Point, Series, exact
 from vflbench.report.figures import layer_order
-from vflbench.report.groups import Group, bounded, shown
+from vflbench.report.groups import Group, bounded, flatten, short, shown
 from vflbench.report.read import Measurement, read_metrics
 from vflbench.report.score import pareto
 from vflbench.report.sections import Section, sweeps
+from vflbench.report.sweep import Run
 from vflbench.report.tables import slugged, told
 
 MOST_LINES = 7
@@ -47,9 +48,9 @@ def plane(section: Section) -> Chart | None:
         for place, (g, a, b) in enumerate(places):
             if g.defense == defense:
                 attack = g.worst_attack(y, layer)
-                name = f"{g.name}\n{quantity.title(x)} {told(a)}\n{quantity.title(y)} {told(b)}{f', {attack}' if attack else ''}"
-                tag = g.name.removeprefix(f"{g.defense}, ") if place in front or len(places) <= 10 else ""
-                points.append(Point(a, b, f"{name}\n{_runs(g)}", tag))
+                leak = f"{quantity.title(y)} {told(b)}{f', {attack}' if attack else ''}"
+                tag = _tag(g, [other for other, _, _ in places]) if place in front or len(places) <= 10 else ""
+                points.append(Point(a, b, f"{g.name}\n{quantity.title(x)} {told(a)}\n{leak}\n{_runs(g)}", tag))
         series.append(Series(defense, tuple(points), look=look, line="none"))
     levels = (Level(0.5, "0.5, a coin"),) if y in ("leak_auc", "leak_two_sided", "leak_oriented", "leak_raw") else ()
     note = (
@@ -60,10 +61,19 @@ def plane(section: Section) -> Chart | None:
     return Chart(f"{section.slug}_plane", title, *axes, tuple(series), levels, note=note)
 
 
+def _tag(group: Group, others: Sequence[Group]) -> str:
+    """What tells it from the others with the same defense, which the legend names."""
+    same = [flatten(g.config) for g in others if g.defense == group.defense]
+    keys = [k for k in group.told if not k.startswith("attack") and len({str(leaves.get(k)) for leaves in same}) > 1]
+    return ", ".join(f"{short(key)} {shown(group.told[key])}" for key in keys)
+
+
 def sweep_charts(section: Section) -> list[Chart]:
     found = sweeps(section)[:MOST_SWEEPS]
     several = len({key for key, _, _ in found}) < len(found)
-    return [_sweep(section, key, rest if several else "", members, place) for place, (key, rest, members) in enumerate(found)]
+    return [
+        _sweep(section, key, rest if several else "", members, place) for place, (key, rest, members) in enumerate(found)
+    ]
 
 
 def _sweep(section: Section, key: str, rest: str, members: Sequence[Group], place: int) -> Chart:
@@ -71,7 +81,7 @@ def _sweep(section: Section, key: str, rest: str, members: Sequence[Group], plac
     option = key.rsplit(".", 1)[-1]
     values = [shown(_option(g, key)) for g in members]
     head = section.y if section.y in quantity.LEAKS else "leak_auc"
-    attacks = [a for a in dict.fromkeys(a for g in members for a in g.attacks())][:MOST_LINES]
+    attacks = list(dict.fromkeys(a for g in members for a in g.attacks()))[:MOST_LINES]
     lines = [(quantity.title(section.x), section.x, -1)] + [(a, f"{head}:{a}", i) for i, a in enumerate(attacks)]
     references = dict.fromkeys(a for g in members for r in g.runs for a in quantity.by_attack(r, head, reference=True))
     lines += [(f"{a} (own columns)", f"{head}:{a}", 5) for a in references]
@@ -81,7 +91,9 @@ def _sweep(section: Section, key: str, rest: str, members: Sequence[Group], plac
         for at, g in enumerate(members):
             interval = _of(g, name, section.layer)
             points.append(Point(exact(at), interval, f"{label}, {option} {values[at]}: {told(interval)}\n{_runs(g)}"))
-        series.append(Series(label, tuple(points), look=look, line="dashed" if look < 0 else "solid", hollow="own col" in label))
+        series.append(
+            Series(label, tuple(points), look=look, line="dashed" if look < 0 else "solid", hollow="own col" in label)
+        )
     for messages, style in (("one_message", "dotted"), ("all_messages", "dashed")):
         heights = [ceiling(g, messages) for g in members]
         if not all(map(math.isnan, heights)):
@@ -124,9 +136,12 @@ def layer_charts(section: Section) -> list[Chart]:
                     seen = "" if visible else ", which no attacker sees"
                     name = f"{group.name}\n{attack} at {layer}{seen}: {told(interval)}\n{_runs(group)}"
                     points[visible].append(Point(exact(at), interval, name))
-            series.append(Series(group.name, tuple(points[True]), look=look))
+            if points[True]:
+                series.append(Series(group.name, tuple(points[True]), look=look))
             if points[False]:
-                series.append(Series("", tuple(points[False]), look=look, line="dotted", hollow=True))
+                series.append(
+                    Series("" if points[True] else group.name, tuple(points[False]), look=look, line="dotted", hollow=True)
+                )
         cuts = {quantity.cut(run) for run in section.runs}
         ticks = tuple((float(i), f"{layer} (cut)" if cuts == {layer} else layer) for i, layer in enumerate(layers))
         slug = f"{section.slug}_layers_{slugged(attack)}"
@@ -154,14 +169,18 @@ def epoch_charts(section: Section) -> list[Chart]:
         leaks.append(Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst), look=look))
     note = f"Means over seeds with 95 % t-intervals.{left_out}"
     levels = (Level(0.5, "0.5, a coin"),) if leak.startswith("leak_auc") else ()
-    names = ("leak at the cut", "two-sided leak AUC" if levels else leak.replace("_", " "))
+    name = "two-sided leak AUC" if levels else leak.replace("_", " ")
     epochs = sorted({p.x.mean for s in utility + leaks for p in s.points})
     ticks = tuple((e, f"{e:g}") for e in epochs) if len(epochs) <= 12 else ()
+    utility, leaks = ([series for series in curve if series.points] for curve in (utility, leaks))
+    score = f"test {metric.replace('auc', 'AUC')}"
+    slug = f"{section.slug}_epochs"
     return [
-        Chart(f"{section.slug}_epochs_utility", f"Test {metric.replace('auc', 'AUC')} per epoch", "epoch",
-              f"test {metric.replace('auc', 'AUC')}", tuple(utility), (), ticks, note),
-        Chart(f"{section.slug}_epochs_leak", f"Worst {names[0]} per epoch", "epoch", names[1], tuple(leaks), levels, ticks, note),
-    ]  # fmt: skip
+        Chart(
+            f"{slug}_utility", f"{score[0].upper()}{score[1:]} per epoch", "epoch", score, tuple(utility), (), ticks, note
+        ),
+        Chart(f"{slug}_leak", "Worst leak at the cut per epoch", "epoch", name, tuple(leaks), levels, ticks, note),
+    ]
 
 
 def chosen(section: Section) -> tuple[list[Group], str]:
@@ -203,7 +222,7 @@ def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[Inter
     return bounded(figure, mean_interval(values)), visible
 
 
-def _metrics(run) -> list[Measurement]:  # noqa: ANN001
+def _metrics(run: Run) -> list[Measurement]:
     try:
         return read_metrics(run.folder)
     except (OSError, ValueError, KeyError, TypeError):
@@ -227,5 +246,7 @@ def _curve(group: Group, runs: Sequence[dict[int, float]], what: str) -> tuple[P
     points = []
     for epoch in sorted({epoch for run in runs for epoch in run}):
         interval = bounded("auc", mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
-        points.append(Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{_runs(group)}"))
+        points.append(
+            Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{_runs(group)}")
+        )
     return tuple(points)

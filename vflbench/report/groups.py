@@ -65,6 +65,9 @@ class Group:
 
 
 def bounded(name: str, interval: Interval) -> Interval:
+    """An AUC or a share lies in [0, 1], a two-sided AUC in [0.5, 1], and so does its interval."""
+    if name.partition(":")[0] in ("leak_auc", "leak_two_sided", "leak_oriented"):
+        return Interval(interval.mean, max(interval.low, 0.5), min(interval.high, 1.0))
     in_unit = any(word in name for word in ("auc", "accuracy", "leak")) and "ami" not in name
     return within_unit(interval) if in_unit else interval
 
@@ -113,7 +116,12 @@ def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
                 for index in members:
                     if key in leaves[index]:
                         told[index][key] = leaves[index][key]
-    return [_without_parts_of_others(t) for t in told]
+    return [_without_parts_of_others(dict(sorted(t.items(), key=_weight))) for t in told]
+
+
+def _weight(entry: tuple[str, Any]) -> int:
+    """What a reader looks for comes first: the defense's options, then the others, then the attacks'."""
+    return ("defense", "", "attack").index(group if (group := entry[0].split(".")[0]) in ("defense", "attack") else "")
 
 
 def _without_parts_of_others(told: dict[str, Any]) -> dict[str, Any]:

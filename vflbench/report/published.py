@@ -1,7 +1,6 @@
 """What a section's experiment came to elsewhere, beside what it came to here."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from vflbench.experiments import PublishedExperiment, Value
@@ -74,5 +73,3 @@ def scale_of(section: Section) -> str:
 
 def _span(values: list[int]) -> str:
     return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
-
-

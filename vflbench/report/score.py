@@ -17,7 +17,7 @@ def dcs(attack: float, utility: float, *, ideal_attack: float, ideal_utility: fl
 
         DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)^2 + beta (MP - MP*)^2))
 
-    attack, utility: AP and MP. ideal_attack: AP*, what an attack reaches that learns nothing. ideal_utility: MP*, the model's
+    attack, utility: AP and MP. ideal_attack: AP*, of an attack that learns nothing. ideal_utility: MP*, of the model
     without defense. beta: the weight of the utility.
 
     Source: Zou et al., "VFLAIR: A Research Library and Benchmark for Vertical Federated Learning", ICLR 2024, section on

@@ -13,8 +13,8 @@ from vflbench.report.sweep import Run
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user asks of a report. x, y: quantities of the plane (empty: what the runs have). by: options along which sweeps
-    are drawn (empty: all that vary). layer: in place of the cut; `all` for the worst of all. page: the file's name.
+    """What a user asks of a report. x, y: quantities of the plane (empty: what the runs have). by: options along which
+    sweeps are drawn (empty: all that vary). layer: in place of the cut; `all` for the worst of all. page: the file's name.
     """
 
     x: str = ""
@@ -45,7 +45,9 @@ class Section:
 
     @property
     def where(self) -> str:
-        return {None: "at the cut layer", "all": "at any layer that an attacker sees"}.get(self.layer, f"at layer {self.layer}")
+        return {None: "at the cut layer", "all": "at any layer that an attacker sees"}.get(
+            self.layer, f"at layer {self.layer}"
+        )
 
     def baseline(self, group: Group) -> Group | None:
         return baseline_of(group, self.groups)

@@ -13,7 +13,7 @@ from vflbench.experiments import PublishedExperiment, read_experiments
 from vflbench.report.chart import Chart
 from vflbench.report.charts import charts
 from vflbench.report.pictures import Pictures
-from vflbench.report.published import published_table
+from vflbench.report.published import published_table, scale_of
 from vflbench.report.raster import write_png
 from vflbench.report.section_tables import dcs_sentence, tables
 from vflbench.report.sections import Section, Wishes, relative, sections
@@ -51,7 +51,9 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     (out / "tables").mkdir(parents=True, exist_ok=True)
     (out / "figures").mkdir(exist_ok=True)
     pictures = Pictures()
-    shown = [_section(section, experiments.get(section.experiment), out, pictures) for section in sections(tree.runs, wishes)]
+    shown = [
+        _section(section, experiments.get(section.experiment), out, pictures) for section in sections(tree.runs, wishes)
+    ]
     odd = _odd_tables(tree, folders)
     _write_tables(odd, out)
     page = out / wishes.page
@@ -71,6 +73,7 @@ def _section(section: Section, experiment: PublishedExperiment | None, out: Path
         "title": section.title,
         "slug": section.slug,
         "experiment": experiment and {"does": experiment.does, "source": experiment.source, "note": experiment.note},
+        "scale": scale_of(section),
         "facts": facts(section),
         "threats": threats(section),
         "charts": [{"svg": Markup(svg(chart)), "note": chart.note, "slug": chart.slug} for chart in drawn],
@@ -87,13 +90,16 @@ def facts(section: Section) -> list[tuple[str, str]]:
     versions = [{"vflbench": run.manifest.get("vflbench"), **(run.manifest.get("versions") or {})} for run in runs]
     packages = dict.fromkeys(name for v in versions for name in v)
     software = [f"{name} {_several(v.get(name) for v in versions)}" for name in packages]
-    commits = _several((str(run.manifest.get("git_commit") or "")[:10] for run in runs))
+    commits = _several(str(run.manifest.get("git_commit") or "")[:10] for run in runs)
+    seeds = _several(seed for g in section.groups for seed in g.seeds)
     found = {
-        "runs": f"{len(runs)} in {len(section.groups)} settings; seeds {_several(s for g in section.groups for s in g.seeds)}",
+        "runs": f"{len(runs)} in {len(section.groups)} settings; seeds {seeds}",
         "data": _several(str(d.get("path", "")).rsplit("/", 1)[-1] or None for d in data),
         "training rows": _several(_thousands(d.get("train_rows")) for d in data),
         "test rows": _several(_thousands(d.get("test_rows")) for d in data),
-        "share of positives": _several(f"{r:.3f}" if isinstance(r := d.get("train_positive_ratio"), float) else None for d in data),
+        "share of positives": _several(
+            f"{r:.3f}" if isinstance(r := d.get("train_positive_ratio"), float) else None for d in data
+        ),
         "data fingerprint": _several(str(d.get("fingerprint", ""))[:12] or None for d in data),
         "sha256 of the file": _several(str(d.get("file_sha256", ""))[:16] or None for d in data),
         "epochs": _several(run.summary.get("epochs") for run in runs),

@@ -1,10 +1,13 @@
 """A chart as SVG, by hand: small, its colours from the page's style, each point named by a <title>."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 
 from vflbench.report.chart import Chart, Point, Series, nice_ticks
+
+Place = Callable[[float, float], tuple[float, float]]
+"""Values -> coordinates in the picture."""
 
 WIDTH, PLOT = 720, 340
 LEFT, RIGHT, TOP = 64, 18, 34
@@ -22,7 +25,8 @@ svg.chart{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",A
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b7578f;--c4:#b27700;--c5:#2f8fc4;--c6:#555;--cn:#777}}
 svg.chart text{fill:var(--ink)}svg.chart .soft{fill:var(--soft);font-size:12px}svg.chart .rule{stroke:var(--rule)}
 svg.chart .axis{stroke:var(--soft)}svg.chart .title{font-weight:600;font-size:14px}
-svg.chart g.point:hover .mark,svg.chart g.point:focus .mark{stroke:var(--ink);stroke-width:2.5}svg.chart g.point{outline:none}
+svg.chart g.point:hover .mark,svg.chart g.point:focus .mark{stroke:var(--ink);stroke-width:2.5}
+svg.chart g.point{outline:none}
 """
 
 
@@ -43,15 +47,18 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
     below = _x_ticks(chart, parts, place, (x0, x1, y0))
     parts.append(f'<path class="axis" fill="none" d="M{LEFT} {TOP}V{TOP + PLOT}H{WIDTH - RIGHT}"/>')
     middle = TOP + PLOT / 2
-    parts.append(
-        f'<text class="soft" transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{escape(chart.y_title)}</text>'
-    )
+    turned = f'transform="translate(14 {middle}) rotate(-90)" text-anchor="middle"'
+    parts.append(f'<text class="soft" {turned}>{escape(chart.y_title)}</text>')
     foot = TOP + PLOT + below + 18
-    parts.append(f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{foot}" text-anchor="middle">{escape(chart.x_title)}</text>')
+    parts.append(
+        f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{foot}" text-anchor="middle">{escape(chart.x_title)}</text>'
+    )
     for level in chart.levels:
         _, y = place(x0, level.y)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="var(--cn)" stroke-dasharray="5 4"/>')
-        parts.append(f'<text class="soft" x="{WIDTH - RIGHT - 2}" y="{y - 4:.1f}" text-anchor="end">{escape(level.label)}</text>')
+        parts.append(
+            f'<text class="soft" x="{WIDTH - RIGHT - 2}" y="{y - 4:.1f}" text-anchor="end">{escape(level.label)}</text>'
+        )
     for series in chart.series:
         parts += _line(series, place)
     for series in chart.series:
@@ -66,7 +73,7 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
     return head + ">" + "".join([*parts, *legend]) + "</svg>"
 
 
-def _x_ticks(chart: Chart, parts: list[str], place, bounds: tuple[float, float, float]) -> int:  # noqa: ANN001
+def _x_ticks(chart: Chart, parts: list[str], place: Place, bounds: tuple[float, float, float]) -> int:
     """Returns the room that they take. Long names are turned."""
     x0, x1, y0 = bounds
     ticks = list(chart.ticks) or [(tick, f"{tick:.6g}") for tick in nice_ticks(x0, x1)]
@@ -82,7 +89,7 @@ def _x_ticks(chart: Chart, parts: list[str], place, bounds: tuple[float, float, 
     return 22 + int(min(longest, 24) * 4.2) if turned else 24
 
 
-def _line(series: Series, place) -> Iterator[str]:  # noqa: ANN001
+def _line(series: Series, place: Place) -> Iterator[str]:
     found = [place(p.x.mean, p.y.mean) for p in series.points if math.isfinite(p.x.mean + p.y.mean)]
     if series.line != "none" and len(found) > 1:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in found)
@@ -90,7 +97,7 @@ def _line(series: Series, place) -> Iterator[str]:  # noqa: ANN001
         yield f'<path d="{path}" fill="none" stroke="{_colour(series)}" stroke-width="1.6"{dash}/>'
 
 
-def _points(series: Series, place) -> Iterator[str]:  # noqa: ANN001
+def _points(series: Series, place: Place) -> Iterator[str]:
     for point in series.points:
         if not math.isfinite(point.x.mean + point.y.mean) or not series.marks:
             continue
@@ -116,7 +123,7 @@ def _bar(a: tuple[float, float], b: tuple[float, float]) -> str:
     return f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}{caps}"
 
 
-def _tags(chart: Chart, place) -> Iterator[str]:  # noqa: ANN001
+def _tags(chart: Chart, place: Place) -> Iterator[str]:
     """Names beside points, each where there is still room for it, or not at all."""
     taken: list[tuple[float, float, float, float]] = []
     for point in chart.points():
@@ -170,7 +177,20 @@ _SHAPES = (
     ((0, -5.4), (5.0, 3.8), (-5.0, 3.8)),
     ((0, -5.8), (5.8, 0), (0, 5.8), (-5.8, 0)),
     ((0, 5.4), (5.0, -3.8), (-5.0, -3.8)),
-    ((-1.6, -5), (1.6, -5), (1.6, -1.6), (5, -1.6), (5, 1.6), (1.6, 1.6), (1.6, 5), (-1.6, 5), (-1.6, 1.6), (-5, 1.6), (-5, -1.6), (-1.6, -1.6)),
+    (
+        (-1.6, -5),
+        (1.6, -5),
+        (1.6, -1.6),
+        (5, -1.6),
+        (5, 1.6),
+        (1.6, 1.6),
+        (1.6, 5),
+        (-1.6, 5),
+        (-1.6, 1.6),
+        (-5, 1.6),
+        (-5, -1.6),
+        (-1.6, -1.6),
+    ),
     ((-5.4, 0), (3.8, -5.0), (3.8, 5.0)),
     ((5.4, 0), (-3.8, -5.0), (-3.8, 5.0)),
 )

@@ -10,8 +10,8 @@ from typing import Any
 
 from vflbench.numerics.interval import Interval
 
-NOTHING = "–"
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
+NOTHING = "-"
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 
 
@@ -28,9 +28,7 @@ class Table:
     def csv(self) -> str:
         """Numbers in full; of an interval three columns, the last two empty for a single run."""
         wide = {j for j in range(len(self.columns)) if any(isinstance(row[j], Interval) for row in self.rows)}
-        header = [
-            name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))
-        ]
+        header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(header)
@@ -56,13 +54,13 @@ class Table:
 
 
 def told(cell: Any) -> str:
-    """As a person reads it: `0.760 (0.751 – 0.769)`; of one run, without an interval."""
+    """As a person reads it: `0.760 (0.751 - 0.769)`; of one run, without an interval."""
     if isinstance(cell, Interval):
         if math.isnan(cell.mean):
             return NOTHING
         digits = _digits(cell.mean)
         mean = f"{cell.mean:{digits}}"
-        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} – {cell.high:{digits}})"
+        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} - {cell.high:{digits}})"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, float):

@@ -20,8 +20,14 @@ def threat(name: str, options: Mapping[str, Any]) -> str:
     if node is None:
         return f"{name}: no longer part of this version."
     fields = {t.id: s.value for s in node.body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)}
-    seat = next((text for word, text in _SEATS.items() if f"Seat.{word}" == ast.unparse(fields.get("seat", node.bases[0]))), None)
-    knows = sorted({n.attr.lower() for n in ast.walk(fields["knows"]) if isinstance(n, ast.Attribute)}) if "knows" in fields else []
+    seat = next(
+        (text for word, text in _SEATS.items() if f"Seat.{word}" == ast.unparse(fields.get("seat", node.bases[0]))), None
+    )
+    knows = (
+        sorted({n.attr.lower() for n in ast.walk(fields["knows"]) if isinstance(n, ast.Attribute)})
+        if "knows" in fields
+        else []
+    )
     if options.get("message") == "gradients":
         knows = ["gradients" if word == "embeddings" else word for word in knows]
     does = " ".join((ast.get_docstring(node) or name).split("\n\n")[0].split())

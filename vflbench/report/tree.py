@@ -90,7 +90,9 @@ def read_run(folder: Path) -> Run | Oddity:
     if not (folder / "summary.json").exists():
         if (folder / "error.txt").exists():
             return Oddity("failed", folder, first_paragraph(folder / "error.txt"))
-        return Oddity("half-written", folder, "no summary.json: it is still running, or was stopped; the same command goes on")
+        return Oddity(
+            "half-written", folder, "no summary.json: it is still running, or was stopped; the same command goes on"
+        )
     try:
         summary = _mapping(json.loads((folder / "summary.json").read_text()), "summary.json")
         config = _mapping(yaml.safe_load((folder / "config.yaml").read_text()), "config.yaml")
