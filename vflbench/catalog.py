@@ -18,7 +18,7 @@ __all__ = ["Entry", "catalog", "choices", "config_folder", "nearest_options", "t
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice. does: its first sentence. threat: where an attack sits and what it knows. source: paper. cost: expected."""
+    """One choice. does: its first sentence. threat: where an attack sits and what it knows. cost: what is expected."""
 
     group: str
     name: str

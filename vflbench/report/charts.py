@@ -65,7 +65,9 @@ def _tag(group: Group, others: Sequence[Group]) -> str:
     """What tells it from the others with the same defense, which the legend names."""
     same = [flatten(g.config) for g in others if g.defense == group.defense]
     keys = [k for k in group.told if not k.startswith("attack") and len({str(leaves.get(k)) for leaves in same}) > 1]
-    return ", ".join(f"{short(key)} {shown(group.told[key])}" for key in keys)
+    parts = [f"{short(key)} {shown(group.told[key])}" for key in keys]
+    whole = ", ".join(parts)
+    return whole if len(whole) <= 34 or not parts else parts[0]
 
 
 def sweep_charts(section: Section) -> list[Chart]:
@@ -105,9 +107,11 @@ def _sweep(section: Section, key: str, rest: str, members: Sequence[Group], plac
     ticks = tuple((float(i), value) for i, value in enumerate(values))
     slug = f"{section.slug}_along_{slugged(option)}" + (f"_{place + 1}" if rest else "")
     note = "Means over seeds with 95 % t-intervals. The ceilings are what the defenses promise; they hold for one run."
-    title = f"Along {option}" + (f" ({rest})" if rest else "")
+    note += f" Here: {rest}." * bool(rest)
+    title = f"Along {option}" + (f": {rest}" if rest else "")
+    title = title if len(title) <= 62 else f"{title[:60]}..."
     levels = (Level(0.5, "0.5, a coin"),) if "auc" in head else ()
-    return Chart(slug, title[:90], key, "AUC" if "auc" in head else "share", tuple(series), levels, ticks, note)
+    return Chart(slug, title, key, "AUC" if "auc" in head else "share", tuple(series), levels, ticks, note)
 
 
 def ceiling(group: Group, messages: str) -> float:

@@ -51,7 +51,10 @@ class Group:
         return {seed: value for seed, value in found.items() if not math.isnan(value)}
 
     def worst_attack(self, name: str = "leak_auc", layer: str | None = None) -> str:
-        """The attack on messages whose mean over seeds is the largest; empty if none scored."""
+        """The attack on messages whose mean over seeds is the largest, or that `name` names; empty if none scored."""
+        name, _, named = name.partition(":")
+        if named or name not in quantity.LEAKS:
+            return named
         means: dict[str, list[float]] = {}
         for run in self.runs:
             for attack, value in quantity.by_attack(run, name, layer).items():

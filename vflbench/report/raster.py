@@ -27,7 +27,7 @@ def write_png(chart: Chart, file: Path) -> None:
         _draw(axes, series)
     for level in chart.levels:
         axes.axhline(level.y, color="#777777", linewidth=1, linestyle="--")
-        axes.annotate(level.label, (1, level.y), (-2, 3), ("axes fraction", "data"), "offset points", ha="right", fontsize=8)
+        axes.annotate(level.label, (0, level.y), (4, -9), ("axes fraction", "data"), "offset points", fontsize=8)
     axes.set_xlim(*chart.x_range())
     axes.set_ylim(*chart.y_range())
     if chart.ticks:

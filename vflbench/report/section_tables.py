@@ -20,25 +20,26 @@ def tables(section: Section) -> list[Table]:
 
 def headlines(section: Section) -> Table:
     """One line a defense, and one for all."""
-    x, y, layer = section.x, section.y, section.layer
+    x, y, layer = section.utility, section.leak, section.layer
     by_defense: dict[str, list[Group]] = {}
     for group in section.groups:
         by_defense.setdefault(group.defense, []).append(group)
     rows = []
     for defense, groups in by_defense.items():
-        best = utility_at_bearable_leak(groups, x, y, layer)
+        best = None if y != "leak_auc" else utility_at_bearable_leak(groups, x, y, layer)
         leaks = [(g.interval(y, layer), g.worst_attack(y, layer)) for g in groups]
         leaks = [pair for pair in leaks if not math.isnan(pair[0].mean)]
         worst = max(leaks, key=lambda pair: pair[0].mean, default=None)
-        scores = [(dcs_of(g, section.baseline(g), x, y, layer), g) for g in groups]
+        scores = [(_dcs(section, g), g) for g in groups]
         scores = [(score, g) for (score, _), g in scores if not math.isnan(score.mean)]
         top = max(scores, key=lambda pair: pair[0].mean, default=None)
-        rows.append(
-            [defense, len(groups), sum(len(g.runs) for g in groups)]
-            + ([best.utility, best.group.name, "yes" if best.surely else "no"] if best else [None, "no setting", None])
-            + ([worst[1], worst[0]] if worst else [None, None])
-            + ([top[0], top[1].name] if top else [None, "no undefended run beside it"])
-        )
+        of_auc = y == "leak_auc"
+        bearable = [None, "no setting" if of_auc else "no leak AUC", None]
+        if best:
+            bearable = [best.utility, best.group.name, "yes" if best.surely else "no"]
+        learnt = [worst[1], worst[0]] if worst else [None, None]
+        scored = [top[0], top[1].name] if top else [None, "no undefended run beside it" if of_auc else None]
+        rows.append([defense, len(groups), sum(len(g.runs) for g in groups), *bearable, *learnt, *scored])
     columns = (
         *("defense", "settings", "runs", f"{quantity.title(x)} at leak <= {BEARABLE}", "with"),
         *("leak surely below", "worst attack", "its leak", f"best DCS (beta {BETA})", "with "),
@@ -56,7 +57,7 @@ def settings(section: Section) -> Table:
     x, y, layer = section.x, section.y, section.layer
     rows = []
     for g in section.groups:
-        score, pairs = dcs_of(g, section.baseline(g), x, y, layer)
+        score, pairs = _dcs(section, g)
         interval, attack = g.interval(y, layer), g.worst_attack(y, layer)
         ends = [ceiling(g, "one_message"), ceiling(g, "all_messages")]
         values = [quantity.value(run, f"leak_distance:{attack}", layer) for run in g.runs] if attack else []
@@ -107,12 +108,18 @@ def attacks(section: Section) -> Table:
     return Table(f"{section.slug}_attacks", f"Every attack: {what}", columns, rows, note)
 
 
+def _dcs(section: Section, group: Group) -> tuple[Interval, int]:
+    """Of a leak AUC only: of other leaks nobody said what a coin reaches."""
+    baseline = section.baseline(group) if section.leak == "leak_auc" else None
+    return dcs_of(group, baseline, section.utility, section.leak, section.layer)
+
+
 def dcs_sentence() -> str:
     return (
         f"DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)² + beta (MP - MP*)²)) with beta = {BETA}, after VFLAIR (Zou et al., "
-        f"ICLR 2024). Our reading: AP is the two-sided leak of the worst attack, AP* = {COIN} (a coin), MP the utility on "
-        "the plane's horizontal axis, MP* that of the undefended run with the same seed; 1 is a defense that stops the attack "
-        "and costs nothing. As the distance is taken as printed there, a model that is better than the undefended one is not at MP*."
+        f"ICLR 2024). Our reading: AP is the two-sided leak AUC of the worst attack, AP* = {COIN} (a coin), MP the test AUC, "
+        "MP* that of the undefended run with the same seed; 1 is a defense that stops the attack and costs nothing. The "
+        "distance is taken as printed there: a model better than the undefended one is not at MP*."
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vflbench.report import quantity
-from vflbench.report.groups import Group, baseline_of, flatten, group_runs
+from vflbench.report.groups import Group, baseline_of, flatten, group_runs, short, shown
 from vflbench.report.sweep import Run
 
 
@@ -48,6 +48,16 @@ class Section:
         return {None: "at the cut layer", "all": "at any layer that an attacker sees"}.get(
             self.layer, f"at layer {self.layer}"
         )
+
+    @property
+    def utility(self) -> str:
+        """What headline numbers take for the worth of the model, whatever the plane shows."""
+        return self.x if self.x in ("test_auc", "test_accuracy") else default_x(self.runs)
+
+    @property
+    def leak(self) -> str:
+        """What they take for the leak."""
+        return default_y(self.runs, self.layer)
 
     def baseline(self, group: Group) -> Group | None:
         return baseline_of(group, self.groups)
@@ -115,7 +125,7 @@ def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
 
 
 def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> str:
-    return ", ".join([group.defense, *(f"{k.rsplit('.', 1)[-1]} {leaves.get(k)}" for k in group.told if k != key)])
+    return ", ".join([group.defense, *(f"{short(k)} {shown(leaves.get(k))}" for k in group.told if k != key)])
 
 
 def relative(folder: Path, base: Sequence[Path]) -> str:

@@ -56,9 +56,7 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
     for level in chart.levels:
         _, y = place(x0, level.y)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="var(--cn)" stroke-dasharray="5 4"/>')
-        parts.append(
-            f'<text class="soft" x="{WIDTH - RIGHT - 2}" y="{y - 4:.1f}" text-anchor="end">{escape(level.label)}</text>'
-        )
+        parts.append(f'<text class="soft" x="{LEFT + 6}" y="{y + 13:.1f}">{escape(level.label)}</text>')
     for series in chart.series:
         parts += _line(series, place)
     for series in chart.series:
