@@ -32,6 +32,7 @@ from vflbench.experiments import PublishedExperiment, config_folder, read_experi
 LEAST_SCALE = 0.05
 SPENT = 0.7
 """Of the budget, what the expected costs are made to fill; the rest is for starting, drawing and being wrong."""
+CLICKS = "Of Criteo and Avazu, values seen less than 5 times share an id, and numbers are taken as logarithms."
 START = 0.1  # minutes until a sweep's first run begins
 PATIENCE = 60.0  # seconds that a stopped sweep has to save where it stands
 
@@ -65,7 +66,8 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         work = [pool.submit(repeat, e, options, out, scale, deadline) for e in longest_first(chosen)]
         outcomes = sorted((job.result() for job in work), key=lambda outcome: outcome.name)
-    page = pages(out, outcomes, scale)
+    notes = [f"scripts/reproduce.py at {scale:.0%} of the rows.", CLICKS, *(f"Set for all: {word}" for word in options.set)]
+    page = pages(out, outcomes, notes)
     print("\n".join(["", *(outcome.line() for outcome in outcomes)]))
     print(f"\n{(time.monotonic() - start) / 60:.1f} minutes altogether\n{page}")
     return 0 if all(outcome.state == "done" for outcome in outcomes) else 1
@@ -81,6 +83,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget", default="1h", help="as 90m or 2h")
     parser.add_argument("--scale", type=float, help="share of the rows, in place of what fits the budget")
     parser.add_argument("--jobs", type=int, default=max(1, min(4, os.cpu_count() or 1)), help="experiments at once")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="options for every experiment, as epochs=1"
+    )
     parser.add_argument("--out", type=Path, default=Path("outputs/reproduced"))
     options = parser.parse_args()
     if not options.data.is_dir():
@@ -166,6 +171,7 @@ def repeat(
         words = overrides(experiment, options, scale)
     except (UserError, OSError) as error:
         return Outcome(experiment.name, "failed", 0.0, str(error))
+    words += options.set
     into = "hydra.sweep.dir=." if experiment.is_sweep else "hydra.run.dir=${name}_${digest:}"
     command = [sys.executable, "-m", "vflbench", "train", f"experiment={experiment.name}", *words, into]
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
@@ -210,12 +216,12 @@ def ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
         return False
 
 
-def pages(out: Path, outcomes: Sequence[Outcome], scale: float) -> Path:
+def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
     """A report for each experiment that left runs, and one page with all of them."""
     from vflbench.report.site import Wishes, write_report
 
-    notes = [f"scripts/reproduce.py at {scale:.0%} of the rows."]
-    notes += [outcome.line() for outcome in outcomes if outcome.state != "done"]
+    notes = [*notes]
+    notes += [" ".join(outcome.line().split()) for outcome in outcomes if outcome.state != "done"]
     folders = [out / outcome.name for outcome in outcomes if (out / outcome.name).is_dir()]
     for folder in folders:
         if any(folder.rglob("summary.json")):

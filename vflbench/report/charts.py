@@ -149,7 +149,8 @@ def layer_charts(section: Section) -> list[Chart]:
         cuts = {quantity.cut(run) for run in section.runs}
         ticks = tuple((float(i), f"{layer} (cut)" if cuts == {layer} else layer) for i, layer in enumerate(layers))
         slug = f"{section.slug}_layers_{slugged(attack)}"
-        note = f"Hollow: layers of the label party, which no attacker sees.{left_out}"
+        hidden = "Hollow: layers of the label party, which no attacker sees." * any(s.hollow for s in series)
+        note = f"{hidden}{left_out}".strip()
         levels = (Level(0.5, "0.5, a coin"),) if "auc" in figure else ()
         title = f"Leak at every layer: {attack}"
         y_title = quantity.title(figure).replace(", worst attack", "").replace(" of the worst attack", "")

@@ -117,8 +117,8 @@ def _dcs(section: Section, group: Group) -> tuple[Interval, int]:
 def dcs_sentence() -> str:
     return (
         f"DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)² + beta (MP - MP*)²)) with beta = {BETA}, after VFLAIR (Zou et al., "
-        f"ICLR 2024). Our reading: AP is the two-sided leak AUC of the worst attack, AP* = {COIN} (a coin), MP the test AUC, "
-        "MP* that of the undefended run with the same seed; 1 is a defense that stops the attack and costs nothing. The "
+        f"ICLR 2024). Our reading: AP is the two-sided leak AUC of the worst attack, AP* = {COIN}, a coin, MP the test AUC "
+        "and MP* that of the undefended run with the same seed; 1 is a defense that stops the attack and costs nothing. The "
         "distance is taken as printed there: a model better than the undefended one is not at MP*."
     )
 

@@ -54,13 +54,13 @@ class Table:
 
 
 def told(cell: Any) -> str:
-    """As a person reads it: `0.760 (0.751 - 0.769)`; of one run, without an interval."""
+    """As a person reads it: `0.760 (0.751 to 0.769)`; of one run, without an interval."""
     if isinstance(cell, Interval):
         if math.isnan(cell.mean):
             return NOTHING
         digits = _digits(cell.mean)
         mean = f"{cell.mean:{digits}}"
-        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} - {cell.high:{digits}})"
+        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} to {cell.high:{digits}})"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, float):
