@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from vflbench.catalog import catalog, table
 from vflbench.errors import UserError
 from vflbench.experiments import config_folder, read_experiment, read_experiments
 
@@ -47,3 +48,9 @@ def test_a_broken_file_of_values_is_named(tmp_path, text):
     (tmp_path / "mine.json").write_text(text)
     with pytest.raises(UserError, match=r"mine\.json"):
         read_experiment(tmp_path / "mine.yaml")
+
+
+def test_the_list_tells_source_and_cost():
+    told = table(catalog([config_folder()], "experiments"))
+    for experiment in EXPERIMENTS.values():
+        assert f"({experiment.source})  [{experiment.cost}]" in told
