@@ -278,6 +278,8 @@ def complete(arguments: Sequence[str]) -> None:
 
         print(" ".join(COMMANDS if typing_command else GROUPS))
         return
+    if words[1:2] == ["report"]:
+        return  # folders, which the shell knows
     if len(words) > 1:
         os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)(train|prepare)\b", r"\1", line)
     report_errors(train)
