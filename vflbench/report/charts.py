@@ -166,12 +166,15 @@ def epoch_charts(section: Section) -> list[Chart]:
     if max((row.epoch for _, runs in curves for rows in runs for row in rows), default=0) < 1:
         return []
     leak = {"leak_accuracy": "leak_accuracy", "leak_ami": "leak_ami"}.get(section.y, "leak_auc_two_sided")
+    bound = "leak_auc" if leak.startswith("leak_auc") else leak
     utility, leaks = [], []
     for look, (group, runs) in enumerate(curves):
         utility.append(Series(group.name, _curve(group, [_utility(rows, metric) for rows in runs], metric), look=look))
         worst = group.worst_attack(section.y if section.y in quantity.LEAKS else "leak_auc", section.layer)
         series = [_leak(rows, leak, worst, quantity.cut(run)) for rows, run in zip(runs, group.runs, strict=True)]
-        leaks.append(Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst), look=look))
+        leaks.append(
+            Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst, bound), look=look)
+        )
     note = f"Means over seeds with 95 % t-intervals.{left_out}"
     levels = (Level(0.5, "0.5, a coin"),) if leak.startswith("leak_auc") else ()
     name = "two-sided leak AUC" if levels else leak.replace("_", " ")
@@ -247,10 +250,10 @@ def _leak(rows: Iterable[Measurement], metric: str, attack: str, layer: str) -> 
     return found
 
 
-def _curve(group: Group, runs: Sequence[dict[int, float]], what: str) -> tuple[Point, ...]:
+def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
     points = []
     for epoch in sorted({epoch for run in runs for epoch in run}):
-        interval = bounded("auc", mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
+        interval = bounded(figure, mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
         points.append(
             Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{_runs(group)}")
         )
