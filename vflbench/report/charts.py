@@ -1,20 +1,18 @@
-"""The pictures of a section: plane, layers, epochs, sweeps."""
+"""The pictures of a section: plane, sweeps, layers; the epochs are in `curves`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from vflbench.numerics.interval import Interval, mean_interval
 from vflbench.report import quantity
 from vflbench.report.chart import Chart, Level, Point, Series, exact
+from vflbench.report.curves import epoch_charts
 from vflbench.report.figures import layer_order
 from vflbench.report.groups import Group, bounded, flatten, short, shown
-from vflbench.report.read import Measurement, read_metrics
 from vflbench.report.score import pareto
-from vflbench.report.sections import Section, sweeps
-from vflbench.report.sweep import Run
+from vflbench.report.sections import MOST_LINES, Section, chosen, sweeps
 from vflbench.report.tables import slugged, told
 
-MOST_LINES = 7
 MOST_ATTACKS = 4
 MOST_SWEEPS = 4
 
@@ -50,7 +48,7 @@ def plane(section: Section) -> Chart | None:
                 attack = g.worst_attack(y, layer)
                 leak = f"{quantity.title(y)} {told(b)}{f', {attack}' if attack else ''}"
                 tag = _tag(g, [other for other, _, _ in places]) if place in front or len(places) <= 10 else ""
-                points.append(Point(a, b, f"{g.name}\n{quantity.title(x)} {told(a)}\n{leak}\n{_runs(g)}", tag))
+                points.append(Point(a, b, f"{g.name}\n{quantity.title(x)} {told(a)}\n{leak}\n{g.count}", tag))
         series.append(Series(defense, tuple(points), look=look, line="none"))
     levels = (Level(0.5, "0.5, a coin"),) if y in ("leak_auc", "leak_two_sided", "leak_oriented", "leak_raw") else ()
     note = (
@@ -92,7 +90,7 @@ def _sweep(section: Section, key: str, rest: str, members: Sequence[Group], plac
         points = []
         for at, g in enumerate(members):
             interval = _of(g, name, section.layer)
-            points.append(Point(exact(at), interval, f"{label}, {option} {values[at]}: {told(interval)}\n{_runs(g)}"))
+            points.append(Point(exact(at), interval, f"{label}, {option} {values[at]}: {told(interval)}\n{g.count}"))
         series.append(
             Series(label, tuple(points), look=look, line="dashed" if look < 0 else "solid", hollow="own col" in label)
         )
@@ -138,7 +136,7 @@ def layer_charts(section: Section) -> list[Chart]:
                 interval, visible = _at_layer(group, attack, figure, layer)
                 if not math.isnan(interval.mean):
                     seen = "" if visible else ", which no attacker sees"
-                    name = f"{group.name}\n{attack} at {layer}{seen}: {told(interval)}\n{_runs(group)}"
+                    name = f"{group.name}\n{attack} at {layer}{seen}: {told(interval)}\n{group.count}"
                     points[visible].append(Point(exact(at), interval, name))
             if points[True]:
                 series.append(Series(group.name, tuple(points[True]), look=look))
@@ -158,48 +156,6 @@ def layer_charts(section: Section) -> list[Chart]:
     return found
 
 
-def epoch_charts(section: Section) -> list[Chart]:
-    """Utility per epoch, and the leak of the attack that gains most in the end."""
-    shown_groups, left_out = chosen(section)
-    metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
-    curves = [(group, [_metrics(run) for run in group.runs]) for group in shown_groups]
-    if max((row.epoch for _, runs in curves for rows in runs for row in rows), default=0) < 1:
-        return []
-    leak = {"leak_accuracy": "leak_accuracy", "leak_ami": "leak_ami"}.get(section.y, "leak_auc_two_sided")
-    bound = "leak_auc" if leak.startswith("leak_auc") else leak
-    utility, leaks = [], []
-    for look, (group, runs) in enumerate(curves):
-        utility.append(Series(group.name, _curve(group, [_utility(rows, metric) for rows in runs], metric), look=look))
-        worst = group.worst_attack(section.y if section.y in quantity.LEAKS else "leak_auc", section.layer)
-        series = [_leak(rows, leak, worst, quantity.cut(run)) for rows, run in zip(runs, group.runs, strict=True)]
-        leaks.append(
-            Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst, bound), look=look)
-        )
-    note = f"Means over seeds with 95 % t-intervals.{left_out}"
-    levels = (Level(0.5, "0.5, a coin"),) if leak.startswith("leak_auc") else ()
-    name = "two-sided leak AUC" if levels else leak.replace("_", " ")
-    epochs = sorted({p.x.mean for s in utility + leaks for p in s.points})
-    ticks = tuple((e, f"{e:g}") for e in epochs) if len(epochs) <= 12 else ()
-    utility, leaks = ([series for series in curve if series.points] for curve in (utility, leaks))
-    score = f"test {metric.replace('auc', 'AUC')}"
-    slug = f"{section.slug}_epochs"
-    return [
-        Chart(
-            f"{slug}_utility", f"{score[0].upper()}{score[1:]} per epoch", "epoch", score, tuple(utility), (), ticks, note
-        ),
-        Chart(f"{slug}_leak", "Worst leak at the cut per epoch", "epoch", name, tuple(leaks), levels, ticks, note),
-    ]
-
-
-def chosen(section: Section) -> tuple[list[Group], str]:
-    """As many groups as lines can be told apart, the first and the last among them, and a sentence on the others."""
-    groups = list(section.groups)
-    if len(groups) <= MOST_LINES:
-        return groups, ""
-    places = sorted({round(i * (len(groups) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
-    return [groups[i] for i in places], f" {len(places)} of {len(groups)} settings, evenly chosen; the tables have all."
-
-
 def _option(group: Group, key: str) -> object:
     return group.runs[0].option(key)
 
@@ -207,10 +163,6 @@ def _option(group: Group, key: str) -> object:
 def _of(group: Group, name: str, layer: str | None) -> Interval:
     values = [quantity.value(run, name, layer) for run in group.runs]
     return bounded(name, mean_interval([v for v in values if not math.isnan(v)]))
-
-
-def _runs(group: Group) -> str:
-    return f"{len(group.runs)} runs" if len(group.runs) > 1 else "one run: no interval"
 
 
 def _layers(section: Section, attack: str) -> list[str]:
@@ -228,33 +180,3 @@ def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[Inter
         best = max((v for v in (quantity.leak_value(k, figure) for k in seen or own) if not math.isnan(v)), default=math.nan)
         values += [] if math.isnan(best) else [best]
     return bounded(figure, mean_interval(values)), visible
-
-
-def _metrics(run: Run) -> list[Measurement]:
-    try:
-        return read_metrics(run.folder)
-    except (OSError, ValueError, KeyError, TypeError):
-        return []  # a run without curves is still a run
-
-
-def _utility(rows: Iterable[Measurement], metric: str) -> dict[int, float]:
-    return {row.epoch: row.value for row in rows if (row.split, row.metric) == ("test", metric)}
-
-
-def _leak(rows: Iterable[Measurement], metric: str, attack: str, layer: str) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for row in rows:
-        name = f"{row.attack} on {row.message}s"
-        if row.metric == metric and row.visible and row.layer == layer and name == attack and not math.isnan(row.value):
-            found[row.epoch] = max(found.get(row.epoch, row.value), row.value)
-    return found
-
-
-def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
-    points = []
-    for epoch in sorted({epoch for run in runs for epoch in run}):
-        interval = bounded(figure, mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
-        points.append(
-            Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{_runs(group)}")
-        )
-    return tuple(points)

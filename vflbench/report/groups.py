@@ -32,6 +32,11 @@ class Group:
         return "+".join(self.config.get("defense") or {}) or "none"
 
     @property
+    def count(self) -> str:
+        """How many runs, in words."""
+        return f"{len(self.runs)} runs" if len(self.runs) > 1 else "one run: no interval"
+
+    @property
     def seeds(self) -> list[Any]:
         return [run.config.get("seed") for run in self.runs]
 

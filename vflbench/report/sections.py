@@ -10,6 +10,8 @@ from vflbench.report import quantity
 from vflbench.report.groups import Group, baseline_of, flatten, group_runs, short, shown
 from vflbench.report.sweep import Run
 
+MOST_LINES = 7
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -134,3 +136,12 @@ def relative(folder: Path, base: Sequence[Path]) -> str:
         if folder.is_relative_to(root.resolve()):
             return str(folder.relative_to(root.resolve().parent))
     return folder.name
+
+
+def chosen(section: Section) -> tuple[list[Group], str]:
+    """As many groups as lines can be told apart, the first and the last among them, and a sentence on the others."""
+    groups = list(section.groups)
+    if len(groups) <= MOST_LINES:
+        return groups, ""
+    places = sorted({round(i * (len(groups) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
+    return [groups[i] for i in places], f" {len(places)} of {len(groups)} settings, evenly chosen; the tables have all."
