@@ -69,3 +69,10 @@ def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
     (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}, 3], "guarantees": None}))
     (folder / "metrics.csv").unlink()
     assert "1 finished runs" in write_report([tmp_path], tmp_path / "report").read_text()
+
+
+def test_two_experiments_may_hold_the_same_run(tmp_path):
+    for name in ("forward_figure4", "forward_figure7"):
+        write_run(tmp_path / name / "run", experiment=name, defense={"dcor": {"alpha_d": 0.02}})
+    tree = read_tree([tmp_path])
+    assert (len(tree.runs), tree.odd) == (2, [])

@@ -29,7 +29,7 @@ class Oddity:
 
 @dataclass
 class Tree:
-    """runs: finished ones, each configuration once. odd: everything else that was found."""
+    """runs: finished ones, each configuration once an experiment. odd: everything else that was found."""
 
     runs: list[Run] = field(default_factory=list)
     odd: list[Oddity] = field(default_factory=list)
@@ -54,12 +54,17 @@ def read_tree(folders: Sequence[Path]) -> Tree:
             if isinstance(found, Oddity):
                 tree.odd.append(found)
                 continue
-            earlier = seen.setdefault(digest(found.config), place)
+            earlier = seen.setdefault((digest(found.config), _experiment(found)), place)
             if earlier == place:
                 _take(tree, found)
             else:
                 tree.odd.append(Oddity("repeated", place, f"the same configuration and seed as {earlier}, counted once"))
     return tree
+
+
+def _experiment(run: Run) -> Any:
+    """Two experiments may hold the same run, each in a part of its own."""
+    return (run.manifest.get("choices") or {}).get("experiment")
 
 
 def _take(tree: Tree, run: Run) -> None:
