@@ -73,20 +73,21 @@ MAY_IMPORT = {
         *("checkpoint", "evaluation", "interruption", "progress", "resume"),
     },
     "earlier": {"identity"},
-    "report": {"numerics.interval"},
     "provenance": {"", "report.read"},
     "places": set(),
     "loggers": {"report.read"},
     "sweep": {"earlier", "report.read"},
     "composed": set(),
     "launch": {"composed", "earlier", "interruption", "mistakes", "provenance", "report.read", "sweep"},
+    "experiments": {"places"},
+    "report": {"experiments", "identity", "numerics.interval"},
     "machine": set(),
     "resolvers": {"identity"},
     "build": {
         *("experiment", "settings", "wire"),
         *(f"{room}.base" for room in ("attacks", "data", "defenses", "loggers", "models", "optimizers", "protocols")),
     },
-    "catalog": {"attacks.base", "build", "places"},
+    "catalog": {"attacks.base", "build", "experiments", "places"},
     "mistakes": {"catalog"},
     "cli": {
         *(
@@ -147,7 +148,9 @@ GUARDED = {
     "mlflow": {"loggers"},
     "dp_accounting": {"metrics"},
     "csv": {"data", "recorder", "report"},
-    "json": {"recorder", "report", "data", "identity"},
+    "json": {"recorder", "report", "data", "identity", "experiments"},
+    "jinja2": {"report"},
+    "PIL": {"report"},
 }
 
 

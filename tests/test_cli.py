@@ -433,7 +433,7 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     def complete(line):
         return vflbench_command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
-    assert complete("vflbench tr") == ["train", "prepare", "list"]
+    assert complete("vflbench tr") == ["train", "prepare", "report", "list"]
     assert complete("vflbench train attack=s") == ["attack=spectral"]
     assert complete("/opt/train/bin/vflbench train attack=s") == ["attack=spectral"]
     assert {"dataset", "attack"} <= set(complete("vflbench list "))

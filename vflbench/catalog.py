@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.attacks.base import Attack
 from vflbench.build import KEYED, SINGLE, locate
 from vflbench.errors import UserError
+from vflbench.experiments import comments_of
 from vflbench.places import config_folder
 
 __all__ = ["GROUPS", "Entry", "catalog", "choices", "config_folder", "nearest_options", "table"]
@@ -19,16 +20,18 @@ GROUPS = (*SINGLE, *KEYED, "experiment")
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice. does: its first sentence. threat: where an attack sits and what it knows. source: the paper."""
+    """One choice. does: its first sentence. threat: where an attack sits and what it knows. cost: what is expected."""
 
     group: str
     name: str
     does: str
     threat: str
     source: str
+    cost: str = ""
 
     def line(self, width: int) -> str:
         parts = [self.does, self.threat and f"[{self.threat}]", self.source and f"({self.source})"]
+        parts.append(self.cost and f"[{self.cost}]")
         return f"  {self.name:<{width}}  " + "  ".join(part for part in parts if part)
 
 
@@ -88,7 +91,8 @@ def _entry(group: str, name: str, file: Path) -> Entry:
     node = OmegaConf.load(file)
     node = node.get(name) if group in KEYED else node.get(group, node)
     if group not in {*SINGLE, *KEYED} or not node:
-        return Entry(group, name, _first_comment(file), "", "")
+        told = comments_of(file)
+        return Entry(group, name, told["does"], "", told["source"], told["cost"])
     try:
         cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
     except UserError as error:  # a class of the user's that does not work; the others are still worth listing
@@ -97,8 +101,3 @@ def _entry(group: str, name: str, file: Path) -> Entry:
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
     threat = f"{cls.seat}; knows {', '.join(sorted(cls.knows))}" if issubclass(cls, Attack) else ""
     return Entry(group, name, paragraphs[0], threat, source)
-
-
-def _first_comment(file: Path) -> str:
-    lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#") and "@package" not in line)
-    return next(lines, "")

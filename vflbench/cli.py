@@ -1,4 +1,4 @@
-"""The front door: `vflbench train | prepare | list`."""
+"""The front door: `vflbench train | prepare | report | list`."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import vflbench.resolvers  # noqa: F401  (the configs need it, in worker processes as well)
 
-COMMANDS = ("train", "prepare", "list")
+COMMANDS = ("train", "prepare", "report", "list")
 
 OWN_CONFIG = [
     "hydra/job_logging=disabled",
@@ -29,6 +29,7 @@ USAGE = """vflbench: who can read our labels, or our data, and what does protect
   vflbench train                    train and attack a split network; the embedded data needs no file
   vflbench train --help             its options;  --cfg job shows them all as they would run
   vflbench prepare dataset=...      read a data set once, for all later runs; train does so by itself where it is needed
+  vflbench report DIR [DIR ...]     one page on finished runs, with tables and figures; needs nothing that trains
   vflbench list [GROUP]             datasets, models, defenses, attacks, ... that can be chosen
   vflbench --version
 
@@ -62,6 +63,8 @@ def main() -> None:
     elif command == "prepare":
         sys.argv = ["vflbench prepare", *arguments[1:]]
         report_errors(prepare)
+    elif command == "report":
+        report_errors(lambda: report(arguments[1:]))
     elif command == "list":
         report_errors(lambda: list_choices(arguments[1:]))
     elif command == "--version":
@@ -250,6 +253,40 @@ def show_finished(folder: Path, config: Mapping[str, Any], *, in_sweep: bool) ->
     return outcome if outcome.reason else Outcome(Status.SKIPPED, outcome.test_auc)
 
 
+def report(arguments: Sequence[str]) -> None:
+    """`vflbench report DIR [DIR ...]`."""
+    from vflbench.report.sections import Wishes
+
+    parser = argparse.ArgumentParser(
+        prog="vflbench report", description="One page on finished runs, with tables and figures."
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with runs in or under it")
+    parser.add_argument(
+        "--x", default="", help="the plane's horizontal axis: test_auc, test_accuracy, seconds, bytes_sent, ..."
+    )
+    parser.add_argument(
+        "--y", default="", help="its vertical axis: leak_auc, leak_distance, leak_auc:norm, leak_accuracy, ..."
+    )
+    parser.add_argument("--by", default="", help="options along which sweeps are drawn, with commas between; all that vary")
+    parser.add_argument("--layer", help="where the leak is taken: a layer's name, or all; the cut layer, if left out")
+    parser.add_argument("--out", type=Path, help="the folder for the page; the first DIR's `report`, if left out")
+    parser.add_argument("--open", action="store_true", help="show the page in a browser")
+    options = parser.parse_args(arguments)
+    from vflbench.report.site import write_report  # takes its time to import, which --help needn't wait
+
+    by = tuple(filter(None, options.by.split(",")))
+    page = write_report(
+        options.folders,
+        options.out or options.folders[0] / "report",
+        Wishes(x=options.x, y=options.y, by=by, layer=options.layer),
+    )
+    print(page)
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
 def list_choices(arguments: Sequence[str]) -> None:
     """`vflbench list [GROUP] [--config-dir DIR]`."""
     from vflbench.catalog import catalog, config_folder, table
@@ -278,6 +315,8 @@ def complete(arguments: Sequence[str]) -> None:
 
         print(" ".join(COMMANDS if typing_command else GROUPS))
         return
+    if words[1:2] == ["report"]:
+        return  # folders, which the shell knows
     if len(words) > 1:
         os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)(train|prepare)\b", r"\1", line)
     report_errors(train)

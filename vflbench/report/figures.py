@@ -121,12 +121,12 @@ def draw_class_layers(rows: Sequence[Measurement], majority: float) -> Figure:
 
 def _draw_lines(axes: Axes, leaks: Sequence[Measurement]) -> list[str]:
     """A line an attack, party and visibility. Returns the layers in their places."""
-    layers = sorted({row.layer for row in leaks}, key=_layer_order)
+    layers = sorted({row.layer for row in leaks}, key=layer_order)
     attacks = list(dict.fromkeys(row.attack for row in leaks))
     parties = list(dict.fromkeys(row.party for row in leaks if row.visible))
     lines = _lines_of(leaks, crowded=len(parties) > len(MARKERS))
     for place, (label, points) in enumerate(lines.items()):
-        points = sorted(points, key=lambda r: _layer_order(r.layer))
+        points = sorted(points, key=lambda r: layer_order(r.layer))
         shift = 0.0 if len(lines) < 4 else 0.3 * (place / (len(lines) - 1) - 0.5)  # so that intervals lie side by side
         _plot(
             axes,
@@ -216,7 +216,7 @@ def _worst(rows: Sequence[Measurement]) -> Measurement:
     return max(rows, key=lambda row: -1.0 if math.isnan(row.value) else row.value)
 
 
-def _layer_order(layer: str) -> tuple[int, int]:
+def layer_order(layer: str) -> tuple[int, int]:
     """f1, f2, ..., the linear part beside the cut, then h1, h2, ..."""
     digits = "".join(c for c in layer if c.isdigit())
     return (1, 0) if not digits else (0 if layer.startswith("f") else 2, int(digits))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ QUANTITIES = ("raw", "two_sided", "oriented", "distance")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its configuration and what it came to."""
+    """A finished run: its configuration and what it came to; manifest: on what data and machine, where that was read."""
 
     folder: Path
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
+    manifest: Mapping[str, Any] = field(default_factory=dict)
 
     def option(self, key: str) -> Any:
         """The value of a dotted key; None where this run has no such option."""

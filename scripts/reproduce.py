@@ -1,0 +1,237 @@
+"""Every published table and figure that can be repeated here, on the given data, within a budget; one page at the end.
+
+    python scripts/reproduce.py --all --data ../data --budget 2h
+    python scripts/reproduce.py --only marvell_sumkl,forward_figure5 --data ../data --scale 0.2 --out repeated
+
+Runs `vflbench train experiment=NAME` for each, as many at once as --jobs, and goes on where an earlier call stopped. What
+experiments are expected to cost (`vflbench list experiments`) and the budget make the scale: the share of the rows that each
+run trains on (--scale says it in place of the budget); at less than a third, one seed less. An experiment that is not done
+when the time is up is stopped, and the page says so. DATA has a folder for each data set, as DATA/criteo/train.txt.gz; an
+experiment that names no data set runs on --dataset.
+
+Leaves OUT/NAME with the runs of each experiment, OUT/NAME/report, OUT/NAME.log, and OUT/index.html with all of them.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from vflbench.errors import UserError
+from vflbench.experiments import PublishedExperiment, read_experiments
+from vflbench.places import config_folder
+
+LEAST_SCALE = 0.05
+SPENT = 0.7
+"""Of the budget, what the expected costs are made to fill; the rest is for starting, drawing and being wrong."""
+CLICKS = "Of Criteo and Avazu, values seen less than 5 times share an id, and numbers are taken as logarithms."
+START = 0.1  # minutes until a sweep's first run begins
+PATIENCE = 60.0  # seconds that a stopped sweep has to save where it stands
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one experiment ended. state: done | stopped | failed | skipped."""
+
+    name: str
+    state: str
+    minutes: float
+    told: str = ""
+
+    def line(self) -> str:
+        return f"{self.name:<26} {self.state:<8} {self.minutes:6.1f} min  {self.told}"
+
+
+def main() -> int:
+    options = arguments()
+    chosen = choose(options.only, options.all)
+    minutes = parse_minutes(options.budget)
+    scale = options.scale or fitting_scale(chosen, minutes, options.jobs)
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    expected = sum(known(e.minutes) for e in chosen) * scale
+    print(
+        f"{len(chosen)} experiments at {scale:.0%} of the rows, {options.jobs} at once, some {expected:.0f} minutes of runs"
+    )
+    start = time.monotonic()
+    deadline = start + 60 * minutes
+    with ThreadPoolExecutor(options.jobs) as pool:
+        work = [pool.submit(repeat, e, options, out, scale, deadline) for e in longest_first(chosen)]
+        outcomes = sorted((job.result() for job in work), key=lambda outcome: outcome.name)
+    notes = [f"scripts/reproduce.py at {scale:.0%} of the rows.", CLICKS, *(f"Set for all: {word}" for word in options.set)]
+    page = pages(out, outcomes, notes)
+    print("\n".join(["", *(outcome.line() for outcome in outcomes)]))
+    print(f"\n{(time.monotonic() - start) / 60:.1f} minutes altogether\n{page}")
+    return 0 if all(outcome.state == "done" for outcome in outcomes) else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true", help="every experiment in configs/experiment")
+    which.add_argument("--only", help="names, with commas between")
+    parser.add_argument("--data", type=Path, required=True, help="a folder with a folder for each data set")
+    parser.add_argument("--dataset", default="criteo", help="for experiments that name none")
+    parser.add_argument("--budget", default="1h", help="as 90m or 2h")
+    parser.add_argument("--scale", type=float, help="share of the rows, in place of what fits the budget")
+    parser.add_argument("--jobs", type=int, default=max(1, min(4, os.cpu_count() or 1)), help="experiments at once")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="options for every experiment, as epochs=1"
+    )
+    parser.add_argument("--out", type=Path, default=Path("outputs/reproduced"))
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        parser.error(f"--data {options.data}: there is no such folder")
+    return options
+
+
+def choose(only: str | None, everything: bool) -> list[PublishedExperiment]:
+    found = read_experiments()
+    names = list(found) if everything else str(only).split(",")
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise UserError(f"there is no such experiment; there are {', '.join(found)}", key="--only", value=",".join(unknown))
+    return [found[name] for name in names]
+
+
+def parse_minutes(text: str) -> float:
+    """`2h`, `90m`, `1h30m` -> minutes."""
+    found = re.fullmatch(r"(?:([0-9.]+)h)?(?:([0-9.]+)m)?", text)
+    if not found or not text:
+        raise UserError("this is not a time; write 90m, 2h or 1h30m", key="--budget", value=text)
+    return 60 * float(found[1] or 0) + float(found[2] or 0)
+
+
+def known(minutes: float) -> float:
+    """Where nobody said what an experiment costs, five minutes."""
+    return minutes if minutes == minutes else 5.0
+
+
+def fitting_scale(chosen: Sequence[PublishedExperiment], minutes: float, jobs: int) -> float:
+    """The share of the rows with which all are expected to end within the budget.
+
+    The costs are said for 2 cores, on which as many runs of one thread go at once as on one.
+    """
+    left = SPENT * minutes * min(jobs, 2) / 2 - START * len(chosen)
+    return min(1.0, max(LEAST_SCALE, left / sum(known(e.minutes) for e in chosen)))
+
+
+def longest_first(chosen: Sequence[PublishedExperiment]) -> list[PublishedExperiment]:
+    return sorted(chosen, key=lambda e: -known(e.minutes))
+
+
+def overrides(experiment: PublishedExperiment, options: argparse.Namespace, scale: float) -> list[str]:
+    """What stands on the command line beside the experiment's name."""
+    if experiment.reproduce:
+        return [word.replace("{data}", str(options.data.resolve())) for word in experiment.reproduce]
+    name = experiment.dataset or options.dataset
+    told = [] if experiment.dataset else [f"dataset={name}"]
+    dataset = yaml.safe_load((config_folder() / "dataset" / f"{name}.yaml").read_text()) or {}
+    own = experiment.config.get("dataset") or {}
+    if dataset.get("path") == "???" and "path" not in own:
+        told.append(f"dataset.path={data_file(options.data / name)}")
+    if "sample" in dataset and scale < 1:
+        told.append(f"dataset.sample={scale:.3g}")
+    if "min_count" in dataset and not experiment.dataset and name in ("criteo", "avazu"):
+        told += ["dataset.min_count=5", "dataset.numeric_transform=log"]  # of few rows, rare values are noise
+    seeds = str(experiment.sweep.get("seed", "")).split(",")
+    if scale < 1 / 3 and len(seeds) > 2:
+        told.append(f"seed={','.join(seeds[:-1])}")
+    return told
+
+
+def data_file(folder: Path) -> Path:
+    """The file called train.*, or else the largest."""
+    files = sorted(
+        (f for f in folder.glob("*") if f.is_file()), key=lambda f: (not f.name.startswith("train."), -f.stat().st_size)
+    )
+    if not files:
+        raise UserError("there is no file for this data set", key="--data", value=folder)
+    return files[0].resolve()
+
+
+def repeat(
+    experiment: PublishedExperiment, options: argparse.Namespace, out: Path, scale: float, deadline: float
+) -> Outcome:
+    """One experiment, in a process of its own, with its share of the cores."""
+    start = time.monotonic()
+    if start >= deadline:
+        return Outcome(experiment.name, "skipped", 0.0, "the time was up")
+    folder = out / experiment.name
+    folder.mkdir(exist_ok=True)
+    try:
+        words = overrides(experiment, options, scale)
+    except (UserError, OSError) as error:
+        return Outcome(experiment.name, "failed", 0.0, str(error))
+    words += options.set
+    into = "hydra.sweep.dir=." if experiment.is_sweep else "hydra.run.dir=${name}_${digest:}"
+    command = [sys.executable, "-m", "vflbench", "train", f"experiment={experiment.name}", *words, into]
+    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    with (out / f"{experiment.name}.log").open("a") as log:
+        print(" ".join(command), file=log, flush=True)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={"OMP_NUM_THREADS": threads, **os.environ, "PYTHONPATH": python_path()},
+        )
+        stopped = not ends_before(process, deadline)
+    minutes = (time.monotonic() - start) / 60
+    state = "stopped" if stopped else "failed" if process.returncode else "done"
+    told = {"stopped": "the time was up; the same command goes on", "failed": f"see {experiment.name}.log"}.get(state, "")
+    outcome = Outcome(experiment.name, state, minutes, told)
+    print(outcome.line(), flush=True)
+    return outcome
+
+
+def python_path() -> str:
+    """The package that this script was started with, from any folder."""
+    import vflbench
+
+    own = str(Path(vflbench.__file__).resolve().parent.parent)
+    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait for it; when the time is up, ask it to stop, as Ctrl-C does, so that it saves where it stands."""
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+        return True
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return False
+
+
+def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
+    """A report for each experiment that left runs, and one page with all of them."""
+    from vflbench.report.site import Wishes, write_report
+
+    notes = [*notes]
+    notes += [" ".join(outcome.line().split()) for outcome in outcomes if outcome.state != "done"]
+    folders = [out / outcome.name for outcome in outcomes if (out / outcome.name).is_dir()]
+    for folder in folders:
+        if any(folder.rglob("summary.json")):
+            write_report([folder], folder / "report", Wishes(title=folder.name))
+    return write_report(folders, out, Wishes(title="Published experiments, repeated", notes=tuple(notes), page="index.html"))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(str(error))

@@ -1,0 +1,91 @@
+"""Folders of outputs, written by hand: what a report reads, without a run."""
+
+import json
+import math
+
+import yaml
+
+
+def interval(mean, half=0.0):
+    return {"mean": mean, "low": None if mean is None else mean - half, "high": None if mean is None else mean + half}
+
+
+def leak(attack, layer, value, *, message="gradient", party="a", visible=True):
+    two_sided = None if value is None else max(value, 1 - value)
+    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": visible}
+    values = {"raw": interval(value), "two_sided": interval(two_sided), "oriented": interval(two_sided)}
+    return place | values | {"batches": 5, "left_out": 0, "classes": {}}
+
+
+def write_run(
+    folder,
+    *,
+    defense=None,
+    seed=0,
+    test_auc=0.76,
+    leaks=None,
+    norm=0.9,
+    experiment=None,
+    dataset="criteo",
+    guarantees=None,
+    config=None,
+    **summary,
+):
+    """A finished run with the norm attack at layers f1 and f2 (the cut) and whatever else is given."""
+    folder.mkdir(parents=True)
+    attack = {"norm": {"_target_": "vflbench.attacks.norm.Norm"}}
+    whole = {
+        "dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "train.txt"},
+        "model": {"_target_": "vflbench.models.wide_deep.WideDeep", "bottom_layers": 2},
+        "defense": defense or {},
+        "attack": attack,
+        "epochs": 2,
+        "seed": seed,
+        **(config or {}),
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(whole))
+    data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
+    choices = {"dataset": dataset, "experiment": experiment}
+    manifest = {"vflbench": "0.1.0", "choices": choices, "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    if leaks is None:
+        leaks = [leak("norm", "f1", norm - 0.01), leak("norm", "f2", norm), leak("norm", "h1", 1.0, visible=False)]
+    found = {
+        "epochs": 2,
+        "test_auc": test_auc,
+        "leaks": leaks,
+        "guarantees": dict.fromkeys(defense or {}) | (guarantees or {}),
+        "skipped": {},
+        "figures": [],
+        "bytes_sent": {"embedding": 1_000_000, "gradient": 500_000},
+        "seconds": 2.5,
+        "failed": None,
+    }
+    (folder / "summary.json").write_text(json.dumps(found | summary))
+    header = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"
+    rows = [header]
+    for epoch in range(2):
+        rows.append(f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,")
+        rows.append(f"{epoch},train,a,f2,gradient,norm,leak_auc_two_sided,{norm},,,true")
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def marvell(sumkl, ceiling=None):
+    """The keywords of a run with that defense."""
+    promise = {"claim": "a claim", "messages": 4, "error_one_message": 0.3, "error_all_messages": 0.1}
+    promise |= {"leak_auc_one_message": ceiling, "leak_auc_all_messages": None if ceiling is None else min(1, ceiling + 0.1)}
+    options = {"_target_": "vflbench.defenses.marvell.Marvell", "sumkl": sumkl, "error_bound": None, "power": None}
+    return {
+        "defense": {"marvell": options},
+        "guarantees": {"marvell": None if ceiling is None or math.isinf(sumkl) else promise},
+    }
+
+
+def sweep(root, seeds=3):
+    """No defense, and Marvell at two values, on the same seeds."""
+    for seed in range(seeds):
+        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.90 + 0.01 * seed)
+        write_run(root / f"m04{seed}", seed=seed, test_auc=0.71 + 0.01 * seed, norm=0.53, **marvell(0.04, 0.54))
+        write_run(root / f"m16{seed}", seed=seed, test_auc=0.74 + 0.012 * seed, norm=0.58, **marvell(0.16, 0.68))
+    return root

@@ -1,0 +1,101 @@
+"""A table in every form that a reader takes: HTML cells, CSV, Markdown, LaTeX."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflbench.numerics.interval import Interval
+
+NOTHING = "-"
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """slug: its file's name. rows: of text, numbers, intervals or None. note: a sentence below it."""
+
+    slug: str
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+
+    def csv(self) -> str:
+        """Numbers in full; of an interval three columns, the last two empty for a single run."""
+        wide = {j for j in range(len(self.columns)) if any(isinstance(row[j], Interval) for row in self.rows)}
+        header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        for row in self.rows:
+            writer.writerow([word for j, cell in enumerate(row) for word in _csv_cells(cell, wide=j in wide)])
+        return text.getvalue()
+
+    def markdown(self) -> str:
+        lines = [[c.replace("|", "\\|") for c in self.columns]]
+        lines += [[told(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.rows]
+        text = ["| " + " | ".join(line) + " |" for line in lines]
+        text.insert(1, "|" + "---|" * len(self.columns))
+        return "\n".join([f"**{self.title}**", "", *text, *(["", self.note] if self.note else []), ""])
+
+    def latex(self) -> str:
+        """A tabular for the package booktabs."""
+        numeric = [any(isinstance(row[j], Interval | int | float) for row in self.rows) for j in range(len(self.columns))]
+        head = " & ".join(map(_latex, self.columns))
+        body = [" & ".join(_latex(told(cell)) for cell in row) + r" \\" for row in self.rows]
+        columns = "".join("r" if right else "l" for right in numeric)
+        lines = [rf"% {self.title}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{head} \\", r"\midrule"]
+        return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def told(cell: Any) -> str:
+    """As a person reads it: `0.760 (0.751 to 0.769)`; of one run, without an interval."""
+    if isinstance(cell, Interval):
+        if math.isnan(cell.mean):
+            return NOTHING
+        digits = _digits(cell.mean)
+        mean = f"{cell.mean:{digits}}"
+        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} to {cell.high:{digits}})"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return NOTHING if math.isnan(cell) else f"{cell:{_digits(cell)}}"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return NOTHING if cell is None else str(cell)
+
+
+def sort_key(cell: Any) -> float | str:
+    """What a click on the column's head sorts by; what is missing comes last."""
+    value = cell.mean if isinstance(cell, Interval) else cell
+    if isinstance(value, int | float):
+        return "" if math.isnan(value) else float(value)
+    return "" if value is None else str(value)
+
+
+def is_number(cell: Any) -> bool:
+    return isinstance(cell, Interval | int | float) and not isinstance(cell, bool)
+
+
+def slugged(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "x"
+
+
+def _digits(value: float) -> str:
+    return ".3f" if abs(value) < 10 else ".1f" if abs(value) < 1000 else ",.0f"
+
+
+def _csv_cells(cell: Any, *, wide: bool) -> list[Any]:
+    if isinstance(cell, Interval):
+        return ["" if math.isnan(v) else v for v in (cell.mean, cell.low, cell.high)]
+    text = "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else cell
+    return [text, "", ""] if wide else [text]
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)
