@@ -33,8 +33,10 @@ MAY_IMPORT = {
         *("parties", "wire", "transcript", "generators"),
         *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
     },
+    "grading": {"attacks.base", "data.rows", "data.table", "metrics", "numerics.pixels", "wire"},
     "audit": {
         "attacks.base",
+        "grading",
         "canaries",
         "data.rows",
         "data.table",
@@ -115,6 +117,7 @@ GUARDED = {
             "provenance",
             "checkpoint",
             "evaluation",
+            "grading",
             "progress",
             "resume",
         ),

@@ -73,6 +73,20 @@ class NonLabelParty:
         sent = {layer: defense.embedding(activations[layer].detach().float(), rng) for layer, defense in defenses.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
+    def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
+        """What tells, of numeric (n, k) and categorical (n, c) features of any rows, what this party would send as it stands
+        now, with noise from that generator; asking changes nothing.
+        """
+        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
+
+        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+            with torch.no_grad():
+                activations = bottom(numeric, categorical)
+                own = copy.deepcopy(defenses)
+                return {layer: defense.embedding(activations[layer].float(), rng) for layer, defense in own.items()}
+
+        return answer
+
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since they were last asked."""
         return [

@@ -1,10 +1,11 @@
 """What each party saw of one audited batch, and the View of it that an attack declared it may see."""
 
+import copy
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -26,6 +27,16 @@ class Knowledge(StrEnum):
     """Some rows of the batch whose class is known, positives or one of each class, as the attack asks; chosen by the run."""
     FEATURES = "features"
     """Its own columns of the batch, encoded as its network gets them."""
+    PEER_MODEL = "peer models"
+    """Every other party's bottom model, as it was when it made the embeddings of the batch."""
+    COMPRESSION = "compression"
+    """What every other party's defense makes of an embedding where no chance is involved: sparser, coarser."""
+    NOISE_MEAN = "noise mean"
+    """The mean of the noise that every other party's defense adds."""
+    QUERIES = "queries"
+    """What every other party would send of any features: its model and its defense, to be asked and not looked into."""
+    AUXILIARY = "auxiliary rows"
+    """Every other party's columns of rows that are not trained on; the run takes them from the test rows."""
 
 
 class Seat(StrEnum):
@@ -50,6 +61,19 @@ class OwnFeatures(NamedTuple):
         return OwnFeatures(self.numeric[index], self.categorical[index])
 
 
+class PeerModel(NamedTuple):
+    """Another party's bottom model, and the columns that it takes.
+
+    network: (numeric (n, k), categorical (n, c)) -> layer -> (n, d), differentiable in the numeric columns; it also has
+    `tables()` and `from_vectors(numeric, vectors)` for categorical ones, as in `vflbench.models.base.Bottom`.
+    numeric: names of the numeric columns. cardinalities: of the categorical ones.
+    """
+
+    network: Callable[[Tensor, Tensor], Mapping[str, Tensor]]
+    numeric: tuple[str, ...]
+    cardinalities: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class View:
     """One party's view of one batch, restricted to `knows`; what was not declared can't be read.
@@ -71,6 +95,7 @@ class View:
     _hints: Tensor | None
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
+    _of_peers: Mapping[Knowledge, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -117,6 +142,35 @@ class View:
         self._require(Knowledge.FEATURES)
         return self._features
 
+    @property
+    def peer_models(self) -> Mapping[str, PeerModel]:
+        """Party -> its model when it made these embeddings; a copy."""
+        return self._about_peers(Knowledge.PEER_MODEL)
+
+    @property
+    def compressions(self) -> Mapping[str, Callable[[str, Tensor], Tensor]]:
+        """Party -> (layer, h (n, d)) -> what its defense makes of h without noise; the identity where it has none."""
+        return self._about_peers(Knowledge.COMPRESSION)
+
+    @property
+    def noise_means(self) -> Mapping[str, Mapping[str, float]]:
+        """Party -> layer -> the mean of what its defense adds to each number; 0 where it has none."""
+        return self._about_peers(Knowledge.NOISE_MEAN)
+
+    @property
+    def queries(self) -> Mapping[str, Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]]:
+        """Party -> (numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that it would send."""
+        return self._about_peers(Knowledge.QUERIES)
+
+    @property
+    def auxiliary(self) -> Mapping[str, OwnFeatures]:
+        """Party -> its columns of rows that are not trained on, the same rows for every party."""
+        return self._about_peers(Knowledge.AUXILIARY)
+
+    def _about_peers(self, knowledge: Knowledge) -> Mapping[str, Any]:
+        self._require(knowledge)
+        return self._of_peers.get(knowledge, {})
+
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
         for knowledge in knows:
@@ -138,7 +192,8 @@ class Transcript:
     Values are kept per (party that saw them, kind) under the layer's name, prefixed by its owner where that is another
     party: the label party sees `a.f5`, party a sees `f5`. class_ratios: the share of each class among the training rows.
     For attacks that know some rows, hints: (k,) places of rows whose label is positive; class_hints: (K,) the place of one
-    row of each class, or empty. features: what each party holds of these rows, for attacks that look at it.
+    row of each class, or empty. features: what each party holds of these rows, for attacks that look at it. wanted: what
+    the attacks declare they know; what costs something to tell is told only if it is among that.
     """
 
     def __init__(
@@ -150,7 +205,10 @@ class Transcript:
         hints: Tensor | None = None,
         class_hints: Tensor | None = None,
         features: Mapping[str, OwnFeatures] | None = None,
+        wanted: frozenset[Knowledge] = frozenset(),
     ):
+        self.wanted = wanted
+        self._of_peers: dict[Knowledge, dict[str, Any]] = defaultdict(dict)
         self.ids, self.epoch, self.step, self.class_ratios = ids, epoch, step, tuple(class_ratios)
         self.hints = torch.empty(0, dtype=torch.int64) if hints is None else hints
         self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
@@ -168,6 +226,11 @@ class Transcript:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
         for layer, values in layers.items():
             self._seen[party, kind].setdefault(layer, values.detach().float())
+
+    def tell(self, party: str, knowledge: Knowledge, value: Any) -> None:
+        """Something about a party that attackers elsewhere may declare they know."""
+        if knowledge in self.wanted:
+            self._of_peers[knowledge][party] = value
 
     def view(
         self,
@@ -205,6 +268,7 @@ class Transcript:
             _hints=self.hints[:hints].clone() if told else None,
             _class_hints=self.class_hints.clone() if told else None,
             _features=None if features is None else features.rows(everyone if rows is None else rows),
+            _of_peers={known: copy.deepcopy(about) for known, about in self._of_peers.items() if known in knows},
         )
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:

@@ -1,15 +1,27 @@
 """Attack: what every entry of configs/attack builds."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from vflbench.transcript import Knowledge, Seat, View
+from vflbench.transcript import Knowledge, OwnFeatures, Seat, View
 from vflbench.wire import Kind
 
 ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Knowledge.GRADIENTS, Kind.GRADIENT)}
 """What an attack with the option `message` must know, and the kind of message that its answer is about."""
+
+
+class Rebuilt(NamedTuple):
+    """Features that an attack rebuilt from one batch.
+
+    layer: whose messages it made them of. places: (m,) in the batch, of the rows they are about. features: party -> its
+    columns of these rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    """
+
+    layer: str
+    places: Tensor
+    features: Mapping[str, OwnFeatures]
 
 
 class Attack:
@@ -20,7 +32,8 @@ class Attack:
     two, the class says what holds by default, and an instance what holds for it. max_classes: the most classes it can tell
     apart (inf: any number). hints: how many known positives of a batch it needs; class_hints: whether it needs one known
     row of each class; the run chooses them, and never scores them. follows: for an attack that joins batches, how many rows
-    it follows through the training (0: it looks at audited batches one by one).
+    it follows through the training (0: it looks at audited batches one by one). rebuilds: whether it answers with features,
+    by `rebuild`, instead of scores; auxiliary: how many auxiliary rows it knows.
     """
 
     seat: ClassVar[Seat] = Seat.NON_LABEL
@@ -30,6 +43,8 @@ class Attack:
     hints: int = 0
     class_hints: bool = False
     follows: int = 0
+    rebuilds: ClassVar[bool] = False
+    auxiliary: int = 0
 
     def __init_subclass__(cls) -> None:
         for name in ("knows", "scores"):
@@ -44,6 +59,10 @@ class Attack:
         Each party has an instance of its own. An attack on embeddings is also shown the label party's layers, in a view
         with `visible` False and without gradients, for the record; leave out layers that can't be scored.
         """
+        raise NotImplementedError
+
+    def rebuild(self, view: View) -> Rebuilt:
+        """For an attack that rebuilds data: the features of some rows of an audited batch; called once each, in order."""
         raise NotImplementedError
 
     def observe(self, view: View) -> None:

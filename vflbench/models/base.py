@@ -44,7 +44,7 @@ class Bottom(nn.Module):
         return self(numeric, vectors.new_empty(len(vectors), 0, dtype=torch.int32))
 
     def frozen(self) -> Self:
-        """A copy as it stands, which no optimiser's later step changes, and through which gradients reach the inputs only."""
+        """A copy as it stands, which no later step changes, and through which gradients reach the inputs only."""
         embeddings = [module for module in self.modules() if isinstance(module, ColumnEmbedding)]
         lookups = [module.lookup for module in embeddings]
         values = [module.values() for module in embeddings]

@@ -56,7 +56,7 @@ def _rebuilt(found: list[dict[str, Any]]) -> list[list[tuple[str, ...]]]:
     tables = []
     for attack in dict.fromkeys(one["attack"] for one in found):
         own = [one for one in found if one["attack"] == attack]
-        figures = list(dict.fromkeys(name for one in own for name in one["figures"]))
+        figures = list(dict.fromkeys(name for one in own for name in one["figures"] if ":" not in name))
         header = (*_PLACE, *(name.replace("_", " ") for name in figures), "batches")
         rows = [
             (*(one[n] for n in _PLACE), *(_figure(one["figures"].get(name)) for name in figures), str(one["batches"]))
