@@ -69,7 +69,7 @@ def _rebuilt(found: list[dict[str, Any]]) -> list[list[tuple[str, ...]]]:
 def _figure(value: dict[str, float | None] | None) -> str:
     if value is None or value["mean"] is None:
         return "-"
-    return f"{value['mean']:.4g}" + ("" if value["low"] is None else f" ({_interval(value)})")
+    return f"{value['mean']:.4g}" + ("" if value["low"] is None else f" ({value['low']:.3g} .. {value['high']:.3g})")
 
 
 def _promise(defense: str, promise: dict[str, Any] | None) -> str:
