@@ -1,13 +1,18 @@
-"""What a run's label DP adds up to, and whether the canaries bear it out."""
+"""What a run's label DP adds up to, and whether the canaries bear it out; and what its noise on embeddings claims."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from vflbench.canaries import Canaries
 from vflbench.defenses.base import Defense
+from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Exposure, Ledger
 
+MESSAGES_PER_EPOCH = 2
+"""Most embeddings of one row that cross in an epoch, a layer: in training, and where train AUC is measured."""
 DELTA = 1e-6
 CONFIDENCE = 0.999
 """That no attack of a run seems to break a promise that holds."""
@@ -66,3 +71,54 @@ def failure(privacy: Mapping[str, Any] | None) -> str | None:
         f"{privacy['canaries']} canaries so well that eps is {privacy['epsilon_low']:.4g} at least "
         f"({privacy['confidence']:.1%} sure)"
     )
+
+
+def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[dict[str, Any]]:
+    """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
+
+    epsilon, delta: of one message about a row's embedding; None: nothing is claimed, for the `reason`. epsilon_all,
+    delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same deltas, from
+    the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no such figure
+    (`exact` is False).
+    """
+    return [
+        {"party": party, "layer": layer, "defense": name, "width": sent.width, **_embedding_promise(release, epochs)}
+        for (party, layer), sent in claims.items()
+        for name, release in sent.releases
+    ]
+
+
+def _embedding_promise(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
+    messages = MESSAGES_PER_EPOCH * epochs
+    total = release.delta_after(messages)
+    exact = release.exact_after or (lambda _messages, _delta: math.inf)
+    return {
+        "mechanism": release.mechanism,
+        "messages": messages,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "epsilon_all": _finite(release.after(messages, total)),
+        "delta_all": total,
+        "exact": release.exact_after is not None,
+        "epsilon_exact": _finite(exact(1, release.delta)),
+        "epsilon_exact_all": _finite(exact(messages, total)),
+        "reason": release.reason,
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
+    """A line for each noise on embeddings of which nothing is claimed; layers of which the same is said share one."""
+    found = sorted(
+        (name, release.reason, f"{party} {layer}")
+        for (party, layer), sent in claims.items()
+        for name, release in sent.releases
+        if release.epsilon is None
+    )
+    return [
+        f"{name} claims no differential privacy for {', '.join(place for *_, place in places)}: {reason}"
+        for (name, reason), places in groupby(found, key=lambda entry: entry[:2])
+    ]

@@ -10,13 +10,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from vflbench.account import refusals
 from vflbench.attacks.base import Attack
 from vflbench.audit import Auditor, unmet_attacks
 from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
 from vflbench.data.batches import Batches, choose_batch_size, shuffled_batches
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_too_many_classes
+from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_disorder, refuse_too_many_classes
 from vflbench.errors import NonFiniteError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
@@ -45,6 +46,9 @@ class Experiment:
     defenses: Mapping[str, Defense]
     attacks: Mapping[str, Attack]
     settings: Settings
+
+    def __post_init__(self) -> None:
+        refuse_disorder(self.defenses)
 
 
 def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -88,6 +92,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
     for note in (*data.notes, *auditor.canaries.notes):
         recorder.say(note, always=True)
+    for note in refusals(session.claims()):
+        recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
 
@@ -107,7 +113,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    return summarise(progress.results, skipped, experiment.defenses, data, session.messages_per_row, auditor.canaries)
+    each, claims = session.messages_per_row, session.claims()
+    return summarise(progress.results, skipped, experiment.defenses, data, each, auditor.canaries, claims)
 
 
 def train_epoch(

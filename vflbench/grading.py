@@ -29,9 +29,9 @@ _Graded = tuple[str, dict[str, float], tuple[Tensor, Tensor] | None]
 class Grader:
     """Figures of each party's columns and, of pictures, of the whole put together from all parties.
 
-    Beside every answer stand, in the same table, what needs no message (their message is `none`): the layers `mean` (the mean
-    of the held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows the class),
-    `random_row` (a held-out row drawn at random: an attacker without messages who wants something real), and `true`.
+    Beside every answer stand, in the same table, what needs no message (their message is `none`), under the layers `mean` (of
+    the held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows it),
+    `random_row` (a held-out row, drawn at random: an attacker without messages who wants something real), and `true`.
     """
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
@@ -73,9 +73,7 @@ class Grader:
             found.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
         return found
 
-    def _guesses(
-        self, rows: VerticalTable, parties: list[str], rng: torch.Generator
-    ) -> dict[str, dict[str, Features]]:
+    def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
         held_out, device = self._known, rows.ids.device
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
         means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Defense, Figures, WithheldError
+from vflbench.encoding import Encoded
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import WIDE, Bottom, Top
 from vflbench.optimizers.base import Optimizer
 from vflbench.wire import Kind, Message
@@ -71,7 +73,14 @@ class NonLabelParty:
         self, activations: Mapping[str, Tensor], ids: Tensor, defenses: Mapping[str, Defense], rng: torch.Generator
     ) -> Message:
         sent = {layer: defense.embedding(activations[layer].detach().float(), rng) for layer, defense in defenses.items()}
-        return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
+        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
+        read = {layer: encoded[layer].values if layer in encoded else values for layer, values in sent.items()}
+        return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, read, encoded)
+
+    def claims(self, outputs: int) -> dict[str, Sent]:
+        """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
+        widths = {layer: self.bottom.cut_width if layer == self.bottom.cut else outputs for layer in self.bottom.sends}
+        return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
 
     def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
         """What tells, of numeric (n, k) and categorical (n, c) features of any rows, what this party would send as it stands
@@ -82,8 +91,8 @@ class NonLabelParty:
         def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
             with torch.no_grad():
                 activations = bottom(numeric, categorical)
-                own = copy.deepcopy(defenses)
-                return {layer: defense.embedding(activations[layer].float(), rng) for layer, defense in own.items()}
+                message = self._message(activations, torch.arange(len(numeric)), copy.deepcopy(defenses), rng)
+                return dict(message.tensors)
 
         return answer
 
@@ -148,7 +157,7 @@ class LabelParty:
         embeddings: one message a non-label party, in the same order at each call. labels: (n,) classes.
         """
         ids = embeddings[0].ids
-        received = [{layer: h.detach().requires_grad_() for layer, h in m.tensors.items()} for m in embeddings]
+        received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
         activations, logits = self._forward(received, own)
         y = self.defense.labels(labels, ids, logits.detach(), self.noise.training)
         loss = self.defense.loss(logits, y)
@@ -185,7 +194,7 @@ class LabelParty:
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message], own: Features | None) -> Tensor:
         """Logits (n, 1) for two classes, (n, K) for K > 2."""
-        return self._forward([message.tensors for message in embeddings], own)[1]
+        return self._forward([message.corrected for message in embeddings], own)[1]
 
     def _forward(self, received: Sequence[Mapping[str, Tensor]], own: Features | None) -> tuple[dict[str, Tensor], Tensor]:
         own_layers = {} if self.bottom is None else self.bottom(own.numeric, own.categorical)

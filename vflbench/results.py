@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
-from vflbench.account import account, failure
+from vflbench.account import account, embedding_account, failure
 from vflbench.canaries import Canaries
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Defense, Figures
 from vflbench.metrics.dependence import Dependence
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leakage import CLASS_FIGURES, Leak
 from vflbench.metrics.privacy import Exposure, Guarantee
 from vflbench.metrics.reconstruction import Reconstruction
@@ -126,10 +128,12 @@ def summarise(
     data: TrainTest,
     messages_per_row: int,
     canaries: Canaries,
+    claims: Mapping[tuple[str, str], Sent] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run.
 
-    failed: why the run counts as failed though it came to its end, or None.
+    claims: (party, layer) -> what is claimed of embeddings. failed: why the run counts as failed though it came to its end,
+    or None.
     """
     last = results[-1]
     exposure = Exposure(len(results), len(results) * messages_per_row)
@@ -148,6 +152,7 @@ def summarise(
         "skipped": dict(skipped),
         "guarantees": promises,
         "privacy": privacy,
+        "embedding_privacy": embedding_account(claims, len(results)),
         "failed": failure(privacy),
         "figures": _figures(results),
         "bytes_sent": {

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from vflbench.encoding import Encoded
 from vflbench.errors import UserError
 from vflbench.wire import Kind, Message
 
@@ -29,14 +30,14 @@ class Knowledge(StrEnum):
     """Its own columns of the batch, encoded as its network gets them."""
     PEER_MODEL = "peer models"
     """Every other party's bottom model, as it was when it made the embeddings of the batch."""
-    COMPRESSION = "compression"
-    """What every other party's defense makes of an embedding where no chance is involved: sparser, coarser."""
-    NOISE_MEAN = "noise mean"
-    """The mean of the noise that every other party's defense adds."""
     QUERIES = "queries"
     """What every other party would send of any features: its model and its defense, to be asked and not looked into."""
     AUXILIARY = "auxiliary rows"
     """Every other party's columns of rows that are not trained on; the run takes them from the test rows."""
+    COMPRESSION = "compression"
+    """By what rule the embeddings that it was sent were compressed; not what noise was added."""
+    NOISE_MEAN = "noise mean"
+    """The mean of the noise that the embeddings that it was sent still have."""
 
 
 class Seat(StrEnum):
@@ -96,6 +97,7 @@ class View:
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
     _of_peers: Mapping[Knowledge, Mapping[str, Any]] = field(default_factory=dict)
+    _encoded: Mapping[str, Encoded] = field(default_factory=dict)
 
     @property
     def embeddings(self) -> Mapping[str, Tensor]:
@@ -148,16 +150,6 @@ class View:
         return self._about_peers(Knowledge.PEER_MODEL)
 
     @property
-    def compressions(self) -> Mapping[str, Callable[[str, Tensor], Tensor]]:
-        """Party -> (layer, h (n, d)) -> what its defense makes of h without noise; the identity where it has none."""
-        return self._about_peers(Knowledge.COMPRESSION)
-
-    @property
-    def noise_means(self) -> Mapping[str, Mapping[str, float]]:
-        """Party -> layer -> the mean of what its defense adds to each number; 0 where it has none."""
-        return self._about_peers(Knowledge.NOISE_MEAN)
-
-    @property
     def queries(self) -> Mapping[str, Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]]:
         """Party -> (numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that it would send."""
         return self._about_peers(Knowledge.QUERIES)
@@ -170,6 +162,24 @@ class View:
     def _about_peers(self, knowledge: Knowledge) -> Mapping[str, Any]:
         self._require(knowledge)
         return self._of_peers.get(knowledge, {})
+
+    @property
+    def compression(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """Layer -> what other embeddings (m, d) of it would become by the rule that these were compressed by, without noise.
+
+        Layers that cross uncompressed are not there.
+        """
+        self._require(Knowledge.COMPRESSION)
+        return {layer: encoded.compress for layer, encoded in self._encoded.items()}
+
+    @property
+    def noise_means(self) -> Mapping[str, Tensor]:
+        """Layer -> (n, d), the mean of the noise that `embeddings` have: subtracted, it leaves what the network got.
+
+        Layers without such noise are not there.
+        """
+        self._require(Knowledge.NOISE_MEAN)
+        return {layer: e.values - e.corrected for layer, e in self._encoded.items() if e.is_biased}
 
     def holding(self, knows: frozenset[Knowledge], gradients: Mapping[str, Tensor]) -> Self:
         """The same rows with other gradients, which an attack has made of what it saw, for another one to look at."""
@@ -214,6 +224,7 @@ class Transcript:
         self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
         self._features = features or {}
         self._seen: dict[tuple[str, Kind], dict[str, Tensor]] = defaultdict(dict)
+        self._encoded: dict[str, dict[str, Encoded]] = defaultdict(dict)
 
     def received(self, message: Message) -> None:
         """A message reached its receiver: a gradient is about the receiver's layers, an embedding about the sender's."""
@@ -221,6 +232,8 @@ class Transcript:
         for layer, values in message.tensors.items():
             name = layer if owner == message.receiver else f"{owner}.{layer}"
             self._seen[message.receiver, message.kind][name] = values
+            if layer in message.encoded:
+                self._encoded[message.receiver][name] = message.encoded[layer]
 
     def computed(self, party: str, kind: Kind, layers: Mapping[str, Tensor]) -> None:
         """What a party worked out by itself: activations of its layers, gradients inside its network."""
@@ -255,6 +268,7 @@ class Transcript:
         told = Knowledge.HINTS in knows and rows is None
         everyone = torch.arange(len(self.ids), device=self.ids.device)
         features = self._features.get(party) if Knowledge.FEATURES in knows else None
+        encoded = self._encoded[party] if knows & {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN} else {}
         return View(
             party=party,
             epoch=self.epoch,
@@ -269,6 +283,7 @@ class Transcript:
             _class_hints=self.class_hints.clone() if told else None,
             _features=None if features is None else features.rows(everyone if rows is None else rows),
             _of_peers={known: copy.deepcopy(about) for known, about in self._of_peers.items() if known in knows},
+            _encoded={layer: e if rows is None else e.rows(rows) for layer, e in encoded.items()},
         )
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:

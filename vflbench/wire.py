@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from torch import Tensor
 
+from vflbench.encoding import Encoded
 from vflbench.options import options
 
 
@@ -25,6 +26,7 @@ class Message:
     sender, receiver: party names.
     ids: (n,) row ids; both sides know them from aligning their rows beforehand, so they are not sent again.
     tensors: layer name -> (n, d), values without any autograd history.
+    encoded: of layers that cross compressed, the bytes that cross in place of these values, and how they are read.
     """
 
     sender: str
@@ -32,6 +34,7 @@ class Message:
     kind: Kind
     ids: Tensor
     tensors: Mapping[str, Tensor]
+    encoded: Mapping[str, Encoded] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         attached = [layer for layer, values in self.tensors.items() if values.requires_grad]
@@ -40,7 +43,14 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        return sum(values.numel() * values.element_size() for values in self.tensors.values())
+        plain = {layer: values for layer, values in self.tensors.items() if layer not in self.encoded}
+        compressed = sum(encoded.nbytes for encoded in self.encoded.values())
+        return compressed + sum(values.numel() * values.element_size() for values in plain.values())
+
+    @property
+    def corrected(self) -> dict[str, Tensor]:
+        """layer name -> (n, d): what the receiver's network gets, without the mean of noise that `tensors` still have."""
+        return {**self.tensors, **{layer: encoded.corrected for layer, encoded in self.encoded.items()}}
 
 
 @dataclass

@@ -73,6 +73,11 @@ class ModelInversion(Attack):
     def __post_init__(self) -> None:
         if self.regularizer == "none" and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a regularizer", key="strength", value=self.strength)
+        adapts = self.knows_compression or self.knows_noise_mean
+        if self.mode == "black_box" and adapts:
+            key = "knows_compression" if self.knows_compression else "knows_noise_mean"
+            problem = "it goes with mode=white_box: what a black box answers is compressed and noisy as the messages are"
+            raise UserError(problem, key=key, value=True)
         white_box, black_box = {Knowledge.PEER_MODEL}, {Knowledge.QUERIES, Knowledge.AUXILIARY}
         knows = {Knowledge.EMBEDDINGS} | (white_box if self.mode == "white_box" else black_box)
         if self.knows_compression:
@@ -83,21 +88,21 @@ class ModelInversion(Attack):
 
     def rebuild(self, view: View) -> Rebuilt:
         received: dict[str, dict[str, Tensor]] = {}
+        means = view.noise_means if self.knows_noise_mean else {}
         for name, h in view.embeddings.items():
             party, _, layer = name.rpartition(".")
             if party:
-                received.setdefault(party, {})[layer] = h[: self.rows]
+                unbiased = h - means[name] if name in means else h
+                received.setdefault(party, {})[layer] = unbiased[: self.rows]
         features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
         places = torch.arange(min(self.rows, len(view.ids)), device=view.ids.device)
         return Rebuilt(next(iter(next(iter(received.values())))), places, features)
 
     def _rebuild(self, party: str, received: Layers, view: View) -> OwnFeatures:
-        if self.knows_noise_mean:
-            means = view.noise_means[party]
-            received = {layer: h - means.get(layer, 0.0) for layer, h in received.items()}
         if self.mode == "black_box":
             return self._decode(party, received, view)
-        compress = view.compressions[party] if self.knows_compression else None
+        rules = view.compression if self.knows_compression else {}
+        compress = {layer: rules[f"{party}.{layer}"] for layer in received if f"{party}.{layer}" in rules}
         fit = _Fit(view.peer_models[party], received, compress)
         with torch.enable_grad():
             return self._invert(fit, view.rng)
@@ -106,8 +111,6 @@ class ModelInversion(Attack):
         known = view.auxiliary[party]
         known = OwnFeatures(known.numeric[: self.auxiliary], known.categorical[: self.auxiliary])
         answers = view.queries[party](*known, view.rng)
-        if self.knows_noise_mean:
-            answers = {layer: h - view.noise_means[party].get(layer, 0.0) for layer, h in answers.items()}
         h, asked = (torch.cat([layers[layer] for layer in received], dim=1) for layers in (received, answers))
         with torch.enable_grad():
             decoder = fit_decoder(asked, *known, view.rng, width=self.decoder_width, steps=self.decoder_steps)
@@ -117,7 +120,9 @@ class ModelInversion(Attack):
         numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return OwnFeatures(numeric, fit.no_ids(len(numeric)))
-        ids = nearest_ids(vectors / fit.spread, [table / spread for table, spread in zip(fit.tables, fit.spread, strict=True)])
+        ids = nearest_ids(
+            vectors / fit.spread, [table / spread for table, spread in zip(fit.tables, fit.spread, strict=True)]
+        )
         for _ in range(self.sweeps):
             ids, _ = improve_ids(
                 ids,
@@ -194,7 +199,7 @@ class _Fit:
 
     model: PeerModel
     received: Layers
-    compress: Callable[[str, Tensor], Tensor] | None
+    compress: Mapping[str, Callable[[Tensor], Tensor]]
 
     def __post_init__(self) -> None:
         self.area = area_of(self.model.numeric)
@@ -238,7 +243,7 @@ class _Fit:
 
     def _sent(self, layer: str, values: Tensor) -> Tensor:
         """What would be sent of these values; gradients pass straight through."""
-        if self.compress is None:
+        if layer not in self.compress:
             return values
         own = values.detach()
-        return values + (self.compress(layer, own) - own)
+        return values + (self.compress[layer](own) - own)

@@ -2,18 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from vflbench.encoding import Encoded
 from vflbench.errors import UserError
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
 from vflbench.state import attributes, restore_attributes
 
 
 class WithheldError(Exception):
     """A defense can't protect this message, which is therefore not sent; the text says why."""
+
+
+class Form(StrEnum):
+    """What an embedding is written as while defenses are at work on it, before it crosses."""
+
+    REAL = "real numbers"
+    SPARSE = "some of its real numbers and their places"
+    INTEGERS = "whole numbers on a grid"
+    NOISY = "whole numbers with noise"
+    WORDS = "words of a codebook"
 
 
 class Defense:
@@ -26,13 +39,31 @@ class Defense:
     when a run goes on; for anything else override `state` and `restore`.
 
     max_classes: the most classes it can protect, None for any number.
+    takes, gives: of a defense that has `embedding`, the forms in which it can take what the one before it left, and the form
+    that it leaves. Real numbers are a tensor, everything else is an `Encoded`.
     """
 
     max_classes: ClassVar[int | None] = None
+    takes: ClassVar[frozenset[Form]] = frozenset({Form.REAL})
+    gives: ClassVar[Form] = Form.REAL
 
-    def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
-        """Non-label party, before the slot: what is sent in place of h. Gradients pass straight through."""
+    def embedding(self, h: Tensor | Encoded, rng: torch.Generator) -> Tensor | Encoded:
+        """Non-label party, before the slot: what is sent in place of h. Gradients pass straight through.
+
+        An `Encoded` says in which bytes it crosses, and what its receiver reads from them; a tensor crosses as it is.
+        """
         return h
+
+    def sent(self, name: str, before: Sent) -> Sent:
+        """What `embedding` leaves of what is known about each message before it; asked once, before the run.
+
+        name: under which it was chosen. A defense whose noise hides an embedding adds its release, or why there is none.
+        """
+        return before
+
+    def claims(self, width: int) -> Sent:
+        """What is known of a message of a layer of so many coordinates."""
+        return self.sent(type(self).__name__, Sent(width))
 
     def labels(self, y: Tensor, ids: Tensor, logits: Tensor, rng: torch.Generator) -> Tensor:
         """Label party, before the loss: the labels it trains on; `loss`, `penalty` and `gradient` see these as well.
@@ -91,12 +122,13 @@ class Chain(Defense):
 
     def __init__(self, defenses: Mapping[str, Defense]):
         self.named = dict(defenses)
+        refuse_disorder(self.named)
 
     @property
     def defenses(self) -> tuple[Defense, ...]:
         return tuple(self.named.values())
 
-    def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
+    def embedding(self, h: Tensor | Encoded, rng: torch.Generator) -> Tensor | Encoded:
         for defense in self.defenses:
             h = defense.embedding(h, rng)
         return h
@@ -119,6 +151,13 @@ class Chain(Defense):
             g = defense.gradient(g, y, rng)
         return g
 
+    def claims(self, width: int) -> Sent:
+        """What is known of it when all of them have been at work on it."""
+        sent = Sent(width)
+        for name, defense in self.named.items():
+            sent = defense.sent(name, sent)
+        return sent
+
     def figures(self) -> dict[str, float]:
         """NAME.FIGURE -> value."""
         return {f"{name}.{figure}": v for name, defense in self.named.items() for figure, v in defense.figures().items()}
@@ -129,6 +168,23 @@ class Chain(Defense):
     def restore(self, state: dict[str, Any]) -> None:
         for defense, own in zip(self.defenses, state["defenses"], strict=True):
             defense.restore(own)
+
+
+def refuse_disorder(defenses: Mapping[str, Defense]) -> None:
+    """Raises UserError for the first that can't take an embedding as the one before it leaves it."""
+    form, before = Form.REAL, "the network"
+    for name, defense in defenses.items():
+        if type(defense).embedding is Defense.embedding:
+            continue
+        if form not in defense.takes:
+            allowed = " or ".join(sorted(str(form) for form in defense.takes))
+            problem = (
+                f"{name} takes an embedding as {allowed}, and {before} leaves {form}; orders that make sense are "
+                "[embedding_noise,top_k,quantize,binomial], any of them left out but quantize before binomial, and "
+                "[embedding_noise,vector_quantize]"
+            )
+            raise UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
+        form, before = defense.gives, name
 
 
 def refuse_too_many_classes(defenses: Mapping[str, Defense], classes: int) -> None:

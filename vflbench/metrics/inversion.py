@@ -27,8 +27,8 @@ def psnr(mse: float) -> float:
 def ssim(truth: Tensor, answer: Tensor) -> float:
     """Mean structural similarity of pictures, 1 if they are alike, by scikit-image, in windows of 7 x 7 pixels.
 
-    truth, answer: (n, height, width) or (n, height, width, channels) in [0, 1]. Of pictures with a side below 7 the window is
-    the largest odd one that fits; nan where that is 1.
+    truth, answer: (n, height, width) or (n, height, width, channels) in [0, 1]. Of smaller pictures the window is the
+    largest odd one that fits; nan where that is 1.
     """
     from skimage.metrics import structural_similarity  # takes half a second to import
 

@@ -1,4 +1,4 @@
-"""Can the class of a rebuilt picture still be recognised? A classifier that has nothing to do with the model under attack."""
+"""Can the class of a rebuilt picture still be recognised? By a classifier that knows nothing of the model."""
 
 import math
 
@@ -14,8 +14,8 @@ class Recogniser:
 
         3 x 3 convolutions of 16 and 32 channels, each halving the picture -> ReLU layer of 64 -> logits
 
-    pictures: (n, height, width) or (n, height, width, channels) in [0, 1]; labels: (n,) classes. Trained by 600 steps of Adam
-    on batches of 64; on MNIST it recognises some 97 % of true pictures.
+    pictures: (n, height, width) or (n, height, width, channels) in [0, 1]; labels: (n,) classes. Trained by 600 steps of
+    Adam on batches of 64; on MNIST it recognises some 97 % of true pictures.
     """
 
     def __init__(self, pictures: Tensor, labels: Tensor, classes: int, rng: torch.Generator):

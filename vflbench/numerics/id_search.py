@@ -27,8 +27,8 @@ def improve_ids(
     Of a column with more ids than `candidates` only these are scored: half of them those that a linear model of the score,
     <slope_ij, T_j[id]>, likes best, half those nearest to `wished`, and the one that the row has.
 
-    ids: (n, c). tables: (ids, dim) a column. wished: (n, c, dim). slope: ids (n, c) -> (n, c, dim), the gradient of the score
-    by what was read for them. score: (rows (m,), ids (m, c)) -> (m,). Returns new ids (n, c) and their scores (n,).
+    ids: (n, c). tables: (ids, dim) a column. wished: (n, c, dim). slope: ids (n, c) -> (n, c, dim), the gradient of the
+    score by what was read for them. score: (rows (m,), ids (m, c)) -> (m,). Returns new ids (n, c) and their scores (n,).
     """
     ids = ids.clone()
     rows = torch.arange(len(ids), device=ids.device)

@@ -11,6 +11,7 @@ from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Defense, Figures
 from vflbench.generators import Generators
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Model
 from vflbench.optimizers.base import Optimizer
 from vflbench.options import options
@@ -61,6 +62,10 @@ class Session:
     def seats(self, seat: Seat) -> tuple[str, ...]:
         """The parties that sit at such a seat."""
         raise NotImplementedError
+
+    def claims(self) -> dict[tuple[str, str], Sent]:
+        """(party, layer) -> what the defenses claim of each embedding that crosses."""
+        return {}
 
     def figures(self) -> list[Figures]:
         """What the defenses counted and measured since they were last asked; only where there is something."""

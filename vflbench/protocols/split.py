@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, VerticalTable, non_label_parties
 from vflbench.defenses.base import Figures
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom
 from vflbench.options import options
 from vflbench.parties import LabelParty, Noise, NonLabelParty
@@ -26,7 +27,8 @@ class Split(Protocol):
         everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
         more = {Knowledge.GRADIENTS, Knowledge.HINTS, Knowledge.FEATURES}
         of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
-        return everywhere | (more if seat is Seat.NON_LABEL else of_peers)
+        of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
+        return everywhere | (more if seat is Seat.NON_LABEL else of_peers | of_messages)
 
     def start(self, setting: Setting) -> Session:
         outputs = 1 if setting.table.classes == 2 else setting.table.classes
@@ -94,6 +96,10 @@ class SplitSession(Session):
 
     def seats(self, seat: Seat) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
+
+    def claims(self) -> dict[tuple[str, str], Sent]:
+        outputs = self.label_party.top.output.out_features
+        return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(outputs).items()}
 
     def figures(self) -> list[Figures]:
         return [figures for party in (*self.parties, self.label_party) for figures in party.figures() if figures.values]

@@ -42,7 +42,11 @@ def final_table(folder: Path) -> str:
         told = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
         lines.append(f"squared distance correlation of embeddings and labels: {told}")
     lines += [f"skipped {attack}: {reason}" for attack, reason in summary["skipped"].items()]
-    lines += [_promise(defense, promise) for defense, promise in summary["guarantees"].items()]
+    noises = summary.get("embedding_privacy", [])  # runs of before have none
+    of_embeddings = {noise["defense"] for noise in noises}
+    promises = {name: p for name, p in summary["guarantees"].items() if p is not None or name not in of_embeddings}
+    lines += [_promise(defense, promise) for defense, promise in promises.items()]
+    lines += [_embedding_promise(noise) for noise in noises]
     if summary.get("privacy"):  # runs of before label DP have none
         lines += _privacy(summary["privacy"])
     lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
@@ -80,6 +84,30 @@ def _promise(defense: str, promise: dict[str, Any] | None) -> str:
         f"{promise['error_one_message']:.1%} from one message about a row; at most {promise['leak_auc_all_messages']:.3f}, "
         f"at least {promise['error_all_messages']:.1%} from all {promise['messages']} of this run"
     )
+
+
+def _embedding_promise(noise: dict[str, Any]) -> str:
+    """What a noise on embeddings claims about them, from one message about a row and from all of them."""
+    who = f"{noise['defense']} on {noise['party']} {noise['layer']} ({noise['mechanism']}, {noise['width']} numbers a row)"
+    one, every = f"delta = {noise['delta']:g}", f"delta = {noise['delta_all']:g}"
+    if noise["epsilon"] is None:
+        told = f"{who} claims no differential privacy of embeddings: {noise['reason']}"
+    else:
+        told = (
+            f"{who} promises differential privacy of a row's embedding, the network being given, and nothing of what the "
+            f"weights tell: {_epsilon(noise['epsilon'])} at {one} for one message, {_epsilon(noise['epsilon_all'])} at "
+            f"{every} for all {noise['messages']} about a row (two an epoch: training, train AUC)"
+        )
+    if noise["exact"]:
+        told += (
+            f"; exact accounting of this noise: {_epsilon(noise['epsilon_exact'])} at {one} for one message, "
+            f"{_epsilon(noise['epsilon_exact_all'])} at {every} for all {noise['messages']}"
+        )
+    return told
+
+
+def _epsilon(value: float | None) -> str:
+    return "no eps" if value is None else f"eps = {value:.4g}"
 
 
 def _privacy(privacy: dict[str, Any]) -> list[str]:

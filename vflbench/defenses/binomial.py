@@ -1,0 +1,57 @@
+"""Binomial mechanism: binomial noise on the whole numbers of a quantized embedding."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflbench.defenses.base import Defense, Form
+from vflbench.encoding import Encoded
+from vflbench.metrics.embedding_privacy import Sent, binomial_release
+from vflbench.options import Fraction, options
+
+
+@options
+class Binomial(Defense):
+    """A number of heads in n throws, added to each whole number c of what `quantize` leaves.
+
+        c' = c + Z,   Z ~ Bin(n, p);   ceil(log2(levels + n)) bits a number
+
+    n, p in (0, 1): of the noise, known to everybody. The network of the receiver always gets low + step (c' - n p), which is
+    unbiased. biased: what crosses is read as low + step c', which an attacker who doesn't know n p takes for the embedding;
+    otherwise the mean is taken off as it is read. The bytes are the same. delta: of the guarantee, for one message.
+
+    The guarantee is that of the theorem, from the sensitivities that the declared range, levels and `norm` of `quantize`
+    have; without a declared range, or with n too small for its condition, there is none, and the run says why. An exact
+    figure from the distribution of the noise stands beside it. Both are about one row's embedding, the network being given:
+    they bound nothing that the weights, and by them messages about other rows, tell of a row.
+
+    Source: Agarwal et al., "cpSGD: communication-efficient and differentially-private distributed SGD", NeurIPS 2018,
+    Theorem 1; Dwork et al., "Our data, ourselves", 2006; Arif, "Building better defense mechanisms in VFL", 2022.
+    """
+
+    takes = frozenset({Form.INTEGERS})
+    gives = Form.NOISY
+
+    n: Annotated[int, Field(ge=1, le=2**24)] = 512
+    p: Fraction = 0.5
+    biased: bool = False
+    delta: Fraction = 1e-6
+
+    def embedding(self, h: Encoded, rng: torch.Generator) -> Encoded:
+        """h: of `quantize`."""
+        noise = binomial(h.numbers.shape, self.n, self.p, rng).to(h.numbers.device)
+        grid = replace(h.code, top=h.code.top + self.n, noise_mean=self.n * self.p, corrected=not self.biased)
+        return replace(h, numbers=h.numbers + noise, code=grid)
+
+    def sent(self, name: str, before: Sent) -> Sent:
+        release = binomial_release(before.sensitivity, before.reason, self.n, self.p, self.delta)
+        return before.released(name, release)
+
+
+def binomial(shape: torch.Size, n: int, p: float, rng: torch.Generator) -> Tensor:
+    """int64 draws of Bin(n, p), each by itself."""
+    chance = torch.full(shape, p, dtype=torch.float64, device=rng.device)
+    return torch.binomial(torch.full_like(chance, n), chance, generator=rng).long()

@@ -1,0 +1,104 @@
+"""Quantization: every coordinate of an embedding becomes one of a few evenly spaced numbers."""
+
+import math
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflbench.defenses.base import Defense, Form
+from vflbench.encoding import Encoded, Grid
+from vflbench.errors import NonFiniteError, UserError
+from vflbench.metrics.embedding_privacy import Sensitivity, Sent
+from vflbench.options import Count, Positive, options
+
+Levels = Annotated[int, Field(ge=2, le=2**24)]
+
+
+@options
+class Quantize(Defense):
+    """Uniform scalar quantization over a range that is known beforehand, ceil(log2 levels) bits a number.
+
+        c = round((min(max(h, low), high) - low) / step),   h' = low + step c,   step = (high - low) / (levels - 1)
+
+    levels >= 2: `low` and `high` are the first and the last. range: [low, high]; or `learned`, the range between the
+    quantiles `quantile` and 1 - `quantile` of a batch, averaged over the batches so far up to `learn_batches`, and fixed
+    from then on; or `batch`, the extremes of each batch, which tells them. A range that isn't declared crosses with each
+    message that it is new in, as two float32. norm: rows longer than that, in L2, are shortened to it before.
+
+    Carries no guarantee by itself. With a declared range it bounds how far two embeddings of a row can be apart, from which
+    defense=[quantize,binomial] has its own.
+
+    Source: Castiglia et al., "Compressed-VFL: communication-efficient learning with vertically partitioned data", ICML 2022;
+    Bennett, "Spectra of quantized signals", 1948.
+    """
+
+    takes = frozenset({Form.REAL, Form.SPARSE})
+    gives = Form.INTEGERS
+
+    levels: Levels = 16
+    range: Literal["learned", "batch"] | list[float] = "learned"
+    learn_batches: Count = 20
+    quantile: Annotated[float, Field(ge=0, lt=0.5)] = 0.001
+    norm: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.range, list) and not _is_interval(self.range):
+            raise UserError("it must be [low, high] with low < high", key="range", value=self.range)
+        self._batches = 0
+        self._low = self._high = 0.0
+
+    def embedding(self, h: Tensor | Encoded, rng: torch.Generator) -> Encoded:
+        """h: (n, d)."""
+        encoded = h if isinstance(h, Encoded) else Encoded(h.shape[1], h)
+        numbers = encoded.numbers
+        if not bool(numbers.isfinite().all()):
+            raise NonFiniteError("an embedding that is to be quantized is not a finite number")
+        if self.norm is not None:
+            length = torch.linalg.vector_norm(numbers, dim=1, keepdim=True)
+            numbers = numbers * (self.norm / length.clamp_min(self.norm))
+        low, high, is_new = self._range(numbers)
+        grid = Grid.over(low, high, self.levels)
+        announced = torch.tensor([low, high], device=numbers.device) if is_new else None
+        return replace(encoded, numbers=grid.codes(numbers), code=grid, announced=announced)
+
+    def _range(self, numbers: Tensor) -> tuple[float, float, bool]:
+        """low < high, float32 numbers both, and whether the receiver has yet to be told."""
+        if isinstance(self.range, list):
+            return *self.range, False
+        if self.range == "batch":
+            return *_apart(numbers.min().item(), numbers.max().item()), True
+        is_new = self._batches < self.learn_batches
+        if is_new:
+            self._batches += 1
+            low, high = quantiles(numbers, self.quantile)
+            self._low += (low - self._low) / self._batches
+            self._high += (high - self._high) / self._batches
+        return *_apart(self._low, self._high), is_new
+
+    def sent(self, name: str, before: Sent) -> Sent:
+        if before.reason:
+            return before
+        if not isinstance(self.range, list):
+            return replace(before, reason=f"the range of {name} comes from the embeddings themselves, and isn't declared")
+        step = (self.range[1] - self.range[0]) / (self.levels - 1)
+        return replace(before, sensitivity=Sensitivity.of_grid(before.width, self.levels, step, self.norm))
+
+
+def _is_interval(ends: list[float]) -> bool:
+    return len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] < ends[1]
+
+
+def quantiles(numbers: Tensor, share: float) -> tuple[float, float]:
+    """The numbers below and above which that share lies, by rank."""
+    flat = numbers.reshape(-1)
+    rank = int(share * len(flat))
+    return flat.kthvalue(rank + 1).values.item(), flat.kthvalue(len(flat) - rank).values.item()
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    """Both as float32, `high` above `low` also where all embeddings are alike."""
+    low, high = torch.tensor([low, high], dtype=torch.float32).tolist()
+    return low, high if high > low else low + max(1.0, abs(low))

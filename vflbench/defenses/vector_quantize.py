@@ -1,0 +1,91 @@
+"""Vector quantization: runs of coordinates become words of a codebook."""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflbench.defenses.base import Defense, Form
+from vflbench.encoding import Codebook, Encoded
+from vflbench.errors import NonFiniteError
+from vflbench.options import Count, options
+
+_MOST_PARTS = 65_536  # that a codebook is made of
+
+
+@options
+class VectorQuantize(Defense):
+    """Product quantization: each run of `size` coordinates crosses as the number of the nearest of `words` words.
+
+        h'_(run) = w_c,   c = argmin_c |h_(run) - w_c|,   ceil(d / size) ceil(log2 words) bits a row
+
+    words >= 2, size: coordinates a word; the last run is filled up with zeros. One codebook serves all runs of a layer: the
+    k-means centres of the runs of all batches so far, up to `learn_batches`, and fixed from then on. It crosses, as float32,
+    with each message that it is new in. iterations: of Lloyd's algorithm at each of these.
+
+    Carries no guarantee.
+
+    Source: Castiglia et al., "Compressed-VFL: communication-efficient learning with vertically partitioned data", ICML 2022;
+    Jegou et al., "Product quantization for nearest neighbor search", 2011.
+    """
+
+    takes = frozenset({Form.REAL})
+    gives = Form.WORDS
+
+    words: Annotated[int, Field(ge=2, le=65_536)] = 16
+    size: Count = 4
+    learn_batches: Count = 20
+    iterations: Count = 10
+
+    def __post_init__(self) -> None:
+        self._batches = 0
+        self._parts = self._words = torch.empty(0, self.size)
+
+    def embedding(self, h: Tensor, rng: torch.Generator) -> Encoded:
+        """h: (n, d)."""
+        if not bool(h.isfinite().all()):
+            raise NonFiniteError("an embedding that is to be quantized is not a finite number")
+        is_new = self._batches < self.learn_batches
+        if is_new:
+            self._learn(h, rng)
+        book = Codebook(self._words.to(h.device))
+        return Encoded(h.shape[1], book.codes(h), book, announced=self._words.reshape(-1).to(h.device) if is_new else None)
+
+    def _learn(self, h: Tensor, rng: torch.Generator) -> None:
+        """One more batch; the runs are forgotten with the last one."""
+        parts = Codebook(self._words).parts(h).reshape(-1, self.size)
+        self._parts = torch.cat([self._parts.to(h.device), parts])[-_MOST_PARTS:]
+        start = self._words.to(h.device) if len(self._words) else spread(self._parts, self.words, rng)
+        self._words = k_means(self._parts, start, self.iterations)
+        self._batches += 1
+        if self._batches == self.learn_batches:
+            self._parts = self._parts[:0]
+
+
+def spread(points: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """(count, s) points to begin with, each drawn in proportion to its squared distance from those drawn before.
+
+    points: (m, s). Where there are fewer different ones, some come more than once.
+
+    Source: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding", 2007.
+    """
+    chosen = [points[torch.randint(len(points), (1,), generator=rng, device=rng.device).to(points.device)]]
+    distance = (points - chosen[0]).square().sum(dim=1)
+    for _ in range(count - 1):
+        reached = distance.double().cumsum(0)
+        u = torch.rand(1, generator=rng, device=rng.device, dtype=torch.float64).to(points.device) * reached[-1]
+        place = torch.searchsorted(reached, u, right=True).clamp_max(len(points) - 1)
+        chosen.append(points[place])
+        distance = torch.minimum(distance, (points - chosen[-1]).square().sum(dim=1))
+    return torch.cat(chosen)
+
+
+def k_means(points: Tensor, centres: Tensor, iterations: int) -> Tensor:
+    """(K, s) centres after so many of Lloyd's iterations, float32; one without points stays where it is."""
+    for _ in range(iterations):
+        nearest = (centres.square().sum(dim=1) - 2 * points @ centres.T).argmin(dim=1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+        counts = torch.bincount(nearest, minlength=len(centres))[:, None]
+        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+    return centres

@@ -1,0 +1,53 @@
+"""Whole numbers in as few bits as they need."""
+
+import torch
+from torch import Tensor
+
+
+def bits_for(largest: int) -> int:
+    """Bits of a number in 0 .. largest; one for 0 alone."""
+    return max(1, largest.bit_length())
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Length of `pack`'s answer for so many numbers: ceil(count bits / 8)."""
+    return (count * bits + 7) // 8
+
+
+def pack(numbers: Tensor, bits: int) -> Tensor:
+    """Numbers of so many bits each, one right after the other; the last byte is filled up with zeros.
+
+    numbers: int64 of any shape, each in [0, 2^bits), 1 <= bits <= 56; packed row by row. Returns (packed_bytes,) uint8.
+
+    Eight numbers of w <= 7 bits make w bytes; of wider ones the low eight bits come first, all of them, and then the rest.
+    """
+    flat = numbers.reshape(-1)
+    if bits > 8:
+        return torch.cat([_low_byte(flat), pack(flat >> 8, bits - 8)])
+    if bits == 8:
+        return _low_byte(flat)
+    words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
+    word = words[:, 0].clone()
+    for place in range(1, 8):
+        word |= words[:, place] << (bits * place)
+    return word.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
+
+
+def unpack(payload: Tensor, count: int, bits: int) -> Tensor:
+    """(count,) int64 numbers that `pack` put into these bytes, (packed_bytes,) uint8."""
+    if len(payload) != packed_bytes(count, bits):
+        raise ValueError(
+            f"{count} numbers of {bits} bits take {packed_bytes(count, bits)} bytes, and there are {len(payload)}"
+        )
+    if bits > 8:
+        return payload[:count].long() | (unpack(payload[count:], count, bits - 8) << 8)
+    if bits == 8:
+        return payload.long()
+    filled = torch.nn.functional.pad(payload, (0, -len(payload) % bits)).view(-1, bits)
+    word = torch.nn.functional.pad(filled, (0, 8 - bits)).view(torch.int64)  # (n / 8, 1)
+    shifts = torch.arange(0, 8 * bits, bits, device=payload.device)
+    return ((word >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+
+
+def _low_byte(numbers: Tensor) -> Tensor:
+    return (numbers & 255).to(torch.uint8)
