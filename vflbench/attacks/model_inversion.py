@@ -38,8 +38,9 @@ class ModelInversion(Attack):
     each column's ids are scored one by one, the others as they are, and numeric columns are fitted again, `sweeps` times.
 
     mode: `white_box` knows the models, `black_box` asks them about auxiliary rows and fits a decoder to the answers.
-    rows: of each audited batch, the first so many are rebuilt. strength: auto is 0.1 for total variation, 0.001 for l2. knows_compression: the same compression is applied to f(x)
-    before it is compared. knows_noise_mean: what noise adds on average is subtracted first.
+    rows: of each audited batch, the first so many are rebuilt. strength: auto is 0.1 for total variation, 0.001 for l2.
+    knows_compression: the same compression is applied to f(x) before it is compared; gradients pass straight through it, so
+    that of a quantized number it is enough to lie in its bin. knows_noise_mean: what noise adds on average is subtracted.
     optimizer, lr, steps: of the descent; a row whose objective is not worth further steps is done earlier. restarts: from
     so many starts, of which each row keeps the best. candidates: ids of a column that are scored exactly, the most
     promising. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
@@ -120,9 +121,7 @@ class ModelInversion(Attack):
         numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return OwnFeatures(numeric, fit.no_ids(len(numeric)))
-        ids = nearest_ids(
-            vectors / fit.spread, [table / spread for table, spread in zip(fit.tables, fit.spread, strict=True)]
-        )
+        ids = nearest_ids(vectors, fit.tables)
         for _ in range(self.sweeps):
             ids, _ = improve_ids(
                 ids,
