@@ -29,8 +29,8 @@ _Graded = tuple[str, dict[str, float], tuple[Tensor, Tensor] | None]
 class Grader:
     """Figures of each party's columns and, of pictures, of the whole put together from all parties.
 
-    Beside every answer stand, in the same table, what needs no message (their message is `none`), under the layers `mean` (of the
-    held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows it),
+    Beside every answer stand, in the same table, what needs no message (their message is `none`), under the layers `mean`
+    (of the held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows it),
     `random_row` (a held-out row, drawn at random: an attacker without messages who wants something real), and `true`.
     """
 

@@ -13,6 +13,7 @@ from vflbench.errors import UserError
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
+from vflbench.numerics.open_relu import OpenRelu
 from vflbench.numerics.pixels import Area, area_of
 from vflbench.options import Count, NonNegative, Positive, options
 from vflbench.transcript import Knowledge, OwnFeatures, PeerModel, Seat, View
@@ -22,6 +23,7 @@ Layers = Mapping[str, Tensor]
 
 _WIDEST = 3.0  # standard deviations of a column's table, that a relaxed category may be away from its mean
 _DARK = 0.1
+_SLOPE = 0.1
 _STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
 _ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
 
@@ -44,6 +46,9 @@ class ModelInversion(Attack):
     optimizer, lr, steps: of the descent; a row whose objective is not worth further steps is done earlier. restarts: from
     so many starts, of which each row keeps the best. candidates: ids of a column that are scored exactly, the most
     promising. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
+
+    Shut ReLUs let a tenth of a gradient through (`vflbench.numerics.open_relu`): without that, the search is stuck where
+    units that must open are shut for all that it tries.
 
     Source: He, Zhang and Lee, "Model inversion attacks against collaborative inference", ACSAC 2019, sections 4 (white box)
     and 5 (black box, inverse network); the search over categories is ours.
@@ -105,7 +110,7 @@ class ModelInversion(Attack):
         rules = view.compression if self.knows_compression else {}
         compress = {layer: rules[f"{party}.{layer}"] for layer in received if f"{party}.{layer}" in rules}
         fit = _Fit(view.peer_models[party], received, compress)
-        with torch.enable_grad():
+        with torch.enable_grad(), OpenRelu(_SLOPE):
             return self._invert(fit, view.rng)
 
     def _decode(self, party: str, received: Layers, view: View) -> OwnFeatures:
