@@ -19,9 +19,14 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.checkpoint import Checkpoint
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import Defense
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.interruption import Interrupted
 from vflbench.models.wide_deep import WideDeep
@@ -335,6 +340,23 @@ def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, mon
     assert results(tmp_path / "run") == results(tmp_path / "whole")
     assert len(released) > 700
     assert all(len(seen) == 1 for seen in released.values())
+
+
+@pytest.mark.parametrize("names", [("top_k", "quantize", "binomial"), ("embedding_noise", "vector_quantize")])
+def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
+    made = {
+        "top_k": TopK(fraction=0.5),
+        "quantize": Quantize(learn_batches=STEPS + 3),
+        "binomial": Binomial(n=8, biased=True),
+        "embedding_noise": EmbeddingNoise(eps=50.0),
+        "vector_quantize": VectorQuantize(words=4, learn_batches=STEPS + 3),
+    }
+    changes = {"defenses": {name: made[name] for name in names}, "attacks": {"no_message": NoMessage()}}
+    run_in(tmp_path / "whole", **parts(**changes))
+    for at, trip, error in ((20, ctrl_c, Interrupted), (EPOCH + 22, crash, CrashError)):
+        stopped(tmp_path / "run", trip, at, error, **changes)
+    run_in(tmp_path / "run", **parts(**changes))
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from vflbench.encoding import Encoded, Grid
 from vflbench.transcript import Knowledge, OwnFeatures, Transcript, UndeclaredKnowledgeError
 from vflbench.wire import Kind, Message
 
@@ -52,6 +53,21 @@ def test_a_view_is_a_copy_of_what_was_declared():
     assert second.ids.tolist() == [0, 1, 2]
     assert first._class_ratios is first._hints is first._class_hints is first._features is None
     assert Kind.EMBEDDING not in first._values
+
+
+def test_compression_and_the_noises_mean_are_told_to_who_declares_them():
+    ids, grid = torch.arange(2), Grid(0.0, 0.5, 3, 3 + 8, noise_mean=4.0)
+    encoded = Encoded(2, torch.tensor([[4, 6], [3, 11]]), grid)
+    seen = Transcript(ids, 0, 0, (0.5, 0.5))
+    seen.received(Message("a", "label", Kind.EMBEDDING, ids, {"f1": encoded.values}, {"f1": encoded}))
+    told = seen.view("label", EVERYTHING, torch.Generator())
+    assert (told.embeddings["a.f1"] - told.noise_means["a.f1"]).tolist() == [[0.0, 1.0], [-0.5, 3.5]]
+    assert told.compression["a.f1"](torch.tensor([[-3.0, 0.6], [0.8, 3.0]])).tolist() == [[0.0, 0.5], [1.0, 1.0]]
+    assert seen.view("label", EVERYTHING, torch.Generator(), rows=torch.tensor([1])).noise_means["a.f1"].shape == (1, 2)
+    assert not seen.view("label", EVERYTHING, torch.Generator(), visible=False).compression
+    naive = seen.view("label", frozenset({Knowledge.EMBEDDINGS, Knowledge.COMPRESSION}), torch.Generator())
+    with pytest.raises(UndeclaredKnowledgeError, match="noise mean"):
+        naive.noise_means  # noqa: B018
 
 
 def test_a_view_tells_when_and_which_rows():

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from vflbench.encoding import Encoded, Grid
 from vflbench.wire import Kind, LocalWire, Message
 
 
@@ -17,6 +18,14 @@ def test_bytes_and_messages_are_counted_by_direction_until_taken():
     assert (traffic["a", "label", Kind.EMBEDDING].messages, traffic["a", "label", Kind.EMBEDDING].bytes) == (2, 520)
     assert (traffic["label", "a", Kind.GRADIENT].messages, traffic["label", "a", Kind.GRADIENT].bytes) == (1, 48)
     assert wire.take_traffic() == {}
+
+
+def test_a_compressed_layer_counts_what_it_is_packed_into(rng):
+    encoded = Encoded(4, torch.randint(8, (10, 4), generator=rng), Grid.over(0.0, 1.0, 8))
+    sent = Message(
+        "a", "label", Kind.EMBEDDING, torch.arange(10), {"f5": encoded.values, "wide": torch.zeros(10, 1)}, {"f5": encoded}
+    )
+    assert sent.nbytes == len(encoded.payload) + 40 == 10 * 4 * 3 // 8 + 40
 
 
 def test_nothing_that_hangs_on_a_graph_gets_through():

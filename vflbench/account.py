@@ -76,7 +76,8 @@ def failure(privacy: Mapping[str, Any] | None) -> str | None:
 def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[dict[str, Any]]:
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
-    epsilon, delta: of one message about a row's embedding; None: nothing is claimed, for the `reason`. epsilon_all,
+    epsilon, delta: of one message about a row's embedding; None: nothing is claimed; reason: why not, or what is
+    unusual about it. epsilon_all,
     delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same deltas, from
     the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no such figure
     (`exact` is False).

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Defense, refuse_disorder
 from vflbench.errors import UserError
 from vflbench.experiment import Experiment
 from vflbench.models.base import Model
@@ -44,6 +44,7 @@ def build(config: DictConfig) -> Experiment:
             raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
     single = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}
     keyed = {group: _named(nodes.get(group) or {}, group, base) for group, base in KEYED.items()}
+    refuse_disorder(keyed["defense"])
     audit = construct(Audit, nodes.get("audit", {}), "audit")
     settings = construct(Settings, {k: nodes[k] for k in SETTINGS if k in nodes} | {"audit": audit}, "")
     return Experiment(**single, defenses=keyed["defense"], attacks=keyed["attack"], settings=settings)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from vflbench.numerics.packing import bits_for, pack, packed_bytes, unpack
 
+_DISTANCES = 2**24  # that are computed at a time
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -57,8 +59,7 @@ class Codebook:
     def codes(self, h: Tensor) -> Tensor:
         """(n, m) the nearest word to each run of s coordinates of h (n, d), the last one filled up with zeros."""
         parts = self.parts(h)
-        distance = self.words.square().sum(dim=1) - 2 * parts.reshape(-1, parts.shape[-1]) @ self.words.T
-        return distance.argmin(dim=1).view(parts.shape[:2])
+        return nearest(parts.flatten(end_dim=1), self.words).view(parts.shape[:2])
 
     def parts(self, h: Tensor) -> Tensor:
         """(n, m, s)"""
@@ -174,6 +175,13 @@ class Encoded:
         if count == self.places.numel():
             return told.view(self.places.shape)
         return told.view(-1, self.width).nonzero()[:, 1].view(self.places.shape)
+
+
+def nearest(points: Tensor, words: Tensor) -> Tensor:
+    """(m,) which word (K, s) is nearest to each point (m, s); the first of several. In slices that fit into memory."""
+    lengths = words.square().sum(dim=1)
+    slices = points.split(max(1, _DISTANCES // len(words)))
+    return torch.cat([(lengths - 2 * part @ words.T).argmin(dim=1) for part in slices])
 
 
 def largest(h: Tensor, count: int) -> Tensor:

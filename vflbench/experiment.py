@@ -17,7 +17,7 @@ from vflbench.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.data.base import Dataset
 from vflbench.data.batches import Batches, choose_batch_size, shuffled_batches
 from vflbench.data.rows import evenly_spaced
-from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_disorder, refuse_too_many_classes
+from vflbench.defenses.base import Chain, Defense, promises_epsilon, refuse_too_many_classes
 from vflbench.errors import NonFiniteError
 from vflbench.evaluation import evaluate
 from vflbench.generators import Generators
@@ -46,9 +46,6 @@ class Experiment:
     defenses: Mapping[str, Defense]
     attacks: Mapping[str, Attack]
     settings: Settings
-
-    def __post_init__(self) -> None:
-        refuse_disorder(self.defenses)
 
 
 def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -90,9 +87,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *auditor.canaries.notes):
-        recorder.say(note, always=True)
-    for note in refusals(session.claims()):
+    for note in (*data.notes, *auditor.canaries.notes, *refusals(session.claims())):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
@@ -113,8 +108,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    each, claims = session.messages_per_row, session.claims()
-    return summarise(progress.results, skipped, experiment.defenses, data, each, auditor.canaries, claims)
+    sent = (session.messages_per_row, auditor.canaries, session.claims())
+    return summarise(progress.results, skipped, experiment.defenses, data, *sent)
 
 
 def train_epoch(

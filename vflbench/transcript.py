@@ -268,7 +268,7 @@ class Transcript:
         told = Knowledge.HINTS in knows and rows is None
         everyone = torch.arange(len(self.ids), device=self.ids.device)
         features = self._features.get(party) if Knowledge.FEATURES in knows else None
-        encoded = self._encoded[party] if knows & {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN} else {}
+        encoded = self._encoded[party] if visible and knows & {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN} else {}
         return View(
             party=party,
             epoch=self.epoch,

@@ -254,8 +254,9 @@ def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     seated = session(table(rng, parties=("a", "b", "label")))
     assert seated.seats(Seat.NON_LABEL) == ("a", "b")
     assert seated.seats(Seat.LABEL) == ("label",)
-    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge)
-    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR}
+    of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
+    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages
+    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR} | of_messages
 
 
 def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):

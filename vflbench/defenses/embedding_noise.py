@@ -19,7 +19,7 @@ class EmbeddingNoise(Defense):
 
     norm: C, L2 or L1. eps, delta: of one message about a row; laplace has delta = 0. The guarantee is about one row's
     embedding, the network being given: it bounds nothing that the weights, and by them messages about other rows, tell of a
-    row. It holds for all that other defenses make of h' afterwards.
+    row. It holds for all that other defenses make of h' afterwards. Noise is drawn in floating point, as if that were exact.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
     "Calibrating noise to sensitivity in private data analysis", TCC 2006.

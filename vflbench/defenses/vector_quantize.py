@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Defense, Form
-from vflbench.encoding import Codebook, Encoded
+from vflbench.encoding import Codebook, Encoded, nearest
 from vflbench.errors import NonFiniteError
 from vflbench.options import Count, options
 
@@ -33,7 +33,7 @@ class VectorQuantize(Defense):
     takes = frozenset({Form.REAL})
     gives = Form.WORDS
 
-    words: Annotated[int, Field(ge=2, le=65_536)] = 16
+    words: Annotated[int, Field(ge=2, le=4096)] = 16
     size: Count = 4
     learn_batches: Count = 20
     iterations: Count = 10
@@ -53,10 +53,10 @@ class VectorQuantize(Defense):
         return Encoded(h.shape[1], book.codes(h), book, announced=self._words.reshape(-1).to(h.device) if is_new else None)
 
     def _learn(self, h: Tensor, rng: torch.Generator) -> None:
-        """One more batch; the runs are forgotten with the last one."""
+        """One more batch; the runs are forgotten with the last one. On the CPU, where sums come out the same each time."""
         parts = Codebook(self._words).parts(h).reshape(-1, self.size)
-        self._parts = torch.cat([self._parts.to(h.device), parts])[-_MOST_PARTS:]
-        start = self._words.to(h.device) if len(self._words) else spread(self._parts, self.words, rng)
+        self._parts = torch.cat([self._parts, parts.cpu()])[-_MOST_PARTS:]
+        start = self._words if len(self._words) else spread(self._parts, self.words, rng)
         self._words = k_means(self._parts, start, self.iterations)
         self._batches += 1
         if self._batches == self.learn_batches:
@@ -84,8 +84,8 @@ def spread(points: Tensor, count: int, rng: torch.Generator) -> Tensor:
 def k_means(points: Tensor, centres: Tensor, iterations: int) -> Tensor:
     """(K, s) centres after so many of Lloyd's iterations, float32; one without points stays where it is."""
     for _ in range(iterations):
-        nearest = (centres.square().sum(dim=1) - 2 * points @ centres.T).argmin(dim=1)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
-        counts = torch.bincount(nearest, minlength=len(centres))[:, None]
+        word = nearest(points, centres)
+        sums = torch.zeros_like(centres).index_add_(0, word, points)
+        counts = torch.bincount(word, minlength=len(centres))[:, None]
         centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
     return centres

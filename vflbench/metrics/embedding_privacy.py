@@ -50,9 +50,9 @@ class EmbeddingRelease:
 
         P(message in S | h) <= e^eps P(message in S | h') + delta   for any two embeddings h, h' of the row, all else equal
 
-    epsilon: None where nothing is claimed, for the `reason`. after: (messages, delta) -> eps that so many messages about the
-    row, each with noise of its own, add up to at that delta. exact_after: the same from the distribution of the noise rather
-    than from a theorem; None where the two are one.
+    epsilon: None where nothing is claimed. reason: why not, or why it isn't what one might expect. after: (messages, delta)
+    -> eps that so many messages about the row, each with noise of its own, add up to at that delta. exact_after: the same
+    from the distribution of the noise rather than from a theorem; None where the two are one.
     """
 
     mechanism: str
@@ -87,7 +87,13 @@ class Sent:
 def binomial_release(
     sensitivity: Sensitivity | None, reason: str, trials: int, chance: float, delta: float
 ) -> EmbeddingRelease:
-    """Of Bin(N, p) on each of a row's whole numbers. sensitivity: None where it isn't known, for the `reason`."""
+    """Of Bin(N, p) on each of a row's whole numbers. sensitivity: None where it isn't known, for the `reason`.
+
+    The eps of the theorem, if its condition holds; and where that is below the exact one, the exact one. The theorem says
+    nothing of how large eps may be, but its first term is that of the classical Gaussian mechanism, which is proven for
+    eps < 1 only: for 64 numbers of 16 levels, N = 2000, p = 1/2 and delta = 0.001 it gives 25.4, and the least that is true
+    is 30.2.
+    """
     if sensitivity is None:
         return EmbeddingRelease("binomial", None, delta, _nothing, reason=reason)
     s = sensitivity
@@ -102,8 +108,16 @@ def binomial_release(
     def exact_after(messages: int, total: float) -> float:
         return exact_binomial_epsilon(trials, chance, s.largest, s.width * messages, total)
 
-    after = _nothing if epsilon is None else lambda messages, total: composed_epsilon(epsilon, delta, messages, total)
-    return EmbeddingRelease("binomial", epsilon, delta, after, exact_after, "" if epsilon is not None else reason)
+    if epsilon is None:
+        return EmbeddingRelease("binomial", None, delta, _nothing, exact_after, reason)
+    claimed, note = max(epsilon, exact_after(1, delta)), ""
+    if claimed > epsilon:
+        note = f"the theorem's eps = {epsilon:.4g} is less than this noise really has, so it is not what is claimed"
+
+    def after(messages: int, total: float) -> float:
+        return composed_epsilon(claimed, delta, messages, total)
+
+    return EmbeddingRelease("binomial", claimed, delta, after, exact_after, note)
 
 
 def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRelease:
@@ -163,11 +177,11 @@ def composed_epsilon(epsilon: float, delta: float, messages: int, total: float) 
     """
     if messages == 1 or epsilon > _LARGEST or total < messages * delta:
         return messages * epsilon
-    from dp_accounting import DifferentialPrivacyParameters
+    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = max(1e-4, 1e-5 * messages * epsilon)
-    one = pld.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, delta), value_discretization_interval=step)
+    one = pld.from_privacy_parameters(common.DifferentialPrivacyParameters(epsilon, delta), step)
     return min(messages * epsilon, float(one.self_compose(messages).get_epsilon_for_delta(total)))
 
 

@@ -26,11 +26,10 @@ def pack(numbers: Tensor, bits: int) -> Tensor:
         return torch.cat([_low_byte(flat), pack(flat >> 8, bits - 8)])
     if bits == 8:
         return _low_byte(flat)
-    words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
-    word = words[:, 0].clone()
-    for place in range(1, 8):
-        word |= words[:, place] << (bits * place)
-    return word.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
+    word = torch.nn.functional.pad(flat, (0, -len(flat) % 8))
+    for width in (bits, 2 * bits, 4 * bits):  # two, four, eight numbers in one
+        word = word[0::2] | (word[1::2] << width)
+    return word.view(-1, 1).view(torch.uint8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
 
 
 def unpack(payload: Tensor, count: int, bits: int) -> Tensor:

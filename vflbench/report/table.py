@@ -97,6 +97,7 @@ def _embedding_promise(noise: dict[str, Any]) -> str:
             f"{who} promises differential privacy of a row's embedding, the network being given, and nothing of what the "
             f"weights tell: {_epsilon(noise['epsilon'])} at {one} for one message, {_epsilon(noise['epsilon_all'])} at "
             f"{every} for all {noise['messages']} about a row (two an epoch: training, train AUC)"
+            + (f"; {noise['reason']}" if noise["reason"] else "")
         )
     if noise["exact"]:
         told += (

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from vflbench.build import construct
+from vflbench.defenses.base import Chain
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
+from vflbench.errors import UserError
+from vflbench.state import restore_state, state_of
+
+
+def clusters(rng, rows=200):
+    """Runs of two coordinates that lie near four corners."""
+    corners = torch.tensor([[0.0, 0.0], [0.0, 5.0], [5.0, 0.0], [5.0, 5.0]])
+    which = torch.randint(4, (rows, 3), generator=rng)
+    return corners[which].view(rows, 6) + 0.01 * torch.randn(rows, 6, generator=rng), corners[which].view(rows, 6)
+
+
+def test_planted_words_are_found(rng):
+    h, truth = clusters(rng)
+    encoded = VectorQuantize(words=4, size=2).embedding(h, rng)
+    assert (encoded.values - truth).abs().max() < 0.01
+    assert encoded.nbytes == 200 * 3 * 2 // 8 + 4 * 2 * 4  # two bits a run, and the codebook
+
+
+def test_the_codebook_is_fixed_after_the_first_batches_and_crosses_until_then(rng):
+    defense = VectorQuantize(words=16, size=4, learn_batches=2)
+    sizes, books = [], []
+    for _ in range(4):
+        encoded = defense.embedding(torch.randn(64, 10, generator=rng), rng)
+        sizes.append(encoded.nbytes)
+        books.append(encoded.code.words)
+    codes = 64 * 3 * 4 // 8  # ten coordinates are three runs, the last one filled up
+    assert sizes == [codes + 16 * 4 * 4] * 2 + [codes] * 2
+    assert not torch.equal(books[0], books[1])
+    assert torch.equal(books[1], books[3])
+    assert encoded.values.shape == (64, 10)
+    assert len(defense._parts) == 0
+
+
+def test_words_are_the_centres_of_what_they_stand_for(rng):
+    points = torch.randn(400, 3, generator=rng)
+    centres = k_means(points, spread(points, 7, rng), 60)
+    nearest = torch.cdist(points, centres).argmin(dim=1)
+    means = torch.stack([points[nearest == word].mean(dim=0) for word in range(7)])
+    assert torch.allclose(means, centres, atol=1e-5)
+
+
+def test_fewer_different_points_than_words(rng):
+    points = torch.tensor([[1.0], [2.0]]).repeat(3, 1)
+    centres = k_means(points, spread(points, 5, rng), 4)
+    assert set(centres.flatten().tolist()) == {1.0, 2.0}
+
+
+def test_more_words_are_never_worse(rng):
+    h = torch.randn(300, 16, generator=rng)
+    errors = [(VectorQuantize(words=k).embedding(h, rng).values - h).square().mean().item() for k in (2, 8, 64, 512)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.3 * errors[0]
+
+
+def test_a_codebook_is_saved_and_put_back(rng):
+    defense = VectorQuantize(learn_batches=1)
+    defense.embedding(torch.randn(50, 8, generator=rng), rng)
+    other = VectorQuantize(learn_batches=1)
+    restore_state(other, state_of(defense))
+    h = torch.randn(50, 8, generator=rng)
+    assert torch.equal(other.embedding(h, rng).payload, defense.embedding(h, rng).payload)
+
+
+def test_bad_options_and_orders_are_told():
+    with pytest.raises(UserError, match="vector_quantize.words=1: it must be greater than or equal to 2"):
+        construct(VectorQuantize, {"words": 1}, "vector_quantize")
+    with pytest.raises(UserError, match="orders that make sense"):
+        Chain({"top_k": TopK(), "vector_quantize": VectorQuantize()})
