@@ -302,3 +302,29 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
         losses[precision] = seen
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
+
+
+def test_models_and_answers_of_parties_are_told_where_they_are_wanted(rng):
+    rows = table(rng, parties=("a", "b"))
+    started = session(rows)
+    plain, wanted = (Transcript(rows.ids, 0, 0, (0.5, 0.5), wanted=w) for w in (frozenset(), frozenset(Knowledge)))
+    started.round(rows, plain)
+    started.round(rows, wanted)
+    everything = frozenset({Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.EMBEDDINGS})
+    assert not plain.view("label", everything, rng).peer_models
+    view = wanted.view("label", everything, rng)
+    for party in ("a", "b"):
+        block = rows.features[party]
+        model = view.peer_models[party]
+        assert (model.numeric, model.cardinalities) == (block.columns.numeric, block.columns.cardinalities)
+        arrived = view.embeddings[f"{party}.f2"]
+        torch.testing.assert_close(model.network(block.numeric, block.categorical)["f2"], arrived, rtol=0, atol=0)
+        asked = view.queries[party](block.numeric, block.categorical, rng)
+        assert set(asked) == {"f2"}
+        torch.testing.assert_close(asked["f2"], arrived, rtol=0, atol=0)
+
+
+def test_only_the_label_party_is_offered_what_is_known_of_peers():
+    of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
+    assert of_peers <= Split().offers(Seat.LABEL)
+    assert not of_peers & Split().offers(Seat.NON_LABEL)

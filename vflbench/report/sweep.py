@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
-from vflbench.report.read import read_summary
+from vflbench.report.read import read_manifest, read_summary
 
 QUANTITIES = ("raw", "two_sided", "oriented", "distance")
 """Of a leak AUC a: a; max(a, 1 - a); the mean over batches of max(a, 1 - a); |a - 0.5|."""
@@ -31,6 +32,10 @@ class Run:
                 return None
             node = node[part]
         return node
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        return read_manifest(self.folder)
 
     @property
     def cut(self) -> str:
