@@ -362,7 +362,7 @@ def test_the_story_of_a_run_stays_short_enough_to_read():
 
 def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_path):
     attack = ModelInversion(rows=20, steps=150)
-    changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(width=8), "attacks": {"model_inversion": attack}}
+    changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
     summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
     found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
     assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in GUESSES)}

@@ -71,7 +71,7 @@ def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
 def test_pictures_of_every_party_come_back():
     rows = Digits(parties=4, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
     attack = ModelInversion(rows=10)
-    view, _ = view_of(rows, attack, model=Cnn(width=8))
+    view, _ = view_of(rows, attack, model=Cnn())
     found = attack.rebuild(view)
     assert set(found.features) == set("abcd")
     for party, own in found.features.items():

@@ -255,8 +255,9 @@ def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     assert seated.seats(Seat.NON_LABEL) == ("a", "b")
     assert seated.seats(Seat.LABEL) == ("label",)
     of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
-    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages
-    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR} | of_messages
+    of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
+    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages - of_peers
+    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR} | of_messages | of_peers
 
 
 def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
@@ -322,9 +323,3 @@ def test_models_and_answers_of_parties_are_told_where_they_are_wanted(rng):
         asked = view.queries[party](block.numeric, block.categorical, rng)
         assert set(asked) == {"f2"}
         torch.testing.assert_close(asked["f2"], arrived, rtol=0, atol=0)
-
-
-def test_only_the_label_party_is_offered_what_is_known_of_peers():
-    of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
-    assert of_peers <= Split().offers(Seat.LABEL)
-    assert not of_peers & Split().offers(Seat.NON_LABEL)
