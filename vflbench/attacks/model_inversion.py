@@ -22,6 +22,7 @@ from vflbench.wire import Kind
 Layers = Mapping[str, Tensor]
 
 _WIDEST = 3.0  # standard deviations of a column's table, that a relaxed category may be away from its mean
+_AT_ONCE = 128  # rows, so that what a step computes stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
 _STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
@@ -109,9 +110,13 @@ class ModelInversion(Attack):
             return self._decode(party, received, view)
         rules = view.compression if self.knows_compression else {}
         compress = {layer: rules[f"{party}.{layer}"] for layer in received if f"{party}.{layer}" in rules}
-        fit = _Fit(view.peer_models[party], received, compress)
+        pieces = [
+            dict(zip(received, part, strict=True))
+            for part in zip(*(h.split(_AT_ONCE) for h in received.values()), strict=True)
+        ]
         with torch.enable_grad(), OpenRelu(_SLOPE):
-            return self._invert(fit, view.rng)
+            found = [self._invert(_Fit(view.peer_models[party], piece, compress), view.rng) for piece in pieces]
+        return OwnFeatures(*(torch.cat(blocks) for blocks in zip(*found, strict=True)))
 
     def _decode(self, party: str, received: Layers, view: View) -> OwnFeatures:
         known = view.auxiliary[party]

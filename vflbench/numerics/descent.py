@@ -8,7 +8,7 @@ from torch import Tensor
 
 _EVERY = 10  # steps between looks at what a row has gained
 _GAIN = 0.02  # of its objective, less than which makes the row's step smaller
-_SMALLEST = 2.0**-8  # of the first step size; a row with a smaller step is done
+_SMALLEST = 2.0**-6  # of the first step size; a row with a smaller step is done
 _BETA1, _BETA2, _EPS = 0.9, 0.99, 1e-12
 
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -32,7 +32,7 @@ def descend(
         momentum:  u = m / (1 - beta1),      m the running mean of g / rms(g)
 
     s_i is halved for each row i that gained less than 2 % in ten steps. A row is done when its value is at most `enough`, or
-    its step is below size / 256; later steps cost what the rows that are left cost.
+    its step is below size / 64; later steps cost what the rows that are left cost.
 
     start: (n, d). low, high: (d,). size: the first s. Returns the best x (n, d) met and its values (n,).
     """
