@@ -1,5 +1,8 @@
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +10,8 @@ import pytest
 from vflbench.recorder import COLUMNS
 from vflbench.report.inversion import bits_per_row, draw_inversion, inversion_table, rebuilt
 from vflbench.report.sweep import read_runs, settings
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "inversion_curve.py"
 
 
 def entry(layer, party, message="embedding", **figures):
@@ -78,3 +83,15 @@ def test_the_picture_has_a_point_a_setting_and_a_row_of_pictures_each(runs):
     assert right.get_xlabel() == "test accuracy of the model"
     assert len(grid.axes) == 3 * 4
     assert np.array_equal(grid.axes[4].images[0].get_array() * 2, grid.axes[0].images[0].get_array())
+
+
+def test_the_script_prints_the_table_and_draws(runs, tmp_path):
+    by = ["defense.quantize.levels"]
+    command = [sys.executable, SCRIPT, tmp_path, "--by", by[0], "--picture", tmp_path / "curve.png"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert inversion_table(settings(runs, by), by, "inversion") in told
+    assert (tmp_path / "curve.png").stat().st_size > 5000
+    (tmp_path / "empty").mkdir()
+    nothing = subprocess.run([*command[:2], tmp_path / "empty"], capture_output=True, text=True, check=False)
+    assert nothing.returncode == 2
+    assert "rebuilt anything" in nothing.stderr

@@ -109,9 +109,9 @@ def _guesses(axes: Axes, runs: Sequence[Run], attack: str, figure: str) -> None:
         if values:
             y = math.fsum(values) / len(values)
             axes.axhline(y, color=UTILITY, linewidth=0.9, linestyle=style)
-            axes.annotate(
-                guess.replace("_", " "), (1, y), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7
-            )
+            edge, side = (0.01, "left") if guess == "mean" else (0.99, "right")  # mean and random row may coincide
+            place = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
+            axes.annotate(guess.replace("_", " "), (edge, y), fontsize=7, **place)
 
 
 def _draw_grids(part: Figure, grids: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> None:
