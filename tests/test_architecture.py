@@ -17,8 +17,8 @@ MAY_IMPORT = {
     "checkpoint": set(),
     "numerics": set(),
     "reconstruction": {"numerics"},
-    "data": set(),
-    "models": set(),
+    "data": {"numerics.pixels"},
+    "models": {"numerics.pixels"},
     "optimizers": {"numerics"},
     "encoding": {"numerics.packing"},
     "wire": {"encoding"},
@@ -39,8 +39,10 @@ MAY_IMPORT = {
         *("parties", "participants", "wire", "transcript", "generators", "metrics.embedding_privacy", "data.batches"),
         *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
     },
+    "grading": {"attacks.base", "data.rows", "data.table", "metrics", "numerics.pixels", "wire"},
     "audit": {
         "attacks.base",
+        "grading",
         "canaries",
         "data.rows",
         "data.table",
@@ -132,6 +134,7 @@ GUARDED = {
             "provenance",
             "checkpoint",
             "evaluation",
+            "grading",
             "progress",
             "resume",
         ),
@@ -146,11 +149,12 @@ GUARDED = {
     "ortools": {"reconstruction"},
     "tensorboard": {"loggers"},
     "mlflow": {"loggers"},
+    "PIL": {"data", "report"},
+    "skimage": {"metrics"},
     "dp_accounting": {"metrics"},
     "csv": {"data", "recorder", "report"},
     "json": {"recorder", "report", "data", "identity", "experiments"},
     "jinja2": {"report"},
-    "PIL": {"report"},
 }
 
 

@@ -22,6 +22,7 @@ CHOICES = [(group, file.stem) for group in (*SINGLE, *KEYED) for file in sorted(
 REQUIRED = {
     ("dataset", "criteo"): ["dataset.path=x"],
     ("dataset", "avazu"): ["dataset.path=x"],
+    ("dataset", "image_folder"): ["dataset.path=x"],
     ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
     ("dataset", "binary"): ["dataset.path=x"],
 }

@@ -2,6 +2,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from builders import run_in
@@ -9,6 +10,7 @@ from builders import run_in
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack
 from vflbench.attacks.cosine import Cosine
+from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
@@ -17,9 +19,12 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.metrics.privacy import Guarantee
+from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.optimizers.sgd import Sgd
+from vflbench.report.inversion import GUESSES
+from vflbench.report.rebuilt import draw_rebuilt
 from vflbench.report.table import final_table
 from vflbench.settings import Audit, Settings, choose_device
 from vflbench.transcript import Knowledge, Seat
@@ -353,3 +358,18 @@ def test_the_story_of_a_run_stays_short_enough_to_read():
     import vflbench.experiment as story
 
     assert len(Path(story.__file__).read_text().splitlines()) < 160
+
+
+def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_path):
+    attack = ModelInversion(rows=20, steps=150)
+    changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
+    summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
+    found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
+    assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in GUESSES)}
+    whole = {layer: {n: v["mean"] for n, v in found["all", layer].items()} for layer in ("f2", "mean")}
+    assert whole["f2"]["mse"] < 0.5 * whole["mean"]["mse"]
+    assert whole["f2"]["recognised"] > 0.6 > whole["mean"]["recognised"]
+    with np.load(tmp_path / "reconstructions.npz") as arrays:
+        assert arrays["model_inversion/all/f2/answer"].shape == (20, 8, 8)
+    assert draw_rebuilt(tmp_path) is not None
+    assert "model_inversion mse" in (tmp_path / "train.log").read_text()

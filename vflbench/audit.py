@@ -13,6 +13,7 @@ from vflbench.canaries import Canaries
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, VerticalTable
 from vflbench.generators import Generators
+from vflbench.grading import Grader, auxiliary_rows
 from vflbench.metrics.batch import batch_example, batch_figures
 from vflbench.metrics.dependence import DependenceTable
 from vflbench.metrics.leakage import LeakTable
@@ -62,8 +63,11 @@ class Auditor:
         train: EncodedRows,
         batch_size: int = 512,
         canaries: int = 0,
+        held_out: EncodedRows | None = None,
     ):
-        """canaries: how many training rows get a coin for a label."""
+        """canaries: how many training rows get a coin for a label. held_out: rows that are not trained on, for attacks that
+        rebuild data: some know such rows, and what they rebuild is compared with what these say of any row.
+        """
         self.canaries = Canaries(train, canaries, generators["canaries"])
         self._parties = session.seats(Seat.NON_LABEL)
         self._class_ratios = train.class_ratios
@@ -82,6 +86,14 @@ class Auditor:
         self._followers = [post for post in self._posts if post.attack.follows]
         self._collectors = [post for post in self._posts if post.attack.collects]
         self._session, self._private = session, {}
+        self._wanted = frozenset(known for attack in attacks.values() for known in attack.knows)
+        self._auxiliary: dict[str, OwnFeatures] = {}
+        if any(attack.rebuilds for attack in attacks.values()):
+            seed = int(torch.randint(2**62, (), generator=generators["grading"]))
+            self._grader = Grader(train, held_out, seed)
+            if Knowledge.AUXILIARY in self._wanted:
+                known = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
+                self._auxiliary = {party: OwnFeatures(block.numeric, block.categorical) for party, block in known.items()}
         self._group = batch_size
         most = max((post.attack.follows for post in self._followers), default=0)
         self._followed = _Followed(train, most, generators["followed rows"], self.canaries)
@@ -96,7 +108,11 @@ class Auditor:
         features = None
         if any(Knowledge.FEATURES in post.attack.knows for post in self._posts):
             features = {party: OwnFeatures(block.numeric, block.categorical) for party, block in batch.features.items()}
-        return self._transcript(self._session.known_ids(batch), batch.labels, epoch, step, self._lookers, features)
+        ids = self._session.known_ids(batch)
+        transcript = self._transcript(ids, batch.labels, epoch, step, self._lookers, features, self._wanted)
+        for party, known in self._auxiliary.items():
+            transcript.tell(party, Knowledge.AUXILIARY, known)
+        return transcript
 
     def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
         """Every attack that looks at batches one by one."""
@@ -111,6 +127,9 @@ class Auditor:
                     leaks.leave_out(post.key(layer))
                 continue
             view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=post.attack.hints)
+            if post.attack.rebuilds:
+                self._grader.grade(post.name, post.attack.rebuild(view), batch, rebuilt)
+                continue
             for layer, scores in post.attack.infer(view).items():
                 leaks.add(post.key(layer), scores, truth, told, canary)
 
@@ -154,7 +173,7 @@ class Auditor:
         """Ask for every private batch that was audited, and hold it against the truth of the last round."""
         for step, private in sorted(self._private.items()):
             transcript = Transcript(torch.empty(0, dtype=torch.int64), epoch, step, self._class_ratios)
-            for layer, answer in post.attack.rebuild(transcript.view(post.party, post.attack.knows, post.rng)).items():
+            for layer, answer in post.attack.rebuild_batch(transcript.view(post.party, post.attack.knows, post.rng)).items():
                 table.add(
                     (post.name, str(post.attack.scores), private.owner, layer, post.visible),
                     {**batch_figures(private.x, private.y, private.steps, **_parts(answer)), **answer.figures},
@@ -170,6 +189,7 @@ class Auditor:
         step: int,
         posts: Sequence[Post],
         features: Mapping[str, OwnFeatures] | None = None,
+        wanted: frozenset[Knowledge] = frozenset(),
     ) -> Transcript:
         """With as many known positives, drawn at random, as any of these attacks needs and as there are, and a known row of
         each class if any needs that and each class has one.
@@ -180,7 +200,8 @@ class Auditor:
             hints = positives[torch.randperm(len(positives), generator=self._hints)[:needed]].to(ids.device)
         if any(post.attack.class_hints for post in posts):
             class_hints = _one_of_each(labels.cpu(), len(self._class_ratios), self._class_hints).to(ids.device)
-        return Transcript(row_names(ids, self._row_key), epoch, step, self._class_ratios, hints, class_hints, features)
+        names = row_names(ids, self._row_key)
+        return Transcript(names, epoch, step, self._class_ratios, hints, class_hints, features, wanted)
 
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""

@@ -81,7 +81,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     )
     session = experiment.protocol.start(setting)
     canaries = settings.audit.planted(len(train), promised=promises_epsilon(experiment.defenses))
-    auditor = Auditor(attacks, session, generators, train, batch_size, canaries)
+    auditor = Auditor(attacks, session, generators, train, batch_size, canaries, held_out=test)
     progress = Progress(generators, session, auditor, experiment.wire)
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     begin_or_go_on(progress, recorder, checkpoint, **facts)

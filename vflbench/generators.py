@@ -13,7 +13,7 @@ class Generators:
         state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
-    followed rows, canaries, model/<party>, model/label/top, defense/<party>, defense/<party>/predicting,
+    followed rows, canaries, grading, model/<party>, model/label/top, defense/<party>, defense/<party>/predicting,
     attack/<name>/<party>.
     """
 

@@ -82,6 +82,20 @@ class NonLabelParty:
         widths = {layer: self.bottom.cut_width if layer == self.bottom.cut else outputs for layer in self.bottom.sends}
         return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
 
+    def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
+        """What tells, of numeric (n, k) and categorical (n, c) features of any rows, what this party would send as it stands
+        now, with noise from that generator; asking changes nothing.
+        """
+        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
+
+        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+            with torch.no_grad():
+                activations = bottom(numeric, categorical)
+                message = self._message(activations, torch.arange(len(numeric)), copy.deepcopy(defenses), rng)
+                return dict(message.tensors)
+
+        return answer
+
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since they were last asked."""
         return [

@@ -73,23 +73,17 @@ class EpochResult:
         of_classes = {leak.attack for leak in self.leaks if leak.of_classes}
         told = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
         leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in told.items())
-        if self.reconstructions:
-            return self._line_of_rebuilt()
-        return (
-            f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
-            f"test AUC {self.utility['test']['auc']:.4f}  worst leak AUC{leaks or ': no attack ran'}  "
-            f"{sum(self.seconds.values()):.1f} s"
-        )
-
-    def _line_of_rebuilt(self) -> str:
-        """The same where data are rebuilt: the first figure of each attack, where it gets most."""
-        told = {}
+        best: dict[str, str] = {}
         for found in self.reconstructions:
-            name, value = next(iter(found.figures.items()))
-            told[found.attack] = f"  {found.attack} {name.replace('_', ' ')} {value.mean:.4g}"
+            if found.visible and found.message != "none":  # of several parties, all of them together, which come last
+                figures = ", ".join(f"{name} {v.mean:.4g}" for name, v in found.figures.items() if ":" not in name)
+                best[found.attack] = f"  {found.attack} {figures}"
+        rebuilt = "".join(best.values())
+        leaks = "" if rebuilt and not leaks else f"  worst leak AUC{leaks or ': no attack ran'}"
         return (
             f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
-            f"test AUC {self.utility['test']['auc']:.4f}{''.join(told.values())}  {sum(self.seconds.values()):.1f} s"
+            f"test AUC {self.utility['test']['auc']:.4f}{leaks}{rebuilt}  "
+            f"{sum(self.seconds.values()):.1f} s"
         )
 
 

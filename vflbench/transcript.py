@@ -1,10 +1,11 @@
 """What each party saw of one audited batch, and the View of it that an attack declared it may see."""
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -29,6 +30,12 @@ class Knowledge(StrEnum):
     """Its own columns of the batch, encoded as its network gets them; of a participant, its own rows."""
     UPDATES = "updates"
     """The rules of federated training, the model before the round, the update it sent, and the model that came back."""
+    PEER_MODEL = "peer models"
+    """Every other party's bottom model, as it was when it made the embeddings of the batch."""
+    QUERIES = "queries"
+    """What every other party would send of any features: its model and its defense, to be asked and not looked into."""
+    AUXILIARY = "auxiliary rows"
+    """Every other party's columns of rows that are not trained on; the run takes them from the test rows."""
     COMPRESSION = "compression"
     """By what rule the embeddings that it was sent were compressed; not what noise was added."""
     NOISE_MEAN = "noise mean"
@@ -56,6 +63,19 @@ class OwnFeatures(NamedTuple):
     def rows(self, index: Tensor) -> "OwnFeatures":
         """Copies of these rows."""
         return OwnFeatures(self.numeric[index], self.categorical[index])
+
+
+class PeerModel(NamedTuple):
+    """Another party's bottom model, and the columns that it takes.
+
+    network: (numeric (n, k), categorical (n, c)) -> layer -> (n, d), differentiable in the numeric columns; it also has
+    `tables()` and `from_vectors(numeric, vectors)` for categorical ones, as in `vflbench.models.base.Bottom`.
+    numeric: names of the numeric columns. cardinalities: of the categorical ones.
+    """
+
+    network: Callable[[Tensor, Tensor], Mapping[str, Tensor]]
+    numeric: tuple[str, ...]
+    cardinalities: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,7 @@ class View:
     _class_hints: Tensor | None = None
     _features: OwnFeatures | None = None
     _updates: Updates | None = None
+    _of_peers: Mapping[Knowledge, Mapping[str, Any]] = field(default_factory=dict)
     _encoded: Mapping[str, Encoded] = field(default_factory=dict)
 
     @property
@@ -165,6 +186,25 @@ class View:
         return self._updates
 
     @property
+    def peer_models(self) -> Mapping[str, PeerModel]:
+        """Party -> its model when it made these embeddings; a copy."""
+        return self._about_peers(Knowledge.PEER_MODEL)
+
+    @property
+    def queries(self) -> Mapping[str, Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]]:
+        """Party -> (numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that it would send."""
+        return self._about_peers(Knowledge.QUERIES)
+
+    @property
+    def auxiliary(self) -> Mapping[str, OwnFeatures]:
+        """Party -> its columns of rows that are not trained on, the same rows for every party."""
+        return self._about_peers(Knowledge.AUXILIARY)
+
+    def _about_peers(self, knowledge: Knowledge) -> Mapping[str, Any]:
+        self._require(knowledge)
+        return self._of_peers.get(knowledge, {})
+
+    @property
     def compression(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
         """Layer -> what other embeddings (m, d) of it would become by the rule that these were compressed by, without noise.
 
@@ -203,7 +243,8 @@ class Transcript:
     Values are kept per (party that saw them, kind) under the layer's name, prefixed by its owner where that is another
     party: the label party sees `a.f5`, party a sees `f5`. class_ratios: the share of each class among the training rows.
     For attacks that know some rows, hints: (k,) places of rows whose label is positive; class_hints: (K,) the place of one
-    row of each class, or empty. features: what each party holds of these rows, for attacks that look at it.
+    row of each class, or empty. features: what each party holds of these rows, for attacks that look at it. wanted: what
+    the attacks declare they know; what costs something to tell is told only if it is among that.
     """
 
     def __init__(
@@ -215,7 +256,10 @@ class Transcript:
         hints: Tensor | None = None,
         class_hints: Tensor | None = None,
         features: Mapping[str, OwnFeatures] | None = None,
+        wanted: frozenset[Knowledge] = frozenset(),
     ):
+        self.wanted = wanted
+        self._of_peers: dict[Knowledge, dict[str, Any]] = defaultdict(dict)
         self.ids, self.epoch, self.step, self.class_ratios = ids, epoch, step, tuple(class_ratios)
         self.hints = torch.empty(0, dtype=torch.int64) if hints is None else hints
         self.class_hints = torch.empty(0, dtype=torch.int64) if class_hints is None else class_hints
@@ -245,6 +289,11 @@ class Transcript:
     def held(self, party: str, features: OwnFeatures) -> None:
         """Rows of its own that a participant trained on."""
         self._features = {**self._features, party: features}
+
+    def tell(self, party: str, knowledge: Knowledge, value: Any) -> None:
+        """Something about a party that attackers elsewhere may declare they know."""
+        if knowledge in self.wanted:
+            self._of_peers[knowledge][party] = value
 
     def view(
         self,
@@ -283,6 +332,7 @@ class Transcript:
             _class_hints=self.class_hints.clone() if told else None,
             _features=None if features is None else _some(features, rows),
             _updates=self._updates.get(party) if Knowledge.UPDATES in knows else None,
+            _of_peers={known: copy.deepcopy(about) for known, about in self._of_peers.items() if known in knows},
             _encoded={layer: e if rows is None else e.rows(rows) for layer, e in encoded.items()},
         )
 

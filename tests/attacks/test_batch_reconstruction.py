@@ -110,7 +110,7 @@ def test_it_reads_what_it_declares_and_nothing_of_the_batch(rng):
     view = transcript.view("b", BatchReconstruction.knows, rng)
     attack = BatchReconstruction()
     attack.observe(view)
-    (answer,) = attack.rebuild(view).values()
+    (answer,) = attack.rebuild_batch(view).values()
     assert answer.rows is None
     assert "too few rounds" in answer.note
     assert answer.guess.tolist() == [1, 1]
@@ -129,6 +129,6 @@ def test_it_goes_on_from_what_it_saw(rng):
         attack.observe(view)
     other = BatchReconstruction()
     other.restore(attack.state())
-    one, again = (each.rebuild(view)["theta"] for each in (attack, other))
+    one, again = (each.rebuild_batch(view)["theta"] for each in (attack, other))
     assert one.figures == again.figures
     assert one.figures["rounds"] == 3

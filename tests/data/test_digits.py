@@ -9,9 +9,7 @@ def test_pixels_and_classes_are_those_of_scikit_learn():
     bunch = load_digits()
     split = load(Digits())
     numeric, categorical, labels = in_file_order(split)
-    spread = np.ptp(bunch.data, axis=0)
-    expected = np.where(spread > 0, (bunch.data - bunch.data.min(0)) / np.maximum(spread, 1), 0)
-    np.testing.assert_allclose(numeric, expected, atol=1e-7)
+    np.testing.assert_array_equal(numeric, bunch.data / 16)  # all pixels alike, those that are hardly ever bright as well
     assert labels.tolist() == bunch.target.tolist()
     assert categorical.shape == (1797, 0)
     assert split.train.classes == 10

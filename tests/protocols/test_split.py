@@ -254,10 +254,10 @@ def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     seated = session(table(rng, parties=("a", "b", "label")))
     assert seated.seats(Seat.NON_LABEL) == ("a", "b")
     assert seated.seats(Seat.LABEL) == ("label",)
-    of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN, Knowledge.UPDATES}
-    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages
-    at_the_label_party = {Knowledge.EMBEDDINGS, Knowledge.PRIOR, Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
-    assert Split().offers(Seat.LABEL) == at_the_label_party
+    of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
+    of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
+    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages - of_peers - {Knowledge.UPDATES}
+    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR} | of_messages | of_peers
 
 
 def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
@@ -303,3 +303,23 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
         losses[precision] = seen
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
+
+
+def test_models_and_answers_of_parties_are_told_where_they_are_wanted(rng):
+    rows = table(rng, parties=("a", "b"))
+    started = session(rows)
+    plain, wanted = (Transcript(rows.ids, 0, 0, (0.5, 0.5), wanted=w) for w in (frozenset(), frozenset(Knowledge)))
+    started.round(rows, plain)
+    started.round(rows, wanted)
+    everything = frozenset({Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.EMBEDDINGS})
+    assert not plain.view("label", everything, rng).peer_models
+    view = wanted.view("label", everything, rng)
+    for party in ("a", "b"):
+        block = rows.features[party]
+        model = view.peer_models[party]
+        assert (model.numeric, model.cardinalities) == (block.columns.numeric, block.columns.cardinalities)
+        arrived = view.embeddings[f"{party}.f2"]
+        torch.testing.assert_close(model.network(block.numeric, block.categorical)["f2"], arrived, rtol=0, atol=0)
+        asked = view.queries[party](block.numeric, block.categorical, rng)
+        assert set(asked) == {"f2"}
+        torch.testing.assert_close(asked["f2"], arrived, rtol=0, atol=0)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from vflbench.transcript import Knowledge, Seat, View
+from vflbench.transcript import Knowledge, OwnFeatures, Seat, View
 from vflbench.wire import Kind
 
 ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Knowledge.GRADIENTS, Kind.GRADIENT)}
@@ -35,6 +35,18 @@ class RebuiltBatch:
     note: str = ""
 
 
+class Rebuilt(NamedTuple):
+    """Features that an attack rebuilt from one batch.
+
+    layer: whose messages it made them of. places: (m,) in the batch, of the rows they are about. features: party -> its
+    columns of these rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    """
+
+    layer: str
+    places: Tensor
+    features: Mapping[str, OwnFeatures]
+
+
 class Attack:
     """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
 
@@ -43,8 +55,9 @@ class Attack:
     two, the class says what holds by default, and an instance what holds for it. max_classes: the most classes it can tell
     apart (inf: any number). hints: how many known positives of a batch it needs; class_hints: whether it needs one known
     row of each class; the run chooses them, and never scores them. follows: for an attack that joins batches, how many rows
-    it follows through the training (0: it looks at audited batches one by one). collects: for an attack that rebuilds
-    private batches, which is shown each of them in every epoch: it overrides `observe` and `rebuild`.
+    it follows through the training (0: it looks at audited batches one by one). rebuilds: whether it answers with features,
+    by `rebuild`, instead of scores; auxiliary: how many auxiliary rows it knows. collects: whether it rebuilds private
+    batches, each of which it is shown in every epoch: it overrides `observe` and `rebuild_batch`.
     """
 
     seat: ClassVar[Seat] = Seat.NON_LABEL
@@ -55,6 +68,8 @@ class Attack:
     class_hints: bool = False
     follows: int = 0
     collects: ClassVar[bool] = False
+    rebuilds: ClassVar[bool] = False
+    auxiliary: int = 0
 
     def __init_subclass__(cls) -> None:
         for name in ("knows", "scores"):
@@ -71,13 +86,17 @@ class Attack:
         """
         raise NotImplementedError
 
+    def rebuild(self, view: View) -> Rebuilt:
+        """For an attack that rebuilds data: the features of some rows of an audited batch; called once each, in order."""
+        raise NotImplementedError
+
     def observe(self, view: View) -> None:
         """For an attack that follows rows: those of them that are in a batch, every batch; without hints. For one that
         collects: a round of an audited batch, which has the same `view.step` in every epoch.
         """
         raise NotImplementedError
 
-    def rebuild(self, view: View) -> Mapping[str, RebuiltBatch]:
+    def rebuild_batch(self, view: View) -> Mapping[str, RebuiltBatch]:
         """For an attack that collects: layer -> what the batch of `view.step` is, at the end of each epoch."""
         raise NotImplementedError
 

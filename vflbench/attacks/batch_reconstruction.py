@@ -62,7 +62,7 @@ class BatchReconstruction(Attack):
         seen["partial"] = seen["partial"] + int(kept_back.any())
         seen["ones"], seen["rows"] = seen["ones"] + own.sum(dim=0), seen["rows"] + len(own)
 
-    def rebuild(self, view: View) -> Mapping[str, RebuiltBatch]:
+    def rebuild_batch(self, view: View) -> Mapping[str, RebuiltBatch]:
         key, seen = str(view.step), self._seen[str(view.step)]
         thetas, updates = seen["before"].numpy(), seen["others"].numpy()
         self._found[key] = found = search(thetas, updates, _setting(seen), self._search(), self._found.get(key))

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from vflbench.data.encode import RawTable, fit, measure
-from vflbench.data.parties import Parties, assign_columns, left_out
+from vflbench.data.parties import Assignment, Parties, assign_columns, left_out
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, options
@@ -57,7 +57,7 @@ class Dataset:
         raw, facts = self.read(rng)
         notes = tuple(facts.pop("notes", ()))
         names = list(raw.names)
-        assignment = assign_columns(self.parties, names)
+        assignment = self.assign(names)
         kept = self._choose_rows(raw, rng)
         role = self._choose_test_rows(kept, rng)
         self._check_classes(raw, role)
@@ -82,6 +82,10 @@ class Dataset:
         encoding.update(digest)
         train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (_TRAIN, _TEST))
         return TrainTest(train, test, digest.hexdigest(), facts, notes)
+
+    def assign(self, names: Sequence[str]) -> Assignment:
+        """Which party holds which of the columns, which are in the source's order."""
+        return assign_columns(self.parties, names)
 
     def ratio_to_thin_to(self) -> float | None:
         """The positive ratio that rows are dropped for."""

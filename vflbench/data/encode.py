@@ -47,7 +47,8 @@ class RawTable:
     categorical: (n, c) int32 codes; those of column j are 0 .. sizes[j] - 1, in the order of the values. labels: (n,)
     classes 0 .. classes - 1. fingerprint: tells this content from any other. check: raises if chunks of rows, given by
     number, are damaged. forget: lets go of memory that reading has mapped.
-    statistics: of every row, where they are known beforehand.
+    statistics: of every row, where they are known beforehand. limits: least and greatest of each numeric column, (k,) each,
+    where they follow from what it is, as those of a pixel do; numeric may then be (n, k) uint8.
     """
 
     names: tuple[str, ...]
@@ -62,6 +63,7 @@ class RawTable:
     check: Callable[[np.ndarray], None] = field(default=lambda _chunks: None, compare=False)
     forget: Callable[[], None] = field(default=lambda: None, compare=False)
     statistics: "Statistics | None" = None
+    limits: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -118,13 +120,13 @@ def measure(raw: RawTable, pieces: Iterator[np.ndarray]) -> Statistics:
     counts = tuple(np.zeros(size, dtype=np.int64) for size in raw.sizes)
     for positions in pieces:
         rows = raw.take(positions)
-        if len(low) and len(rows):
+        if len(low) and len(rows) and raw.limits is None:
             x = numbers(rows.numeric)
             low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
         for j, count in enumerate(counts):
             np.add.at(count, rows.categorical[:, j], 1)
         raw.forget()
-    return Statistics(low, high, counts)
+    return Statistics(*(raw.limits or (low, high)), counts)
 
 
 def numbers(values: np.ndarray) -> np.ndarray:

@@ -1,11 +1,13 @@
 """Model: what every entry of configs/model builds; bottoms for the parties that hold features, a top for the label party."""
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from vflbench.models.layers import ReluStack, linear
+from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
 from vflbench.options import Count, NonNegativeInt, options
 
 WIDE = "wide"
@@ -20,6 +22,7 @@ class Bottom(nn.Module):
     cut_width: width of the cut layer.
 
     A subclass's forward(numeric (n, k), categorical (n, c)) returns name -> (n, width) for every name in layers and sends.
+    One that embeds categorical columns also overrides `tables` and `from_vectors`.
     """
 
     layers: tuple[str, ...]
@@ -29,6 +32,30 @@ class Bottom(nn.Module):
     @property
     def cut(self) -> str:
         return self.layers[-1]
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """What the deep part reads for each id of each categorical column, (ids, dim) each."""
+        return ()
+
+    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """The layers, from what was read for the categorical columns: vectors (n, c, dim), no matter of which ids, or of
+        none. Differentiable in both.
+        """
+        return self(numeric, vectors.new_empty(len(vectors), 0, dtype=torch.int32))
+
+    def frozen(self) -> Self:
+        """A copy as it stands, which no later step changes, and through which gradients reach the inputs only."""
+        embeddings = [module for module in self.modules() if isinstance(module, ColumnEmbedding)]
+        lookups = [module.lookup for module in embeddings]
+        values = [module.values() for module in embeddings]
+        for module in embeddings:
+            module.lookup = None
+        copied = copy.deepcopy(self).requires_grad_(False)
+        for module, lookup in zip(embeddings, lookups, strict=True):
+            module.lookup = lookup
+        for module, table in zip((m for m in copied.modules() if isinstance(m, ColumnEmbedding)), values, strict=True):
+            module.table.data = table
+        return copied
 
 
 class Top(nn.Module):

@@ -18,6 +18,16 @@ def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -
     return layer
 
 
+def convolution(channels: int, outputs: int, stride: int, rng: torch.Generator, gain: float = 1.0) -> nn.Conv2d:
+    """A 3 x 3 convolution over a picture with a border of zeros, initialised as `linear` is: inputs = 9 channels."""
+    layer = nn.utils.skip_init(nn.Conv2d, channels, outputs, 3, stride=stride, padding=1)
+    bound = gain * math.sqrt(3 / (9 * channels))
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=rng)
+        layer.bias.zero_()
+    return layer
+
+
 class ReluStack(nn.Module):
     """ReLU layers, each with a name. x: (n, inputs). Returns name -> activation (n, width), first layer first.
 
@@ -56,6 +66,13 @@ class ColumnEmbedding(nn.Module):
         self.table = nn.Parameter(torch.empty(sum(cardinalities), dim).normal_(0.0, std, generator=rng))
         offsets = torch.tensor([0, *cardinalities], dtype=torch.int64).cumsum(0)[:-1]
         self.register_buffer("offsets", offsets.to(torch.int32), persistent=False)
+
+    @torch.no_grad()
+    def values(self) -> Tensor:
+        """(sum of cardinalities, dim): a copy of T as it stands, where it is read by way of `lookup` as well."""
+        if self.lookup is None:
+            return self.table.clone()
+        return self.lookup(torch.arange(len(self.table), device=self.table.device)[:, None])[:, 0].clone()
 
     def forward(self, ids: Tensor) -> Tensor:
         places = ids + self.offsets

@@ -36,12 +36,20 @@ class _WideDeepBottom(Bottom):
         super().__init__()
         self.layers = layer_names("f", model.bottom_layers)
         self.cut_width = model.bottom_widths[-1]
+        self.cardinalities = list(cardinalities)
         self.embedding = ColumnEmbedding(cardinalities, model.embedding_dim, rng, _EMBEDDING_STD)
         inputs = numeric + len(cardinalities) * model.embedding_dim
         self.stack = ReluStack(self.layers, inputs, model.bottom_widths, rng)
         self.wide = Wide(numeric, cardinalities, outputs, rng) if model.wide else None
         self.sends = (self.cut, WIDE) if model.wide else (self.cut,)
 
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.embedding.values().split(self.cardinalities)
+
+    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """Without the linear part, which reads ids."""
+        return self.stack(torch.cat([numeric, vectors.flatten(1)], dim=1))
+
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        deep = self.stack(torch.cat([numeric, self.embedding(categorical).flatten(1)], dim=1))
+        deep = self.from_vectors(numeric, self.embedding(categorical))
         return deep if self.wide is None else {**deep, WIDE: self.wide(numeric, categorical)}

@@ -12,7 +12,7 @@ from vflbench.models.base import Bottom
 from vflbench.options import options
 from vflbench.parties import LabelParty, Noise, NonLabelParty
 from vflbench.protocols.base import Outcome, Protocol, Session, Setting
-from vflbench.transcript import Knowledge, Seat, Transcript
+from vflbench.transcript import Knowledge, PeerModel, Seat, Transcript
 from vflbench.wire import Kind, Wire
 
 
@@ -26,8 +26,9 @@ class Split(Protocol):
     def offers(self, seat: Seat) -> frozenset[Knowledge]:
         everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
         more = {Knowledge.GRADIENTS, Knowledge.HINTS, Knowledge.FEATURES}
+        of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
         of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
-        return everywhere | (more if seat is Seat.NON_LABEL else of_messages)
+        return everywhere | (more if seat is Seat.NON_LABEL else of_peers | of_messages)
 
     def start(self, setting: Setting) -> Session:
         outputs = 1 if setting.table.classes == 2 else setting.table.classes
@@ -65,6 +66,8 @@ class SplitSession(Session):
         embeddings = [
             self.wire.send(party.embed(batch.features[party.name], batch.ids, watched=watched)) for party in self.parties
         ]
+        if transcript is not None:
+            self._tell_of_parties(transcript, batch)  # as they are before this batch teaches them
         response = self.label_party.respond(embeddings, batch.features.get(LABEL_PARTY), batch.labels)
         for party, message in zip(self.parties, response.messages, strict=True):
             if message is not None:
@@ -76,6 +79,15 @@ class SplitSession(Session):
                 transcript.computed(party.name, Kind.EMBEDDING, party.activations)
                 transcript.computed(party.name, Kind.GRADIENT, party.layer_gradients)
         return Outcome(response.loss, response.penalty, response.labels, response.notes)
+
+    def _tell_of_parties(self, transcript: Transcript, batch: VerticalTable) -> None:
+        for party in self.parties:
+            if Knowledge.PEER_MODEL in transcript.wanted:
+                columns = batch.features[party.name].columns
+                model = PeerModel(party.bottom.frozen(), columns.numeric, columns.cardinalities)
+                transcript.tell(party.name, Knowledge.PEER_MODEL, model)
+            if Knowledge.QUERIES in transcript.wanted:
+                transcript.tell(party.name, Knowledge.QUERIES, party.answerer())
 
     def predict(self, batch: VerticalTable) -> Tensor:
         with self._autocast:

@@ -10,14 +10,15 @@ from matplotlib.figure import Figure
 WRONG = "#D55E00"
 """Okabe and Ito's vermilion, on grey pictures."""
 
-_ROWS, _PICTURES = 40, 12
-"""At most so many are shown of a table, and of pictures."""
+_ROWS, _PICTURES, _ACROSS = 40, 20, 10
+"""At most so many are shown of a table, and of pictures, and of these side by side."""
 
 
 def draw_rebuilt(folder: Path) -> Figure | None:
     """reconstructions.npz as a figure: a band for each attack and party. None if there is no such file.
 
-    Pictures (n, height, width) stand in two rows, the true ones above; a table (n, columns) as two images side by side, with
+    Pictures (n, height, width) or (n, height, width, channels) stand in rows of ten, the true ones above the rebuilt ones; a
+    table (n, columns) as two images side by side, with
     the entries that are wrong by half or more marked.
     """
     path = folder / "reconstructions.npz"
@@ -27,7 +28,7 @@ def draw_rebuilt(folder: Path) -> Figure | None:
         pairs = _pairs({name: arrays[name] for name in arrays.files})
     if not pairs:
         return None
-    heights = [1.6 if truth.ndim > 2 else 0.6 + 0.12 * min(len(truth), _ROWS) for truth, _ in pairs.values()]
+    heights = [_height(truth) for truth, _ in pairs.values()]
     figure = Figure(figsize=(8, 0.4 + sum(height + 0.5 for height in heights)), layout="constrained")
     bands = np.atleast_1d(figure.subfigures(len(pairs), 1, height_ratios=heights))
     for band, (name, (truth, answer)) in zip(bands, pairs.items(), strict=True):
@@ -47,14 +48,25 @@ def _pairs(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.n
     return found
 
 
+def _height(truth: np.ndarray) -> float:
+    """Inches."""
+    if truth.ndim == 2:
+        return 0.6 + 0.12 * min(len(truth), _ROWS)
+    return 1.7 * -(-min(len(truth), _PICTURES) // _ACROSS)
+
+
 def _pictures(band: Figure, truth: np.ndarray, answer: np.ndarray) -> None:
-    count = min(len(truth), _PICTURES)
-    axes = band.subplots(2, count, squeeze=False)
-    for row, (pictures, label) in enumerate(((truth, "true"), (answer, "rebuilt"))):
-        for ax, picture in zip(axes[row], pictures[:count], strict=True):
-            ax.imshow(picture, cmap="gray", vmin=0, vmax=1)
+    truth, answer = truth[:_PICTURES], answer[:_PICTURES]
+    across = min(len(truth), _ACROSS)
+    lines = -(-len(truth) // across)
+    axes = band.subplots(2 * lines, across, squeeze=False)
+    for row, pictures in enumerate(part[i * across : (i + 1) * across] for i in range(lines) for part in (truth, answer)):
+        for ax in axes[row][len(pictures) :]:
+            ax.set_axis_off()
+        for ax, picture in zip(axes[row], pictures, strict=False):
+            ax.imshow(np.clip(picture, 0, 1), cmap="gray", vmin=0, vmax=1)
             _bare(ax)
-        axes[row][0].set_ylabel(label, fontsize=8)
+        axes[row][0].set_ylabel(("true", "rebuilt")[row % 2], fontsize=8)
 
 
 def _table(band: Figure, truth: np.ndarray, answer: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
-from vflbench.report.read import read_summary
+from vflbench.report.read import read_manifest, read_summary
 
 QUANTITIES = ("raw", "two_sided", "oriented", "distance")
 """Of a leak AUC a: a; max(a, 1 - a); the mean over batches of max(a, 1 - a); |a - 0.5|."""
@@ -80,7 +80,12 @@ class Setting:
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Every finished run in or under these folders, in the order of their names."""
     found = sorted({file.parent for folder in folders for file in folder.rglob("summary.json")})
-    return [Run(f, yaml.safe_load((f / "config.yaml").read_text()), read_summary(f)) for f in found]
+    return [Run(f, yaml.safe_load((f / "config.yaml").read_text()), read_summary(f), _manifest(f)) for f in found]
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """Empty where there is none."""
+    return read_manifest(folder) if (folder / "manifest.json").exists() else {}
 
 
 def settings(runs: Sequence[Run], by: Sequence[str]) -> list[Setting]:

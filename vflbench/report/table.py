@@ -65,7 +65,7 @@ def _rebuilt(found: list[dict[str, Any]]) -> list[list[tuple[str, ...]]]:
     tables = []
     for attack in dict.fromkeys(one["attack"] for one in found):
         own = [one for one in found if one["attack"] == attack]
-        figures = list(dict.fromkeys(name for one in own for name in one["figures"]))
+        figures = list(dict.fromkeys(name for one in own for name in one["figures"] if ":" not in name))
         header = (attack, *(f"{one['message']} {one['party']} {one['layer']}" for one in own))
         rows = [(name.replace("_", " "), *(_figure(one["figures"].get(name)) for one in own)) for name in figures]
         tables.append([header, *rows, ("batches", *(str(one["batches"]) for one in own))])

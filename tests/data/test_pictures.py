@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import torch
+from raw_files import in_file_order, load
+
+from vflbench.data.digits import Digits
+from vflbench.errors import UserError
+from vflbench.numerics.pixels import Area, area_of, put_together
+
+
+def areas(dataset):
+    return {party: area_of(block.columns.numeric) for party, block in load(dataset).train.features.items()}
+
+
+def test_numbers_of_parties_cut_halves_quarters_strips():
+    assert areas(Digits(parties=2)) == {"a": Area(0, 0, 4, 8), "b": Area(4, 0, 4, 8)}
+    quarters = areas(Digits(parties=4))
+    assert [(a.top, a.left) for a in quarters.values()] == [(0, 0), (0, 4), (4, 0), (4, 4)]
+    assert {(a.height, a.width) for a in quarters.values()} == {(4, 4)}
+    assert [(a.top, a.height) for a in areas(Digits(parties=3, cut="rows")).values()] == [(0, 3), (3, 2), (5, 3)]
+    assert areas(Digits(parties=2, cut="columns")) == {"a": Area(0, 0, 8, 4), "b": Area(0, 4, 8, 4)}
+    assert next(iter(areas(Digits(parties=6)).values())) == Area(0, 0, 3, 4)  # 3 x 2
+
+
+@pytest.mark.parametrize("options", [{"parties": 4}, {"parties": 7, "cut": "rows"}, {"parties": 3, "cut": "columns"}])
+def test_parts_put_together_are_the_picture(options):
+    whole, cut = load(Digits()), load(Digits(**options))
+    parts = {area_of(b.columns.numeric): b.numeric for b in cut.train.features.values()}
+    assert torch.equal(put_together(parts).flatten(1), whole.train.features["a"].numeric)
+    assert torch.equal(cut.train.labels, whole.train.labels)
+
+
+def test_too_many_parts_are_refused():
+    with pytest.raises(UserError, match="8 x 8 pixels can't be cut"):
+        load(Digits(parties=9, cut="rows"))
+    with pytest.raises(UserError, match="dataset.parties=0"):
+        load(Digits(parties=0))
+
+
+def test_range_of_pixels_does_not_depend_on_the_rows():
+    few, all_rows = in_file_order(load(Digits(rows=50)))[0], in_file_order(load(Digits()))[0]
+    np.testing.assert_array_equal(few, all_rows[:50])

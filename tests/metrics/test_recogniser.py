@@ -1,0 +1,29 @@
+import pytest
+import torch
+
+from vflbench.data.digits import Digits
+from vflbench.metrics import recogniser
+from vflbench.metrics.recogniser import Recogniser
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = Digits().load(torch.Generator().manual_seed(0))
+    return [(rows.features["a"].numeric.view(-1, 8, 8), rows.labels) for rows in (data.train.all(), data.test.all())]
+
+
+def test_it_recognises_true_pictures_and_nothing_in_noise(digits):
+    (pictures, labels), (unseen, classes) = digits
+    trained = Recogniser(pictures, labels, 10, torch.Generator().manual_seed(0))
+    assert trained.accuracy(unseen, classes) > 0.93
+    noise = torch.rand(2000, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert trained.accuracy(noise, torch.arange(2000) % 10) < 0.14
+
+
+def test_the_same_generator_makes_the_same_of_colours_too(digits, monkeypatch):
+    monkeypatch.setattr(recogniser, "_STEPS", 20)
+    (pictures, labels), _ = digits
+    colours = pictures[:200, :, :, None].expand(-1, -1, -1, 3)
+    one, other = (Recogniser(colours, labels[:200], 10, torch.Generator().manual_seed(3)) for _ in range(2))
+    for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+from vflbench.numerics.descent import descend
+
+
+@pytest.mark.parametrize("method", ["adam", "momentum"])
+def test_a_convex_problem_is_solved_within_the_box(rng, method):
+    """min |x - c|^2 over a box is c clipped to it: exactly so within, and near enough where what is left is large."""
+    c = 3 * torch.randn(50, 4, generator=rng)
+    c[:25] = torch.rand(25, 4, generator=rng) * torch.tensor([1.0, 1, 1, 0.5])
+    low, high = torch.tensor([-1.0, -1, 0, 0]), torch.tensor([1.0, 2, 1, 0.5])
+    x, value = descend(
+        lambda x, rows: (x - c[rows]).square().sum(1), torch.zeros(50, 4), low, high, steps=400, size=0.1, method=method
+    )
+    expected = torch.minimum(torch.maximum(c, low), high)
+    torch.testing.assert_close(x[:25], expected[:25], atol=2e-3, rtol=0)
+    torch.testing.assert_close(x, expected, atol=0.1, rtol=0)
+    torch.testing.assert_close(value, (x - c).square().sum(1))
+
+
+def test_rows_do_not_touch_each_other(rng):
+    c = torch.rand(20, 3, generator=rng)
+
+    def run(chosen):
+        target = c[chosen]
+        return descend(
+            lambda x, rows: ((x - target[rows]) * torch.tensor([1.0, 9, 30])).square().sum(1),
+            torch.full((len(target), 3), 0.5),
+            torch.zeros(3),
+            torch.ones(3),
+            steps=100,
+            size=0.05,
+        )[0]
+
+    torch.testing.assert_close(run(slice(None))[3:7], run(slice(3, 7)), atol=1e-6, rtol=0)
+
+
+def test_a_row_that_is_good_enough_costs_no_further_steps():
+    sizes = []
+
+    def objective(x, rows):
+        sizes.append(len(rows))
+        return (x - torch.tensor([[0.5], [0.9]])[rows]).square().sum(1)
+
+    descend(objective, torch.tensor([[0.5], [0.1]]), torch.zeros(1), torch.ones(1), steps=60, size=0.02, enough=1e-9)
+    assert sizes[:10] == [2] * 10
+    assert set(sizes[10:]) == {1}
+
+
+def test_the_best_that_was_met_is_returned_and_it_stops_by_itself():
+    steps = []
+
+    def objective(x, _rows):
+        steps.append(x)
+        return x.abs().sum(1)
+
+    x, value = descend(objective, torch.full((1, 1), 0.33), -torch.ones(1), torch.ones(1), steps=10_000, size=0.1)
+    assert len(steps) < 500
+    assert value.item() == min(abs(s.item()) for s in steps) == abs(x.item())

@@ -1,0 +1,258 @@
+"""Model inversion: features whose embeddings are those that arrived."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import Attack, Rebuilt
+from vflbench.errors import UserError
+from vflbench.numerics.decoder import fit_decoder
+from vflbench.numerics.descent import descend
+from vflbench.numerics.id_search import improve_ids, nearest_ids
+from vflbench.numerics.open_relu import OpenRelu
+from vflbench.numerics.pixels import Area, area_of
+from vflbench.options import Count, NonNegative, Positive, options
+from vflbench.transcript import Knowledge, OwnFeatures, PeerModel, Seat, View
+from vflbench.wire import Kind
+
+Layers = Mapping[str, Tensor]
+
+_WIDEST = 3.0  # standard deviations of a column's table, that a relaxed category may be away from its mean
+_AT_ONCE = 128  # rows, so that what a step computes stays in the cache
+_DARK = 0.1
+_SLOPE = 0.1
+_STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
+_ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
+
+
+@options
+class ModelInversion(Attack):
+    """Look for the features whose embeddings are those that arrived, party by party, with the party's model in hand.
+
+        white box:  x_i = argmin_(x in [0,1]^k) sum_l |f_l(x) - h_il|^2 / mean_j |h_jl|^2 + strength R(x)
+        black box:  x_i = D(h_i),   D a network fitted to the pairs (f(x'), x') of auxiliary rows x'
+
+    l: what a party sends, its cut layer and the linear part if there is one. R: total variation of pictures, mean square
+    distance from 1/2 of other columns. Categories are first relaxed to any vector near those of their column's table; then
+    each column's ids are scored one by one, the others as they are, and numeric columns are fitted again, `sweeps` times.
+
+    mode: `white_box` knows the models, `black_box` asks them about auxiliary rows and fits a decoder to the answers.
+    rows: of each audited batch, the first so many are rebuilt. strength: auto is 0.1 for total variation, 0.001 for l2.
+    knows_compression: the same compression is applied to f(x) before it is compared; gradients pass straight through it, so
+    that of a quantized number it is enough to lie in its bin. knows_noise_mean: what noise adds on average is subtracted.
+    optimizer, lr, steps: of the descent; a row whose objective is not worth further steps is done earlier. restarts: from
+    so many starts, of which each row keeps the best. candidates: ids of a column that are scored exactly, the most
+    promising. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
+
+    Shut ReLUs let a tenth of a gradient through (`vflbench.numerics.open_relu`): without that, the search is stuck where
+    units that must open are shut for all that it tries.
+
+    Source: He, Zhang and Lee, "Model inversion attacks against collaborative inference", ACSAC 2019, sections 4 (white box)
+    and 5 (black box, inverse network); the search over categories is ours.
+    """
+
+    seat = Seat.LABEL
+    knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PEER_MODEL})
+    scores = Kind.EMBEDDING
+    max_classes = math.inf
+    rebuilds = True
+
+    mode: Literal["white_box", "black_box"] = "white_box"
+    rows: Count = 32
+    regularizer: Literal["auto", "total_variation", "l2", "none"] = "auto"
+    strength: NonNegative | Literal["auto"] = "auto"
+    knows_compression: bool = False
+    knows_noise_mean: bool = False
+    optimizer: Literal["adam", "momentum"] = "momentum"
+    lr: Positive = 0.05
+    steps: Count = 500
+    restarts: Count = 1
+    candidates: Count = 64
+    sweeps: Count = 2
+    auxiliary: Count = 1000
+    decoder_width: Count = 256
+    decoder_steps: Count = 300
+
+    def __post_init__(self) -> None:
+        if self.regularizer == "none" and self.strength not in ("auto", 0.0):
+            raise UserError("it goes with a regularizer", key="strength", value=self.strength)
+        adapts = self.knows_compression or self.knows_noise_mean
+        if self.mode == "black_box" and adapts:
+            key = "knows_compression" if self.knows_compression else "knows_noise_mean"
+            problem = "it goes with mode=white_box: what a black box answers is compressed and noisy as the messages are"
+            raise UserError(problem, key=key, value=True)
+        white_box, black_box = {Knowledge.PEER_MODEL}, {Knowledge.QUERIES, Knowledge.AUXILIARY}
+        knows = {Knowledge.EMBEDDINGS} | (white_box if self.mode == "white_box" else black_box)
+        if self.knows_compression:
+            knows.add(Knowledge.COMPRESSION)
+        if self.knows_noise_mean:
+            knows.add(Knowledge.NOISE_MEAN)
+        self.knows = frozenset(knows)
+
+    def rebuild(self, view: View) -> Rebuilt:
+        received: dict[str, dict[str, Tensor]] = {}
+        means = view.noise_means if self.knows_noise_mean else {}
+        for name, h in view.embeddings.items():
+            party, _, layer = name.rpartition(".")
+            if party:
+                unbiased = h - means[name] if name in means else h
+                received.setdefault(party, {})[layer] = unbiased[: self.rows]
+        features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
+        places = torch.arange(min(self.rows, len(view.ids)), device=view.ids.device)
+        return Rebuilt(next(iter(next(iter(received.values())))), places, features)
+
+    def _rebuild(self, party: str, received: Layers, view: View) -> OwnFeatures:
+        if self.mode == "black_box":
+            return self._decode(party, received, view)
+        rules = view.compression if self.knows_compression else {}
+        compress = {layer: rules[f"{party}.{layer}"] for layer in received if f"{party}.{layer}" in rules}
+        pieces = [
+            dict(zip(received, part, strict=True))
+            for part in zip(*(h.split(_AT_ONCE) for h in received.values()), strict=True)
+        ]
+        with torch.enable_grad(), OpenRelu(_SLOPE):
+            found = [self._invert(_Fit(view.peer_models[party], piece, compress), view.rng) for piece in pieces]
+        return OwnFeatures(*(torch.cat(blocks) for blocks in zip(*found, strict=True)))
+
+    def _decode(self, party: str, received: Layers, view: View) -> OwnFeatures:
+        known = view.auxiliary[party]
+        known = OwnFeatures(known.numeric[: self.auxiliary], known.categorical[: self.auxiliary])
+        answers = view.queries[party](*known, view.rng)
+        h, asked = (torch.cat([layers[layer] for layer in received], dim=1) for layers in (received, answers))
+        with torch.enable_grad():
+            decoder = fit_decoder(asked, *known, view.rng, width=self.decoder_width, steps=self.decoder_steps)
+        return OwnFeatures(*decoder(h))
+
+    def _invert(self, fit: "_Fit", rng: torch.Generator) -> OwnFeatures:
+        numeric, vectors = self._relax(fit, rng)
+        if not fit.tables:
+            return OwnFeatures(numeric, fit.no_ids(len(numeric)))
+        ids = nearest_ids(vectors, fit.tables)
+        for _ in range(self.sweeps):
+            ids, _ = improve_ids(
+                ids,
+                fit.tables,
+                vectors,
+                lambda own, x=numeric: fit.slope(x, own),
+                lambda rows, own, x=numeric: fit.distance(x[rows], rows, ids=own),
+                self.candidates,
+            )
+            if numeric.shape[1]:
+                numeric = self._descend(lambda x, rows, own=ids: fit.distance(x, rows, ids=own[rows]), fit, numeric)
+        return OwnFeatures(numeric, ids.int())
+
+    def _relax(self, fit: "_Fit", rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Numeric columns (n, k), and what would have been read for the categorical ones if it could be anything."""
+        n, k = len(fit), len(fit.model.numeric)
+        width = fit.centre.numel()
+        start = torch.rand(n * self.restarts, k + width, generator=rng, device=rng.device)
+        start[:n, :k] = _DARK * start[:n, :k] if fit.area else 0.5  # pictures have a dark ground
+        start[:, k:] = 0.0
+        strength = _STRENGTHS["l2"] if self.strength == "auto" else self.strength
+
+        def objective(x: Tensor, rows: Tensor) -> Tensor:
+            distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
+            return distance + (strength * x[:, k:].square().mean(dim=1) if width else 0.0)
+
+        found, values = self._descend(objective, fit, start, and_values=True)
+        best = values.view(self.restarts, n).argmin(dim=0) * n + torch.arange(n, device=found.device)
+        return found[best, :k], fit.vectors(found[best, k:])
+
+    def _descend(
+        self, objective: Callable[[Tensor, Tensor], Tensor], fit: "_Fit", start: Tensor, *, and_values: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The regularizer added, within the box."""
+        k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
+        low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
+        high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
+        found, values = descend(
+            lambda x, rows: objective(x, rows) + self._prior(x[:, :k], fit.area),
+            start,
+            low,
+            high,
+            steps=self.steps,
+            size=self.lr,
+            method=self.optimizer,
+        )
+        return (found, values) if and_values else found
+
+    def _prior(self, x: Tensor, area: Area | None) -> Tensor | float:
+        """strength R(x), (n,)."""
+        wanted = ("l2" if area is None else "total_variation") if self.regularizer == "auto" else self.regularizer
+        strength = _STRENGTHS[wanted] if self.strength == "auto" else self.strength
+        if not strength or not x.shape[1]:
+            return 0.0
+        roughness = total_variation(area.picture(x)) if wanted == "total_variation" else (x - 0.5).square().mean(dim=1)
+        return strength * roughness
+
+
+def total_variation(pictures: Tensor) -> Tensor:
+    """Mean over pixels of the length of the step to the next pixel below and to the right.
+
+    pictures: (n, channels, height, width). Returns (n,).
+    """
+    down = torch.zeros_like(pictures)
+    right = torch.zeros_like(pictures)
+    down[:, :, :-1] = pictures[:, :, 1:] - pictures[:, :, :-1]
+    right[..., :-1] = pictures[..., 1:] - pictures[..., :-1]
+    return (down.square() + right.square() + _ROUGH).sqrt().flatten(1).mean(dim=1)
+
+
+@dataclass
+class _Fit:
+    """One party's messages, and how far the embeddings of other features are from them."""
+
+    model: PeerModel
+    received: Layers
+    compress: Mapping[str, Callable[[Tensor], Tensor]]
+
+    def __post_init__(self) -> None:
+        self.area = area_of(self.model.numeric)
+        self.tables = list(self.model.network.tables())
+        self.centre = torch.stack([t.mean(dim=0) for t in self.tables]) if self.tables else torch.empty(0, 0)
+        spread = [t.std(dim=0, correction=0).clamp_min(1e-9) for t in self.tables]
+        self.spread = torch.stack(spread) if spread else torch.empty(0, 0)
+        self._energy = {layer: h.square().sum(dim=1).mean().clamp_min(1e-12) for layer, h in self.received.items()}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.received.values())))
+
+    def no_ids(self, rows: int) -> Tensor:
+        device = next(iter(self.received.values())).device
+        return torch.empty(rows, 0, dtype=torch.int32, device=device)
+
+    def vectors(self, z: Tensor) -> Tensor:
+        """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
+        return self.centre + self.spread * z.view(len(z), *self.centre.shape)
+
+    def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
+        """(m,) relative squared distance of f(x) from what arrived of these rows. x: (m, k) with ids (m, c), or vectors."""
+        network = self.model.network
+        if self.tables and ids is None:
+            found = network.from_vectors(x, vectors)
+        else:
+            found = network(x, self.no_ids(len(x)) if ids is None else ids)
+        parts = [
+            (self._sent(layer, found[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
+            for layer, h in self.received.items()
+            if layer in found
+        ]
+        return sum(parts)
+
+    def slope(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The gradient of the distance by what is read for each category, (n, c, dim)."""
+        read = [table[ids[:, j].long()] for j, table in enumerate(self.tables)]
+        vectors = torch.stack(read, dim=1).requires_grad_()
+        distance = self.distance(x, torch.arange(len(x), device=x.device), vectors=vectors)
+        return torch.autograd.grad(distance.sum(), vectors)[0]
+
+    def _sent(self, layer: str, values: Tensor) -> Tensor:
+        """What would be sent of these values; gradients pass straight through."""
+        if layer not in self.compress:
+            return values
+        own = values.detach()
+        return values + (self.compress[layer](own) - own)

