@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from vflbench.metrics.reconstruction import Example, share
@@ -93,6 +92,8 @@ def batch_example(
 def matched(rows: Tensor, x: Tensor) -> Tensor:
     """The order of the rows (m, d) that agrees best with x (m, d): least sum of |differences|, a nan counting 1."""
     distance = (rows.to(x)[None, :, :] - x[:, None, :]).abs().nan_to_num(nan=1.0).sum(dim=2)
+    from scipy.optimize import linear_sum_assignment  # takes a while to import, which runs without batches needn't wait
+
     return torch.from_numpy(linear_sum_assignment(distance.cpu().numpy())[1]).to(x.device)
 
 

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from vflbench.numerics.binomial import hockey_stick, theorem_condition, theorem_epsilon
 
@@ -146,6 +145,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
+    from scipy.special import log_ndtr, ndtr  # see vflbench.numerics.interval
+
     return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))))
 
 

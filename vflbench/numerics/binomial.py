@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy import stats
 
 
 def theorem_condition(width: int, trials: int, chance: float, delta: float, largest: float) -> tuple[float, float]:
@@ -53,6 +52,8 @@ def hockey_stick(trials: int, chance: float, shift: int, epsilons: np.ndarray) -
     has a larger divergence.
     """
     outcomes = np.arange(trials + shift + 1)
+    from scipy import stats  # takes most of a second to import, which those without this noise needn't wait
+
     log_p, log_q = stats.binom.logpmf(outcomes, trials, chance), stats.binom.logpmf(outcomes - shift, trials, chance)
     return np.maximum(_divergence(log_p, log_q, epsilons), _divergence(log_q, log_p, epsilons))
 
