@@ -1,5 +1,9 @@
 import atexit
 import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core; read when torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,3 +38,9 @@ def data_folder() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def denormal_numbers() -> None:
+    """A run that trained in this process has switched them off, which would change what later tests compute."""
+    torch.set_flush_denormal(False)

@@ -228,7 +228,7 @@ def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_
         (["train", "attack=spectrl"], ["attack=spectrl", "none, norm, spectral"]),
         (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "none, norm, spectral"]),
         (["train", "attack=null"], ["string or a list"]),
-        (["train", "dataset.path=x"], ["dataset.path", "dataset=avazu, dataset=criteo"]),
+        (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=avazu, "]),
         (["train", "model.width=100000000", "dataset.rows=500"], ["not enough memory"]),
         (["train", "hydra.run.dir=/proc/x"], ["hydra.run.dir=/proc/x"]),
         (["list", "--config-dir", "nowhere"], ["--config-dir=nowhere", "no such folder"]),
