@@ -7,6 +7,7 @@ from outputs_tree import leak, marvell, sweep, write_run
 from scipy import stats
 
 from vflbench.report.groups import baseline_of, group_runs, paired
+from vflbench.report.sections import Wishes, sections
 from vflbench.report.tree import read_tree
 
 
@@ -91,3 +92,18 @@ def test_the_worst_attack_is_that_with_the_largest_mean_over_seeds_and_reads_mes
     assert group.values("leak_auc") == pytest.approx({0: 0.8, 1: 0.85, 2: 0.85})
     assert group.interval("leak_raw").mean == pytest.approx((0.9 + 0.7 + 0.7) / 3)  # one-sided, cosine looks harmless
     assert group.interval("leak_raw:cosine").mean == pytest.approx((0.2 + 0.15 + 0.15) / 3)
+
+
+def test_what_was_rebuilt_is_a_number_of_a_run_and_guesses_are_not(tmp_path):
+    def rebuilt(attack, party, value, message="embedding"):
+        figures = {"recognised": {"mean": value, "low": None, "high": None}}
+        return {"attack": attack, "message": message, "party": party, "layer": "f2", "visible": True, "figures": figures}
+
+    found = [rebuilt("white", "all", 0.7), rebuilt("black", "all", 0.4), rebuilt("white", "all", 1.0, "none")]
+    write_run(tmp_path / "run", leaks=[], reconstructions=found)
+    (section,) = sections(read_tree([tmp_path]).runs, Wishes())
+    assert section.leak == "rebuilt.recognised"
+    (group,) = section.groups
+    assert group.interval("rebuilt.recognised").mean == 0.7
+    assert group.interval("rebuilt.recognised:black").mean == 0.4
+    assert not group.values("rebuilt.ssim")

@@ -19,6 +19,7 @@ _OF_AUC = {
 _OF_CLASSES = {"leak_accuracy": "accuracy", "leak_ami": "ami", "leak_macro_auc": "macro_auc"}
 LEAKS = (*_OF_AUC, *_OF_CLASSES)
 NO_MESSAGE = "none"
+REBUILT = "rebuilt."
 
 TITLES = {
     "test_auc": "test AUC",
@@ -34,6 +35,8 @@ TITLES = {
     "leak_macro_auc": "macro AUC of the worst attack",
     "bytes_sent": "bytes sent in training",
     "seconds": "seconds",
+    "rebuilt.recognised": "rebuilt pictures that are recognised",
+    "rebuilt.entries_right": "entries of a private batch that are right",
 }
 
 
@@ -100,6 +103,7 @@ def by_attack(run: Run, name: str = "leak_auc", layer: str | None = None, *, ref
 def value(run: Run, name: str, layer: str | None = None) -> float:
     """A leak of the worst attack (`leak_auc`) or of one (`leak_auc:norm`), or a number of summary.json by its dotted path.
 
+    `rebuilt.recognised`, `rebuilt.exact:ATTACK` and so on: a figure of what was rebuilt from messages, the largest of them.
     `bytes_sent` is the sum over the kinds of messages; of a path that ends in {mean, low, high}, the mean.
     """
     head, _, attack = name.partition(":")
@@ -107,12 +111,23 @@ def value(run: Run, name: str, layer: str | None = None) -> float:
         found = by_attack(run, head, layer) | (by_attack(run, head, layer, reference=True) if attack else {})
         values = [v for key, v in found.items() if not attack or attack in (key, key.split(" on ")[0])]
         return max((v for v in values if not math.isnan(v)), default=math.nan)
+    if head.startswith(REBUILT):
+        return _rebuilt(run, head.removeprefix(REBUILT), attack)
     node: Any = run.summary
     for part in name.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     if isinstance(node, Mapping):
         node = node["mean"] if "mean" in node else math.fsum(v for v in map(number, node.values()) if not math.isnan(v))
     return number(node)
+
+
+def _rebuilt(run: Run, figure: str, attack: str) -> float:
+    values = [
+        number(((found.get("figures") or {}).get(figure) or {}).get("mean"))
+        for found in run.summary.get("reconstructions") or ()
+        if isinstance(found, Mapping) and found.get("message") != NO_MESSAGE and attack in ("", found.get("attack"))
+    ]
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def is_better_low(name: str) -> bool:

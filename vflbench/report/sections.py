@@ -99,7 +99,8 @@ def default_x(runs: Sequence[Run]) -> str:
 
 
 def default_y(runs: Sequence[Run], layer: str | None) -> str:
-    return next((name for name in ("leak_auc", "leak_accuracy", "leak_ami") if _is_there(runs, name, layer)), "leak_auc")
+    names = ("leak_auc", "leak_accuracy", "leak_ami", "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
+    return next((name for name in names if _is_there(runs, name, layer)), "leak_auc")
 
 
 def _is_there(runs: Sequence[Run], name: str, layer: str | None) -> bool:
