@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_SEATS = {"NON_LABEL": "a non-label party", "LABEL": "the label party", "SERVER": "the server"}
+_SEATS = {"NON_LABEL": "a non-label party", "LABEL": "the label party", "PARTICIPANT": "one of the participants"}
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -36,6 +36,7 @@ def threat(name: str, options: Mapping[str, Any]) -> str:
 
 
 def _listed(words: list[str]) -> str:
-    names = {"prior": "the share of positives", "hints": "a few labels", "features": "its own columns"}
+    names = {"prior": "the share of positives", "hints": "a few labels", "features": "its own columns", "updates": "updates and models of every round"}
+    names |= {"peer model": "the other parties' networks"}
     words = [names.get(word, f"the {word}") for word in words]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
