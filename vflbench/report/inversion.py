@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from vflbench.numerics.interval import Interval, mean_interval
 from vflbench.report.figures import COLOURS, MARKERS, UTILITY
@@ -94,7 +95,8 @@ def draw_inversion(found: Sequence[Setting], by: Sequence[str], attack: str, fig
         axes.set_ylabel(figure.replace("_", " "))
         axes.grid(axis="y", color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
-    left.set_xscale("log")
+    left.set_xscale("log", base=2)
+    left.xaxis.set_major_formatter(FuncFormatter(lambda bits, _: f"{bits:g}"))
     left.set_xlabel("bits sent for a row, all parties together")
     right.set_xlabel(f"{_utility_name(some)} of the model")
     left.set_title(f"{attack}, by {', '.join(option.rsplit('.', 1)[-1] for option in by)}", loc="left", fontsize=10)

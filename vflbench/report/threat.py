@@ -36,7 +36,12 @@ def threat(name: str, options: Mapping[str, Any]) -> str:
 
 
 def _listed(words: list[str]) -> str:
-    names = {"prior": "the share of positives", "hints": "a few labels", "features": "its own columns", "updates": "updates and models of every round"}
+    names = {
+        "prior": "the share of positives",
+        "hints": "a few labels",
+        "features": "its own columns",
+        "updates": "updates and models of every round",
+    }
     names |= {"peer model": "the other parties' networks"}
     words = [names.get(word, f"the {word}") for word in words]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
