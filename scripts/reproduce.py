@@ -183,7 +183,12 @@ def repeat(
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={"OMP_NUM_THREADS": threads, **os.environ, "PYTHONPATH": python_path()},
+            env={
+                "OMP_NUM_THREADS": threads,
+                **os.environ,
+                "PYTHONPATH": python_path(),
+                "VFLBENCH_DATA": str(options.data.resolve()),
+            },
         )
         stopped = not ends_before(process, deadline)
     minutes = (time.monotonic() - start) / 60
