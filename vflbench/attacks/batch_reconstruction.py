@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.options import Count, Positive, options
-from vflbench.reconstruction.batch import Found, Search, Setting, search
+from vflbench.reconstruction.batch import Found, Search, search
+from vflbench.reconstruction.sums import Setting
 from vflbench.transcript import Knowledge, Rules, Seat, View
 from vflbench.wire import Kind
 
