@@ -177,7 +177,7 @@ class Auditor:
                 table.add(
                     (post.name, str(post.attack.scores), private.owner, layer, post.visible),
                     {**batch_figures(private.x, private.y, private.steps, **_parts(answer)), **answer.figures},
-                    batch_example(private.x, private.y, **_parts(answer)),
+                    batch_example(private.x, private.y, **_parts(answer), shares=answer.shares),
                     answer.note,
                 )
 

@@ -54,3 +54,13 @@ def test_real_columns_follow_from_the_binary_ones(draw):
     assert found.binary.tolist() == [True] * 12 + [False] * 2
     order = [int(np.abs(found.rows[:, :12] - row).sum(1).argmin()) for row in x]
     assert np.allclose(found.rows[order], whole, atol=1e-6)
+
+
+def test_where_several_batches_fit_each_entry_has_its_share(draw):
+    x = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # has the products of 111, 100, 010, 001
+    alone = Setting(others=1, rate=0.1, reduction="sum", batches=1, batch_size=4)
+    found = search(*rounds(x, np.array([1, 1, 1, 1]), 8, draw), alone, Search())
+    assert found.figures["matches"] == len(found.candidates) == 2
+    assert found.figures["entries_certain"] < 1
+    assert np.allclose(found.shares.sum(0), x.sum(0))
+    assert any(np.array_equal(in_order(c), in_order(x)) for c in found.candidates)

@@ -75,9 +75,12 @@ def batch_example(
     guess: Tensor,
     guess_label: float,
     binary: Tensor | None,
+    shares: Tensor | None = None,
     **_: object,
 ) -> Example:
-    """The batch and the answer, row by row, the label as 0 or 1 in the last column."""
+    """The batch and the answer, row by row, the label as 0 or 1 in the last column; where several batches fit, how many of
+    them have a 1, and real-valued columns as they were solved for.
+    """
     truth = torch.cat([x, (y[:, None] + 1) / 2], dim=1)
     if rows is None:
         known = guess.to(x).expand_as(x), torch.full_like(y, guess_label)
@@ -85,7 +88,8 @@ def batch_example(
         taken = _taken(binary, x)
         order = matched(rows[:, taken], x[:, taken])
         told = torch.full_like(y, math.nan) if labels is None else labels.to(y)[order]
-        known = rows.to(x)[order], told
+        likely = rows.to(x) if shares is None else torch.where(shares.to(x).isnan(), rows.to(x), shares.to(x))
+        known = likely[order], told
     return truth, torch.cat([known[0], (known[1][:, None] + 1) / 2], dim=1)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from vflbench.reconstruction.exact import enumerate_batches
-from vflbench.reconstruction.gram import Answer, Gram
+from vflbench.reconstruction.gram import Answer, Gram, share_of_ones
 from vflbench.reconstruction.mixed import real_features
 from vflbench.reconstruction.pushed import two_batches
 from vflbench.reconstruction.sums import Recovery, Setting, Sums, sums_of
@@ -32,8 +32,8 @@ class Found:
     rows: (m, d) float64, nan where nothing is known; None if there is no answer. labels: (m,) in [-1, 1], the mean of the
     labels of equal rows, nan where nothing is known; None likewise. candidates: all batches (m, d) that fit, of which `rows`
     is the first. steps: (m,) 0 and 1, the local batch of each row, where that was told. binary: (d,) bool: columns searched
-    for; others are solved for. figures: how it went. note: what is
-    missing, and why. gram: what was searched for, so that it is not searched for twice.
+    for; others are solved for. shares: (m, d), of the candidates in which an entry is 1, their rows matched to `rows`.
+    figures: how it went. note: what is missing, and why. gram: what was searched for, so that it is not searched for twice.
     """
 
     rows: np.ndarray | None = None
@@ -41,6 +41,7 @@ class Found:
     candidates: tuple[np.ndarray, ...] = ()
     steps: np.ndarray | None = None
     binary: np.ndarray | None = None
+    shares: np.ndarray | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     gram: Gram | None = None
@@ -87,7 +88,10 @@ def _told(answer: Answer, sums: Sums, figures: Mapping[str, float], columns: int
     binary = np.zeros(columns, dtype=bool)
     binary[sums.kept] = True
     candidates = tuple(_wide(batch.astype(float), binary) for batch in found.candidates)
-    told = replace(found, rows=_wide(found.rows, binary), candidates=candidates, binary=binary)
+    shares = share_of_ones(replace(answer, batches=found.candidates))
+    certain = {"entries_certain": float(((shares == 0) | (shares == 1)).mean()) if answer.complete else 0.0}
+    wide = {"rows": _wide(found.rows, binary), "shares": _wide(shares, binary), "candidates": candidates}
+    told = replace(found, binary=binary, figures={**found.figures, **certain}, **wide)
     return told if sums.real_alpha is None else _with_real_columns(told, answer.batches[0], sums)
 
 
