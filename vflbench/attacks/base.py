@@ -21,8 +21,8 @@ class RebuiltBatch:
     them where only their number is known, nan where it can't tell; None as above. candidates: all batches (m, d) that it
     found to fit, `rows` among them. guess: (d,) what it takes an entry of each column for without any update; guess_label:
     likewise. steps: (m,) 0, 1, ...: the local step that each row was in, where it can tell. binary: (d,) bool, columns that
-    it took for binary. shares: (m, d), how likely it holds a 1, in the order of rows. figures: of how it got there. note: why
-    it has no answer, or less than all.
+    it took for binary. shares: (m, d), how likely it holds a 1, in the order of rows. figures: of how it got there. note:
+    why it has no answer, or less than all.
     """
 
     guess: Tensor
