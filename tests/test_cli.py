@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_command
 import yaml
 
 import vflbench
@@ -21,6 +22,8 @@ OPEN = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VF
 
 
 def vflbench_command(*arguments, cwd, **environment):
+    if set(environment) <= warm_command.UNCHANGED:
+        return warm_command.run(arguments, cwd, {**OPEN, **environment})
     command = [sys.executable, "-m", "vflbench", *arguments]
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, env={**OPEN, **environment}

@@ -8,16 +8,18 @@ from vflbench.numerics.auc import auc
 
 
 def utility(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Of a two-class model (logits (n, 1)): auc and log_loss. Of a K-class model (logits (n, K)): accuracy as well.
+    """auc, log_loss and accuracy of a two-class model (logits (n, 1)) or a K-class model (logits (n, K)).
 
-    labels: (n,) classes. log_loss is the mean cross-entropy in nats; auc for K > 2 is the unweighted mean over classes of
+    labels: (n,) classes. log_loss is the mean cross-entropy in nats; accuracy, the share of rows whose class has the highest
+    score (of two, where logit > 0 says 1); auc for K > 2 is the unweighted mean over classes of
     one class against the rest, and nan when a class has no row or fills them all.
     """
     logits = logits.double().cpu()
     labels = labels.cpu()
     if logits.shape[1] == 1:
         log_loss = F.binary_cross_entropy_with_logits(logits[:, 0], labels.double()).item()
-        return {"auc": auc(logits[:, 0], labels), "log_loss": log_loss}
+        accuracy = ((logits[:, 0] > 0) == (labels != 0)).double().mean().item()
+        return {"auc": auc(logits[:, 0], labels), "log_loss": log_loss, "accuracy": accuracy}
     accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
     return {"auc": _macro_auc(logits, labels), "log_loss": F.cross_entropy(logits, labels).item(), "accuracy": accuracy}
 
