@@ -14,7 +14,7 @@ def kill_test(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills"), [("kill", 5), ("mixed", 3)])
+@pytest.mark.parametrize(("how", "kills"), [("kill", 10), ("mixed", 4)])
 def test_deaths_change_no_byte(how, kills):
     overrides = ("defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true")
     result = kill_test("--kills", str(kills), "--seed", "3", "--signal", how, *overrides)
