@@ -86,8 +86,8 @@ def data(rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def ours(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
-    from vflbench.machine import tune
     from vflbench.numerics.dcor import distance_correlation
+    from vflbench.run.machine import tune
 
     tune()
     return differentiated(distance_correlation, x, y)

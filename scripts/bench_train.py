@@ -378,10 +378,10 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any) -> tuple[Any, 
     from vflbench.data.table import Columns, Features, VerticalTable
     from vflbench.defenses.base import Chain
     from vflbench.generators import Generators
+    from vflbench.messages.wire import LocalWire
     from vflbench.models.wide_deep import WideDeep
     from vflbench.protocols.base import Setting
     from vflbench.protocols.split import Split
-    from vflbench.wire import LocalWire
 
     numeric, categorical, labels, sizes = read_table(options)
     names = tuple(f"I{i}" for i in range(1, NUMERIC + 1)), tuple(f"C{i}" for i in range(1, len(sizes) + 1))
@@ -420,14 +420,14 @@ def ours(options: argparse.Namespace, optimizer: Any) -> dict[str, Any]:
 
 
 def adam(options: argparse.Namespace) -> dict[str, Any]:
-    from vflbench.optimizers.adam import Adam
+    from vflbench.models.optimizers.adam import Adam
 
     return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
 
 
 def lazy(kernel: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
     def run(options: argparse.Namespace) -> dict[str, Any]:
-        from vflbench.optimizers.lazy_adam import LazyAdam
+        from vflbench.models.optimizers.lazy_adam import LazyAdam
 
         if kernel == "numba":
             import numba  # noqa: F401  (to tell that it is missing)
@@ -614,7 +614,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from vflbench.data.batches import shuffled_batches
-    from vflbench.optimizers.adam import Adam
+    from vflbench.models.optimizers.adam import Adam
 
     use_all_cores()
     session, rows, generators = vflbench_session(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
@@ -654,11 +654,11 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
 
     from vflbench.attacks.spectral import Spectral
     from vflbench.data.batches import shuffled_batches
-    from vflbench.machine import tune
+    from vflbench.messages.transcript import Transcript
+    from vflbench.messages.wire import Kind
+    from vflbench.models.optimizers.adam import Adam
     from vflbench.numerics.auc import auc
-    from vflbench.optimizers.adam import Adam
-    from vflbench.transcript import Transcript
-    from vflbench.wire import Kind
+    from vflbench.run.machine import tune
 
     use_all_cores()
     tune()

@@ -12,8 +12,8 @@ accuracy, and under it true and rebuilt pictures of the first run of each line.
 import argparse
 from pathlib import Path
 
-from vflbench.report.inversion import FIGURES, attacks_that_rebuild, draw_inversion, inversion_table
-from vflbench.report.sweep import read_runs, settings
+from vflbench.results.report.inversion import FIGURES, attacks_that_rebuild, draw_inversion, inversion_table
+from vflbench.results.report.sweep import read_runs, settings
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ cells in which some searches met their time limit. With --picture also the same 
 import argparse
 from pathlib import Path
 
-from vflbench.report.cells import cells_of, cells_table, draw_cells
-from vflbench.report.sweep import read_runs
+from vflbench.results.report.cells import cells_of, cells_table, draw_cells
+from vflbench.results.report.sweep import read_runs
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from pathlib import Path
 import yaml
 
 from vflbench.errors import UserError
-from vflbench.experiments import PublishedExperiment, read_experiments
 from vflbench.places import config_folder
+from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 
 LEAST_SCALE = 0.05
 SPENT = 0.7
@@ -224,7 +224,7 @@ def ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
     """A report for each experiment that left runs, and one page with all of them."""
-    from vflbench.report.site import Wishes, write_report
+    from vflbench.results.report.site import Wishes, write_report
 
     notes = [*notes]
     notes += [" ".join(outcome.line().split()) for outcome in outcomes if outcome.state != "done"]

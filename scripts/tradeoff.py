@@ -13,8 +13,8 @@ along the first option of --by, with the ceilings that the defenses promise, and
 import argparse
 from pathlib import Path
 
-from vflbench.report.sweep import QUANTITIES, attacks_of, markdown, read_runs, settings
-from vflbench.report.tradeoff import draw_tradeoff
+from vflbench.results.report.sweep import QUANTITIES, attacks_of, markdown, read_runs, settings
+from vflbench.results.report.tradeoff import draw_tradeoff
 
 
 def main() -> None:

@@ -6,19 +6,19 @@ import torch
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.checkpoint import Checkpoint
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Chain
-from vflbench.experiment import Experiment, run
 from vflbench.generators import Generators
+from vflbench.messages.wire import LocalWire
+from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.optimizers.adam import Adam
 from vflbench.protocols.base import Setting
 from vflbench.protocols.split import Split
-from vflbench.recorder import Recorder
-from vflbench.settings import Audit, Settings
-from vflbench.wire import LocalWire
+from vflbench.results.recorder import Recorder
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.experiment import Experiment, run
+from vflbench.run.settings import Audit, Settings
 
 
 def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",), classes: int = 2) -> VerticalTable:

@@ -7,13 +7,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-import vflbench.resolvers  # noqa: F401
+import vflbench.cli.resolvers  # noqa: F401
 from vflbench.attacks.base import Attack
-from vflbench.build import KEYED, SETTINGS, SINGLE, build, build_loggers, locate
-from vflbench.catalog import config_folder
+from vflbench.cli.build import KEYED, SETTINGS, SINGLE, build, build_loggers, locate
+from vflbench.cli.catalog import config_folder
 from vflbench.defenses.base import Defense
-from vflbench.loggers.base import Logger
-from vflbench.settings import Audit, Settings
+from vflbench.results.loggers.base import Logger
+from vflbench.run.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = config_folder()

@@ -25,12 +25,12 @@ def test_the_wheel_brings_its_configs_and_runs_in_an_empty_folder(tmp_path):
         archive.extractall(site)
     in_checkout = {f"vflbench/{file.relative_to(ROOT)}" for file in (ROOT / "configs").rglob("*.*")}
     assert in_checkout <= names
-    assert "vflbench/report/templates/page.html" in names
+    assert "vflbench/results/report/templates/page.html" in names
     assert not any(name.startswith(("tests/", "scripts/", "outputs/")) for name in names)
     # `-P` keeps the current folder off the path; the unpacked wheel stands before anything installed.
     code = (
         "import vflbench, sys; assert vflbench.__file__.startswith(sys.argv[1]), vflbench.__file__;"
-        "sys.argv = ['vflbench', *sys.argv[2:]]; from vflbench.cli import main; main()"
+        "sys.argv = ['vflbench', *sys.argv[2:]]; from vflbench.cli.main import main; main()"
     )
     options = ["train", "dataset.rows=2000", "dataset.vocabulary=300", "epochs=1", "hydra.run.dir=out"]
     run = subprocess.run(

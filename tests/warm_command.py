@@ -46,11 +46,6 @@ def serve() -> None:
     import hydra
     import torch  # noqa: F401
 
-    import vflbench.cli
-    import vflbench.experiment
-    import vflbench.mistakes
-    import vflbench.report.figures  # noqa: F401
-
     assert hydra
     for line in sys.stdin:
         child = os.fork()
@@ -85,7 +80,7 @@ def obey(order) -> None:
 
 
 def vflbench_main() -> None:
-    from vflbench.cli import main
+    from vflbench.cli.main import main
 
     main()
 

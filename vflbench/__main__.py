@@ -1,5 +1,5 @@
 """`python -m vflbench`, the same as `vflbench`."""
 
-from vflbench.cli import main
+from vflbench.cli.main import main
 
 main()

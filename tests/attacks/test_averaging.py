@@ -4,8 +4,8 @@ from attacks.views import view_of
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.norm import Norm
+from vflbench.messages.transcript import Transcript
 from vflbench.numerics.auc import auc
-from vflbench.transcript import Transcript
 
 
 def ask(attack, ids, hints=()):

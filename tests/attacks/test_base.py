@@ -4,8 +4,8 @@ from attacks.views import view_of
 
 from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
-from vflbench.transcript import Knowledge, UndeclaredKnowledgeError
-from vflbench.wire import Kind
+from vflbench.messages.transcript import Knowledge, UndeclaredKnowledgeError
+from vflbench.messages.wire import Kind
 
 
 class Greedy(Attack):

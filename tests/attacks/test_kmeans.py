@@ -4,8 +4,8 @@ from attacks.views import view_of
 from sklearn.metrics import adjusted_mutual_info_score
 
 from vflbench.attacks.kmeans import Kmeans, by_hints, by_ratios
-from vflbench.transcript import Knowledge
-from vflbench.wire import Kind
+from vflbench.messages.transcript import Knowledge
+from vflbench.messages.wire import Kind
 
 
 def blobs(rng, sizes, gap=8.0, d=6):

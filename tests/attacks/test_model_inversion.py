@@ -5,10 +5,10 @@ from builders import session
 from vflbench.attacks.model_inversion import ModelInversion, total_variation
 from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.messages.transcript import Knowledge, OwnFeatures, Seat, Transcript, UndeclaredKnowledgeError
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
-from vflbench.transcript import Knowledge, OwnFeatures, Seat, Transcript, UndeclaredKnowledgeError
 
 
 def view_of(rows: VerticalTable, attack: ModelInversion, *, model, defenses=(), started=None, auxiliary=None):

@@ -3,8 +3,8 @@ import torch
 from attacks.views import view_of
 
 from vflbench.attacks.no_message import NoMessage, likeness
+from vflbench.messages.transcript import Knowledge, OwnFeatures, UndeclaredKnowledgeError
 from vflbench.numerics.auc import auc
-from vflbench.transcript import Knowledge, OwnFeatures, UndeclaredKnowledgeError
 
 
 def scores(numeric, categorical, hints, **options):

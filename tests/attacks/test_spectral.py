@@ -3,9 +3,9 @@ import torch
 from attacks.views import view_of
 
 from vflbench.attacks.spectral import Spectral, cluster_by_size, point_to_positives, spectral_projections, upper_cluster
+from vflbench.messages.transcript import Knowledge
+from vflbench.messages.wire import Kind
 from vflbench.numerics.auc import auc
-from vflbench.transcript import Knowledge
-from vflbench.wire import Kind
 
 
 def clusters(rng, n=2000, d=12, positive=0.25, gap=3.0):

@@ -2,8 +2,8 @@
 
 import torch
 
-from vflbench.transcript import OwnFeatures, Transcript, View
-from vflbench.wire import Kind
+from vflbench.messages.transcript import OwnFeatures, Transcript, View
+from vflbench.messages.wire import Kind
 
 
 def view_of(

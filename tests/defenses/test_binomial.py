@@ -8,16 +8,16 @@ from builders import run_in, session, table
 from distinguishing import lower_bound
 from scipy import stats
 
-from vflbench.build import construct
+from vflbench.cli.build import construct
 from vflbench.defenses.base import Chain
 from vflbench.defenses.binomial import Binomial, binomial
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
+from vflbench.messages.wire import Kind, LocalWire
 from vflbench.models.wide_deep import WideDeep
-from vflbench.report.table import final_table
-from vflbench.settings import Audit, Settings
-from vflbench.wire import Kind, LocalWire
+from vflbench.results.report.table import final_table
+from vflbench.run.settings import Audit, Settings
 
 
 def chain(levels=2, ends=(0.0, 1.0), **options):

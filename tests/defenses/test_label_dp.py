@@ -6,7 +6,7 @@ import torch
 from scipy import integrate, stats
 from torch.nn import functional as F
 
-from vflbench.build import construct
+from vflbench.cli.build import construct
 from vflbench.defenses.label_dp import (
     LabelDP,
     LabelDp,

@@ -6,15 +6,15 @@ from scipy import stats
 
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
-from vflbench.build import construct
+from vflbench.cli.build import construct
 from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError
+from vflbench.messages.transcript import Transcript
+from vflbench.messages.wire import Kind
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.numerics.sumkl import solve_target
-from vflbench.transcript import Transcript
-from vflbench.wire import Kind
 
 
 def gradients(rng, n=4096, d=128, positive=0.25, spread=(0.02, 0.05)):

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from vflbench.build import construct
+from vflbench.cli.build import construct
 from vflbench.defenses.base import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import NonFiniteError, UserError
-from vflbench.state import restore_state, state_of
+from vflbench.options import restore_state, state_of
 
 
 @pytest.mark.parametrize(("levels", "bits"), [(2, 1), (4, 2), (5, 3), (16, 4), (256, 8), (257, 9)])

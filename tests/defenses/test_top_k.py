@@ -5,8 +5,8 @@ from builders import session, table
 from vflbench.defenses.base import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
+from vflbench.messages.wire import Kind, LocalWire
 from vflbench.models.wide_deep import WideDeep
-from vflbench.wire import Kind, LocalWire
 
 
 @pytest.mark.parametrize("fraction", [0.12, 0.5, 1.0])

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from vflbench.build import construct
+from vflbench.cli.build import construct
 from vflbench.defenses.base import Chain
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
 from vflbench.errors import UserError
-from vflbench.state import restore_state, state_of
+from vflbench.options import restore_state, state_of
 
 
 def clusters(rng, rows=200):

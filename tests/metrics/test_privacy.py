@@ -71,7 +71,7 @@ def test_a_single_release_is_pure():
 
 def test_accounting_is_imported_only_where_it_is_needed():
     code = (
-        "import sys; import vflbench.build, vflbench.defenses.label_dp; from vflbench.metrics.privacy import *;"
+        "import sys; import vflbench.cli.build, vflbench.defenses.label_dp; from vflbench.metrics.privacy import *;"
         "ledger = Ledger(); ledger.add('x', Release('m', 1.0), Exposure(3, 3)); ledger.epsilon_at(1e-6);"
         "sys.exit('dp_accounting' in sys.modules)"
     )

@@ -3,10 +3,10 @@ import torch
 from builders import session, table
 
 from vflbench.models.cnn import Cnn
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.pixels import pixel_names
-from vflbench.optimizers.adam import Adam
-from vflbench.optimizers.lazy_adam import LazyAdam
 
 
 @pytest.mark.parametrize("optimizer", [Adam(lr=0.1), LazyAdam(lr=0.1, kernel="torch")])

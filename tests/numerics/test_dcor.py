@@ -154,7 +154,7 @@ def test_memory_stays_small_however_many_rows_there_are():
     """Peak resident memory of a process of its own, beyond what it held before; 32768^2 distances alone would be 4.3 GB."""
     program = """
 import resource, torch
-from vflbench.machine import tune
+from vflbench.run.machine import tune
 from vflbench.numerics.dcor import distance_correlation
 tune()
 y = torch.arange(32768) % 4 == 0

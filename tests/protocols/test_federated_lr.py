@@ -10,13 +10,13 @@ from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.transcript import Knowledge, Seat, Transcript
+from vflbench.messages.wire import Kind, LocalWire
 from vflbench.models.mlp import Mlp
-from vflbench.optimizers.adam import Adam
+from vflbench.models.optimizers.adam import Adam
 from vflbench.protocols.base import Setting
 from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.settings import Audit, Settings
-from vflbench.transcript import Knowledge, Seat, Transcript
-from vflbench.wire import Kind, LocalWire
+from vflbench.run.settings import Audit, Settings
 
 
 def seat(rows, *, defenses=(), size=4, **options):
@@ -101,7 +101,7 @@ def test_an_intercept_is_a_column_of_ones(rng):
 
 
 def test_a_run_rebuilds_every_batch_and_goes_on_where_it_was(tmp_path):
-    from vflbench.attacks.batch_reconstruction import BatchReconstruction
+    from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 
     summary = run_in(
         tmp_path / "run",

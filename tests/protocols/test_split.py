@@ -5,14 +5,14 @@ from builders import session, table, weights
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Chain, Defense, WithheldError
 from vflbench.defenses.max_norm import MaxNorm
+from vflbench.messages.transcript import Knowledge, Seat, Transcript
+from vflbench.messages.wire import Kind, LocalWire
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
-from vflbench.optimizers.adam import Adam
-from vflbench.optimizers.lazy_adam import LazyAdam
-from vflbench.optimizers.sgd import Sgd
-from vflbench.parties import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
-from vflbench.transcript import Knowledge, Seat, Transcript
-from vflbench.wire import Kind, LocalWire
 
 PARTIES = {1: ("a",), 2: ("a", "b"), 4: ("a", "b", "c", "d"), "label too": ("a", "b", "label")}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vflbench.errors import UserError
-from vflbench.experiments import PublishedExperiment, read_experiments
+from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "reproduce.py"

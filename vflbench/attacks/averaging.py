@@ -10,9 +10,9 @@ from vflbench.attacks.base import Attack
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
+from vflbench.messages.transcript import Knowledge, View
+from vflbench.messages.wire import Kind
 from vflbench.options import Count, options
-from vflbench.transcript import Knowledge, View
-from vflbench.wire import Kind
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
 

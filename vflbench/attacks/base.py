@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from vflbench.transcript import Knowledge, OwnFeatures, Seat, View
-from vflbench.wire import Kind
+from vflbench.messages.transcript import Knowledge, OwnFeatures, Seat, View
+from vflbench.messages.wire import Kind
 
 ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Knowledge.GRADIENTS, Kind.GRADIENT)}
 """What an attack with the option `message` must know, and the kind of message that its answer is about."""

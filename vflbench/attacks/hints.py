@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
+from vflbench.messages.transcript import Knowledge, View
+from vflbench.messages.wire import Kind
 from vflbench.options import Count, options
-from vflbench.transcript import Knowledge, View
-from vflbench.wire import Kind
 
 
 @options

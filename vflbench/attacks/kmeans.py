@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import ABOUT, Attack
+from vflbench.messages.transcript import Knowledge, View
+from vflbench.messages.wire import Kind
 from vflbench.options import options
-from vflbench.transcript import Knowledge, View
-from vflbench.wire import Kind
 
 _STARTS, _ITERATIONS = 4, 100
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Rebuilt
 from vflbench.errors import UserError
+from vflbench.messages.transcript import Knowledge, OwnFeatures, PeerModel, Seat, View
+from vflbench.messages.wire import Kind
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
 from vflbench.numerics.open_relu import OpenRelu
 from vflbench.numerics.pixels import Area, area_of
 from vflbench.options import Count, NonNegative, Positive, options
-from vflbench.transcript import Knowledge, OwnFeatures, PeerModel, Seat, View
-from vflbench.wire import Kind
 
 Layers = Mapping[str, Tensor]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
+from vflbench.messages.transcript import Knowledge, OwnFeatures, View
 from vflbench.options import Count, options
-from vflbench.transcript import Knowledge, OwnFeatures, View
 
 _STEPS = 2
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
+from vflbench.messages.transcript import Knowledge, View
+from vflbench.messages.wire import Kind
 from vflbench.options import options
-from vflbench.transcript import Knowledge, View
-from vflbench.wire import Kind
 
 
 @options

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import ABOUT, Attack
+from vflbench.messages.transcript import Knowledge, View
+from vflbench.messages.wire import Kind
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
-from vflbench.transcript import Knowledge, View
-from vflbench.wire import Kind
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 _BALANCED = 0.1  # a prior within so much of 1/2 leaves the sizes of the clusters to chance

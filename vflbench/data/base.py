@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from vflbench.data.assignment import Assignment, Parties, assign_columns, left_out
 from vflbench.data.encode import RawTable, fit, measure
-from vflbench.data.parties import Assignment, Parties, assign_columns, left_out
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, options

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from vflbench.data.parties import Assignment
+from vflbench.data.assignment import Assignment
 from vflbench.data.table import Columns, Features
 
 MISSING_INTEGER = np.iinfo(np.int32).min

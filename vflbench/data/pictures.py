@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from vflbench.data.assignment import Assignment
 from vflbench.data.base import Dataset
 from vflbench.data.encode import RawTable
-from vflbench.data.parties import Assignment
 from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, pixel_names
 from vflbench.options import options

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from vflbench.encoding import Encoded
 from vflbench.errors import UserError
+from vflbench.messages.codec import Encoded
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
-from vflbench.state import attributes, restore_attributes
+from vflbench.options import attributes, restore_attributes
 
 
 class WithheldError(Exception):

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Defense, Form
-from vflbench.encoding import Encoded
+from vflbench.messages.codec import Encoded
 from vflbench.metrics.embedding_privacy import Sent, binomial_release
 from vflbench.options import Fraction, options
 

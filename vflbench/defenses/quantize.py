@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Defense, Form
-from vflbench.encoding import Encoded, Grid
 from vflbench.errors import NonFiniteError, UserError
+from vflbench.messages.codec import Encoded, Grid
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
 from vflbench.options import Count, Positive, options
 

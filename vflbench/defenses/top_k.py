@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Defense, Form
-from vflbench.encoding import Encoded, kept, largest
+from vflbench.messages.codec import Encoded, kept, largest
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import options
 

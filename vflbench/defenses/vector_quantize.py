@@ -7,8 +7,8 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Defense, Form
-from vflbench.encoding import Codebook, Encoded, nearest
 from vflbench.errors import NonFiniteError
+from vflbench.messages.codec import Codebook, Encoded, nearest
 from vflbench.options import Count, options
 
 _MOST_PARTS = 65_536  # that a codebook is made of

@@ -13,12 +13,12 @@ from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Defense, Figures
 from vflbench.generators import Generators
+from vflbench.messages.transcript import Knowledge, Seat, Transcript
+from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Model
-from vflbench.optimizers.base import Optimizer
+from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options
-from vflbench.transcript import Knowledge, Seat, Transcript
-from vflbench.wire import Wire
 
 
 @dataclass(frozen=True)

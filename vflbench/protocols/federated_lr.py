@@ -14,10 +14,10 @@ from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable, join
 from vflbench.defenses.base import Figures
 from vflbench.errors import UserError
+from vflbench.messages.transcript import Knowledge, OwnFeatures, Rules, Seat, Transcript, Updates
 from vflbench.options import Count, Positive, options
-from vflbench.participants import SERVER, Participant, Server
 from vflbench.protocols.base import Outcome, Private, Protocol, Rounds, Session, Setting
-from vflbench.transcript import Knowledge, OwnFeatures, Rules, Seat, Transcript, Updates
+from vflbench.protocols.logistic import SERVER, Participant, Server
 
 _MOST_COLUMNS = 4096
 _SPARE_ROUNDS = 9

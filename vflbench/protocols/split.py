@@ -7,13 +7,13 @@ from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, VerticalTable, non_label_parties
 from vflbench.defenses.base import Figures
+from vflbench.messages.transcript import Knowledge, PeerModel, Seat, Transcript
+from vflbench.messages.wire import Kind, Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom
 from vflbench.options import options
-from vflbench.parties import LabelParty, Noise, NonLabelParty
 from vflbench.protocols.base import Outcome, Protocol, Session, Setting
-from vflbench.transcript import Knowledge, PeerModel, Seat, Transcript
-from vflbench.wire import Kind, Wire
+from vflbench.protocols.parties import LabelParty, Noise, NonLabelParty
 
 
 @options

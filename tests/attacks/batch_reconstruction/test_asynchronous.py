@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+from reconstruction_rounds import batches, gradient
+
+from vflbench.attacks.batch_reconstruction.asynchronous import compose, recover_map, terms, total
+
+
+def pushed(parts, thetas, rate, mean=False):
+    """theta_n - theta_0 of local steps on each batch, row by row of the data."""
+    differences = []
+    for start in thetas:
+        theta = start.copy()
+        for x, y in parts:
+            theta = theta - rate * gradient(x, y, theta) / (len(x) if mean else 1)
+        differences.append(theta - start)
+    return np.array(differences)
+
+
+def sums(parts):
+    return [x.T @ x for x, _ in parts], [x.T @ y for x, y in parts]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("mean", [False, True])
+def test_theorem_1(n, mean):
+    """The pushed difference is eta - gamma theta, both recovered from d + 1 rounds and equal to the products."""
+    rng = np.random.default_rng(n)
+    m, d, rate = 8, 6, 0.05
+    parts = batches(m, d, n, rng)
+    gamma, eta = compose(*sums(parts), rate / m if mean else rate)
+    thetas = rng.normal(size=(d + 1, d))
+    differences = pushed(parts, thetas, rate, mean)
+    assert np.allclose(differences, eta - thetas @ gamma.T, atol=1e-13)
+    found = recover_map(thetas, differences)
+    assert np.allclose(found.gamma, gamma, atol=1e-11)
+    assert np.allclose(found.eta, eta, atol=1e-11)
+    assert (np.abs(found.gamma - gamma) <= 6 * found.gamma_error).all()
+    assert np.allclose(gamma, gamma.T) == (n == 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_expansion_in_the_rate_ends_with_the_last_batch(n):
+    rng = np.random.default_rng(n)
+    alphas, betas = sums(batches(8, 6, n, rng))
+    rate = 0.07
+    q = rate / 4
+    gamma, eta = compose(alphas, betas, rate)
+    expansion = terms(alphas, betas, n)
+    assert np.allclose(gamma / q, sum((-q) ** k * matrix for k, (matrix, _) in enumerate(expansion)))
+    assert np.allclose(eta / (2 * q), sum((-q) ** k * vector for k, (_, vector) in enumerate(expansion)))
+    assert np.array_equal(expansion[0][0], sum(alphas))
+    if n == 2:
+        assert np.array_equal(expansion[1][0], alphas[1] @ alphas[0])
+        assert np.array_equal(expansion[1][1], alphas[1] @ betas[0])
+    assert not any(part.any() for part in terms(alphas, betas, n + 1)[n])
+
+
+def test_over_the_reals_the_batches_are_not_determined():
+    """The paper's claim: other positive semidefinite alphas give the same gamma."""
+    rng = np.random.default_rng(0)
+    rate = 0.1
+    x = rng.normal(size=(2, 12, 4))
+    first, second = x[0].T @ x[0], x[1].T @ x[1]
+    gamma, _ = compose([first, second], [np.zeros(4)] * 2, rate)
+    # Any symmetric M1, M2 with M2 M1 = I - gamma: M1 = c M1', M2 = M2' / c.
+    steps = [np.eye(4) - rate / 4 * first, np.eye(4) - rate / 4 * second]
+    others = [(np.eye(4) - steps[0] * 0.9) * 4 / rate, (np.eye(4) - steps[1] / 0.9) * 4 / rate]
+    assert np.allclose(compose(others, [np.zeros(4)] * 2, rate)[0], gamma)
+    assert np.linalg.eigvalsh(others[0])[0] > 0
+
+
+@pytest.mark.parametrize(("n", "rate"), [(1, 0.1), (2, 1e-5), (2, 0.01), (2, 0.03), (3, 0.01), (5, 0.003)])
+@pytest.mark.parametrize("mean", [False, True])
+def test_the_sum_over_batches_from_pushed_differences(n, rate, mean):
+    """For mean gradients the same at m times the rate."""
+    m, d = 8, 10
+    step = rate * m if mean else rate
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        parts = batches(m, d, n, rng)
+        alphas, betas = sums(parts)
+        thetas = rng.normal(size=(2 * d, d))
+        found = recover_map(thetas, pushed(parts, thetas, step, mean))
+        answer = total(
+            found.gamma,
+            found.eta,
+            step,
+            n,
+            rows=m,
+            reduction="mean" if mean else "sum",
+            error=float(found.gamma_error.max()),
+        )
+        assert answer.refusal is None
+        assert np.array_equal(answer.alpha_sum, sum(alphas))
+        assert answer.beta_sum is None or np.array_equal(answer.beta_sum, sum(betas))
+        assert answer.beta_sum is not None or rate == 0.03
+        if n == 2:
+            assert np.array_equal(answer.second, alphas[1] @ alphas[0])
+            assert answer.beta_sum is None or np.array_equal(answer.second_labels, alphas[1] @ betas[0])
+
+
+@pytest.mark.parametrize(("m", "d", "n"), [(8, 10, 2), (8, 10, 3), (4, 20, 2)])
+def test_rounding_is_right_while_the_second_term_is_below_one_half_and_the_root_beyond(m, d, n):
+    last = {"rounding": [], "root": []}
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        alphas, betas = sums(batches(m, d, n, rng))
+        second = terms(alphas, betas, 2)[1][0]
+        bound = 2 / np.abs((second + second.T) / 2).max()  # rate/4 |second| = 1/2
+        for estimate, rates in last.items():
+            good = 0.0
+            for rate in bound * 1.3 ** np.arange(-3, 12):
+                gamma, eta = compose(alphas, betas, rate)
+                answer = total(gamma, eta, rate, n, rows=m, estimate=estimate)
+                if answer.refusal is not None:
+                    continue
+                if np.array_equal(answer.alpha_sum, sum(alphas)):
+                    good = max(good, rate / bound)
+                else:
+                    assert not answer.proved
+                    assert estimate == "root"
+            rates.append(good)
+    # What the plain rounding can do is the published bound, a third-order term apart.
+    assert all(0.7 < ratio < 1.4 for ratio in last["rounding"])
+    assert np.median(last["root"]) > 1.6 * np.median(last["rounding"])
+
+
+def test_what_is_proved_is_right():
+    proved = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = int(rng.choice([2, 3]))
+        alphas, betas = sums(batches(6, 8, n, rng, density=rng.uniform(0.2, 0.8)))
+        rate = 10 ** rng.uniform(-3, -1)
+        answer = total(*compose(alphas, betas, rate), rate, n, rows=6)
+        proved += answer.proved
+        assert not answer.proved or np.array_equal(answer.alpha_sum, sum(alphas))
+    assert proved >= 10
+
+
+def test_rates_that_hide_are_told():
+    rng = np.random.default_rng(1)
+    alphas, betas = sums(batches(8, 10, 2, rng))
+    large = total(*compose(alphas, betas, 0.5), 0.5, 2, rows=8)
+    assert "the rate 0.5 hides the sum of 2 batches" in large.refusal
+    small = total(*compose(alphas, betas, 1e-9), 1e-9, 2, rows=8, error=1e-10)
+    assert "too small for the precision" in small.refusal
+    with pytest.raises(ValueError, match="batch size must be known"):
+        total(np.eye(2), np.ones(2), 0.1, 2, reduction="mean")
+    with pytest.raises(ValueError, match="gamma is"):
+        total(np.eye(2), np.ones(3), 0.1, 2)
+    with pytest.raises(ValueError, match="rate is positive"):
+        total(np.eye(2), np.ones(2), 0.0, 2)
+
+
+def test_too_few_rounds_give_no_map():
+    assert "too few rounds" in recover_map(np.zeros((3, 3)), np.zeros((3, 3))).refusal

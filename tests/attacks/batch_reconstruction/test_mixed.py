@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+from reconstruction_rounds import batch, rounds
+
+from vflbench.attacks.batch_reconstruction.mixed import binary_columns, real_features
+from vflbench.attacks.batch_reconstruction.recovery import least_squares
+
+
+def mixed_table(m, binary, real, counts, rng, intercept=False):
+    """(x (m, d) float64 with the columns in any order, which of them are binary in this batch, labels)."""
+    ones = [np.ones((m, 1))] if intercept else []
+    bits = (rng.random((m, binary)) < rng.uniform(0.1, 0.9, binary)).astype(float)
+    x = np.hstack([*ones, bits, rng.normal(size=(m, real)), rng.integers(0, 4, (m, counts)).astype(float)])
+    x = x[:, rng.permutation(x.shape[1])]
+    return x, np.isin(x, (0, 1)).all(0), rng.choice([-1, 1], m)
+
+
+def recovered(x, y, rng):
+    found = least_squares(*rounds(x, y, x.shape[1] + 1, rng), rate=0.1, reduction="sum", rows=len(x))
+    assert found.refusal is not None
+    return found
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_random_mixed_tables_are_split_and_their_real_features_solved(intercept):
+    """From updates to real values; 98 of 100 batches of 8 rows with 14 binary columns have independent rows."""
+    split = solved = independent = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        x, is_binary, y = mixed_table(8, 14, 3, 2, rng, intercept)
+        found = recovered(x, y, rng)
+        columns = binary_columns(found.real_alpha, found.real_beta, 8, tolerance=np.maximum(1e-6, 6 * found.alpha_error))
+        split += np.array_equal(columns.kept, np.flatnonzero(is_binary))
+        assert set(columns.left_out) == set(range(x.shape[1])) - set(columns.kept)
+        kept, others = np.flatnonzero(is_binary), np.flatnonzero(~is_binary)
+        assert not np.array_equal(columns.kept, kept) or np.array_equal(columns.alpha, x[:, kept].T @ x[:, kept])
+        features = real_features(
+            x[:, kept], found.real_alpha[np.ix_(kept, others)], found.real_alpha[np.ix_(others, others)]
+        )
+        full = np.linalg.matrix_rank(x[:, kept]) == 8
+        independent += full
+        assert (features.refusal is None) == full
+        solved += features.refusal is None and np.allclose(features.values, x[:, others], atol=1e-6)
+        if full:
+            labels = real_features(x[:, kept], found.real_beta[kept][:, None])
+            assert np.allclose(labels.values[:, 0], y, atol=1e-6)
+    assert split == 100
+    assert independent >= 95
+    assert solved == independent
+
+
+def test_an_intercept_tells_counts_from_bits_where_nothing_else_does():
+    x = np.array([[1, 1, 0, 2], [1, 0, 0, 0], [1, 1, 1, 0], [1, 0, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=float)
+    y = np.array([1, 1, -1, 1, -1, -1])
+    alpha, beta = x.T @ x, x.T @ y
+    told = binary_columns(alpha, beta, 6)
+    assert told.intercept == 0
+    assert told.kept.tolist() == [0, 1, 2]
+    assert told.left_out == {3: "its sum is 2, that of its squares 4: equal for 0 and 1 only"}
+    without = binary_columns(alpha[1:, 1:], beta[1:], 6)
+    assert without.intercept is None
+    assert without.kept.tolist() == [0, 1, 2]  # sums alone don't tell {0, 2} here, as documented
+
+
+def test_a_column_with_integral_sums_is_peeled_by_its_products():
+    """Standardised to a sum of squares that is an integer of the right parity: only products with others tell."""
+    rng = np.random.default_rng(0)
+    bits, y = batch(8, 10, rng)
+    real = rng.normal(size=8)
+    real -= y * (real @ y) / 8  # beta = 0
+    real *= 2 / np.linalg.norm(real)  # alpha_ii = 4
+    x = np.column_stack([bits, real])
+    told = binary_columns(x.T @ x, x.T @ y, 8, tolerance=1e-6)
+    assert told.kept.tolist() == list(range(10))
+    assert "products with other columns" in told.left_out[10]
+
+
+def test_products_beyond_the_bounds_of_ones_are_peeled():
+    counts = np.array([3, 0, 0, 0, 0, 0, 0, 0, 0, 0])  # sum of squares 9 of 10 rows, overlaps of 3 with single ones
+    x = np.column_stack([np.eye(10, dtype=int)[:, :1], np.tri(10, 4, dtype=int), counts])
+    y = np.ones(10, dtype=int)
+    told = binary_columns(x.T @ x, x.T @ y, 10)
+    assert list(told.left_out) == [5]
+
+
+def test_three_columns_of_ones_have_a_union_within_the_rows():
+    """Pairwise possible for binary columns of 3 rows (2 ones each, overlaps 1, 1 and 1 at least), triple-wise not."""
+    alpha = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    told = binary_columns(alpha, np.array([1, 1, 1]), 2)
+    assert len(told.kept) == 2
+    assert "triples" in next(iter(told.left_out.values()))
+
+
+def test_all_real_all_binary_nothing_and_one_row():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(8, 5)), rng.choice([-1, 1], 8)
+    assert len(binary_columns(x.T @ x, x.T @ y, 8).kept) == 0
+    bits, y = batch(8, 5, rng)
+    assert binary_columns(bits.T @ bits, bits.T @ y, 8).left_out == {}
+    assert len(binary_columns(np.zeros((0, 0)), np.zeros(0), 8).kept) == 0
+    single = np.array([[1.0, 0.0, 0.7]])
+    told = binary_columns(single.T @ single, single[0], 1)
+    assert told.kept.tolist() == [0, 1]
+    values = real_features(single[:, :2], np.array([[0.7], [0.0]])).values
+    assert values == pytest.approx(np.array([[0.7]]))
+
+
+def test_real_features_say_why_there_are_none():
+    rng = np.random.default_rng(2)
+    x, _ = batch(6, 9, rng)
+    x[:, :6] = np.eye(6)  # independent rows
+    real = rng.normal(size=(6, 2))
+    assert np.allclose(real_features(x, x.T @ real, real.T @ real).values, real)
+    twice = np.vstack([x, x[:1]])
+    assert "rank 6" in real_features(twice, twice.T @ np.vstack([real, real[:1]])).refusal
+    wrong = x.copy()
+    wrong[0, 7] = 1 - wrong[0, 7]
+    assert "not this batch" in real_features(wrong, x.T @ real).refusal
+    assert "among themselves" in real_features(x, x.T @ real, real.T @ real + 1e3 * np.eye(2)).refusal
+    assert real_features(np.zeros((0, 3)), np.zeros((3, 1))).refusal == "the batch has no rows"
+    with pytest.raises(ValueError, match="alpha_BR"):
+        real_features(x, np.zeros((3, 1)))
+
+
+def test_a_tolerance_that_tells_no_integers_is_refused():
+    with pytest.raises(ValueError, match="below 1/4"):
+        binary_columns(np.eye(2), np.ones(2), 2, tolerance=0.3)
+    with pytest.raises(ValueError, match=r"alpha is \(d, d\)"):
+        binary_columns(np.eye(2), np.ones(3), 2)

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from reconstruction_rounds import batch, batches
+
+from vflbench.attacks.batch_reconstruction.asynchronous import TotalRecovered, compose, total
+from vflbench.attacks.batch_reconstruction.pushed import two_batches
+
+
+def planted(seed, m=8, d=20, rate=0.01):
+    rng = np.random.default_rng(seed)
+    (x1, y1), (x2, y2) = batches(m, d, 2, rng)
+    gamma, eta = compose([x1.T @ x1, x2.T @ x2], [x1.T @ y1, x2.T @ y2], rate)
+    order = rng.permutation(2 * m)
+    return (x1, y1), (x2, y2), np.vstack([x1, x2])[order], gamma, eta
+
+
+def rows_of(x, y):
+    return sorted(map(tuple, np.column_stack([x, y]).tolist()))
+
+
+@pytest.mark.parametrize("rate", [0.002, 0.01, 0.02])
+def test_both_batches_come_back_in_order_and_with_labels(rate):
+    """At 0.02 the sum of the betas is hidden, the labels follow from eta itself."""
+    for seed in range(5):
+        (x1, y1), (x2, y2), z, gamma, eta = planted(seed, rate=rate)
+        answer = total(gamma, eta, rate, 2, rows=8)
+        assert (answer.beta_sum is None) == (rate == 0.02)
+        division = two_batches([z], answer, eta, rate, rows=8)
+        assert division.unique
+        found = division.found[0]
+        assert found.labels_unique
+        assert rows_of(found.first, found.first_labels) == rows_of(x1, y1)
+        assert rows_of(found.second, found.second_labels) == rows_of(x2, y2)
+
+
+def test_the_second_term_picks_among_candidates_of_the_same_sum():
+    """Four rows that XOR to zero can be switched without a change of X^T X: the second term tells which it was."""
+    even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
+    picked = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rest, _ = batch(8, 9, rng)
+        rest[:4, :3], order = even, rng.permutation(8)
+        rest[:4, 3:] = rest[0, 3:]
+        switched = rest.copy()
+        switched[:4, :3] = 1 - even
+        assert np.array_equal(rest.T @ rest, switched.T @ switched)
+        z = rest[order]
+        x1, x2, y = z[:4], z[4:], rng.choice([-1, 1], 4)
+        gamma, eta = compose([x1.T @ x1, x2.T @ x2], [x1.T @ y, x2.T @ y], 0.01)
+        answer = total(gamma, eta, 0.01, 2, rows=4)
+        division = two_batches([switched, rest], answer, eta, 0.01, rows=4)
+        assert any(np.array_equal(found.first.T @ found.first, x1.T @ x1) for found in division.found)
+        picked += division.unique
+    assert picked >= 8
+
+
+def test_candidates_that_are_other_rows_are_refused():
+    *_, z, gamma, eta = planted(0)
+    wrong = z.copy()
+    wrong[0, 0] = 1 - wrong[0, 0]
+    answer = total(gamma, eta, 0.01, 2, rows=8)
+    assert two_batches([wrong], answer, eta, 0.01, rows=8).refusal == "none of the 1 candidates has this second term"
+    assert two_batches([wrong, z], answer, eta, 0.01, rows=8).unique
+    hidden = TotalRecovered(refusal="the rate hides it")
+    assert two_batches([z], hidden, eta, 0.01).refusal == "the rate hides it"
+
+
+def test_one_row_and_one_column():
+    """d = 1: A_2 = a_2 a_1 and the sum a_1 + a_2 leave which is which open, unless a batch's size forbids one."""
+    gamma, eta = compose([np.array([[1]])] * 2, [np.array([1]), np.array([-1])], 0.01)
+    answer = total(gamma, eta, 0.01, 2, rows=1)
+    assert answer.alpha_sum.tolist() == [[2]]
+    assert answer.second.tolist() == [[1]]
+    division = two_batches([np.ones((2, 1))], answer, eta, 0.01, rows=1)
+    assert division.unique
+    assert division.found[0].first_labels.tolist() == [1]
+    assert division.found[0].second_labels.tolist() == [-1]

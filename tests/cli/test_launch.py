@@ -1,0 +1,113 @@
+"""The launcher around another one, with one that runs nothing."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext, RunMode
+
+import vflbench.cli.resolvers  # noqa: F401
+from vflbench.cli.launch import SurvivingLauncher
+from vflbench.cli.sweep import Outcome, Status, Sweep
+from vflbench.places import config_folder
+from vflbench.results.folder import alone_in, error_in
+
+
+class Scripted:
+    """Hands back what `answers` says of a seed, one after the other; an exception that is no answer ends the launch."""
+
+    def __init__(self, answers):
+        self.answers, self.launched = answers, []
+
+    def launch(self, job_overrides, initial_job_idx):
+        self.launched.append((initial_job_idx, [words[0] for words in job_overrides]))
+        returned = []
+        for words in job_overrides:
+            answer = self.answers[words[0]].pop(0)
+            if isinstance(answer, ConnectionError):
+                raise answer
+            failed = isinstance(answer, Exception)
+            returned.append(JobReturn(status=JobStatus.FAILED if failed else JobStatus.COMPLETED, _return_value=answer))
+        return returned
+
+
+@contextmanager
+def launcher(tmp_path, answers, *overrides):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        overrides = [f"hydra.sweep.dir={tmp_path}", *overrides]
+        config = loader.load_configuration("train", overrides, run_mode=RunMode.MULTIRUN)
+        inner, sweep = Scripted(answers), Sweep()
+        yield inner, sweep, SurvivingLauncher(inner, HydraContext(loader, None), config, sweep)
+        sweep.close()
+
+
+def done(auc=0.5):
+    return Outcome(Status.DONE, auc)
+
+
+def test_failures_of_runs_are_noted_and_no_sweeper_sees_an_exception(tmp_path):
+    answers = {"seed=0": [Outcome(Status.FAILED, reason="no")], "seed=1": [done(0.75)], "seed=2": [KeyError("x")]}
+    with launcher(tmp_path, answers) as (_, sweep, outer):
+        returned = outer.launch([["seed=0"], ["seed=1"], ["seed=2"]], 0)
+        assert [str(one.return_value) for one in returned] == ["nan", "0.75", "nan"]
+        assert [job.outcome.reason for job in sweep.jobs] == ["no", "", "KeyError: 'x'"]
+        assert [job.folder.parent for job in sweep.jobs] == [tmp_path] * 3
+
+
+def test_a_launcher_that_breaks_down_is_called_again_and_what_brings_it_down_twice_has_failed(tmp_path):
+    answers = {"seed=0": [done()], "seed=1": [ConnectionError("killed"), ConnectionError("killed")]}
+    with launcher(tmp_path, answers) as (inner, sweep, outer):
+        real = inner.launch
+
+        def launch(job_overrides, first):  # as joblib: what was done before the breakdown is in its folder
+            if len(inner.launched) == 0:
+                sweep.tell(sweep.jobs[0], done())
+            return real([words for words in job_overrides if words != ["seed=0"]], first)
+
+        inner.launch = launch
+        outer.launch([["seed=0"], ["seed=1"]], 0)
+        assert [job.outcome.status for job in sweep.jobs] == [Status.DONE, Status.FAILED]
+        assert len(inner.launched) == 2
+        assert "killed" in error_in(sweep.jobs[1].folder)
+
+
+def test_a_run_that_another_process_is_at_work_on_is_waited_for_and_then_tried_again(tmp_path, capsys):
+    answers = {"seed=0": [Outcome(Status.BUSY), Outcome(Status.SKIPPED, 0.5)], "seed=1": [done()]}
+    with launcher(tmp_path, answers) as (inner, sweep, outer):
+        real, released = inner.launch, threading.Event()
+
+        def hold(folder):
+            folder.mkdir()
+            with alone_in(folder):
+                held.set()
+                released.wait(30)
+
+        def launch(job_overrides, first):
+            if inner.launched:
+                assert released.is_set()
+            else:
+                threading.Thread(target=hold, args=(sweep.jobs[0].folder,)).start()
+                held.wait(30)
+                threading.Timer(0.3, released.set).start()
+            return real(job_overrides, first)
+
+        held, inner.launch = threading.Event(), launch
+        outer.launch([["seed=0"], ["seed=1"]], 0)
+        assert inner.launched == [(0, ["seed=0", "seed=1"]), (0, ["seed=0"])]
+        assert [job.outcome.status for job in sweep.jobs] == [Status.SKIPPED, Status.DONE]
+        assert "waiting for another process" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("subdir", "numbered"), [("${name}", False), ("x${hydra.job.num}", True)])
+def test_numbered_folders_keep_their_numbers_when_a_run_is_tried_again(tmp_path, subdir, numbered):
+    answers = {f"seed={i}": [done()] for i in range(3)}
+    answers["seed=0"].insert(0, Outcome(Status.BUSY))
+    answers["seed=2"].insert(0, Outcome(Status.BUSY))
+    with launcher(tmp_path, answers, f"hydra.sweep.subdir={subdir}") as (inner, _, outer):
+        outer.launch([["seed=0"], ["seed=1"], ["seed=2"]], 4)
+        again = [(4, ["seed=0"]), (6, ["seed=2"])] if numbered else [(4, ["seed=0", "seed=2"])]
+        assert inner.launched == [(4, ["seed=0", "seed=1", "seed=2"]), *again]

@@ -1,0 +1,37 @@
+import pytest
+import torch
+from torch import nn
+
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.sgd import Sgd
+
+
+def network():
+    layer = nn.utils.skip_init(nn.Linear, 1, 1, bias=False)
+    nn.init.constant_(layer.weight, 1.0)
+    return layer
+
+
+def step(optimizer, layer, gradient):
+    layer.weight.grad = torch.tensor([[gradient]])
+    optimizer.step()
+    return layer.weight.item()
+
+
+def test_adam_follows_kingma_and_ba():
+    layer, m, v, w = network(), 0.0, 0.0, 1.0
+    optimizer = Adam(lr=0.1, beta1=0.8, beta2=0.9, eps=1e-6).attach(layer)
+    for t, g in enumerate([0.5, -2.0, 3.0], 1):
+        m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
+        w -= 0.1 * (m / (1 - 0.8**t)) / ((v / (1 - 0.9**t)) ** 0.5 + 1e-6)
+        assert step(optimizer, layer, g) == pytest.approx(w, rel=1e-5)
+
+
+def test_sgd_with_momentum_and_weight_decay():
+    layer, velocity, w = network(), None, 1.0
+    optimizer = Sgd(lr=0.1, momentum=0.5, weight_decay=0.01).attach(layer)
+    for g in (0.5, -2.0, 3.0):
+        g_decayed = g + 0.01 * w
+        velocity = g_decayed if velocity is None else 0.5 * velocity + g_decayed
+        w -= 0.1 * velocity
+        assert step(optimizer, layer, g) == pytest.approx(w, rel=1e-5)

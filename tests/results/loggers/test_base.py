@@ -1,0 +1,80 @@
+import json
+import math
+
+from vflbench.results.loggers.base import Logger, Loggers, figures, tag
+from vflbench.results.recorder import Recorder, Row
+
+
+class Memory(Logger):
+    """fails_at: the call in which it does."""
+
+    def __init__(self, fails_at=""):
+        self.fails_at, self.told = fails_at, []
+
+    def _note(self, call, *what):
+        if call == self.fails_at:
+            raise ConnectionError("the server is away")
+        self.told.append((call, *what))
+
+    def begin(self, folder, config, manifest, rows):
+        self._note("begin", [row.value for row in rows])
+
+    def write(self, rows):
+        self._note("write", [row.value for row in rows])
+
+    def finish(self, summary):
+        self._note("finish", dict(summary))
+
+    def stop(self):
+        self._note("stop")
+
+
+def recorder_with(folder, **loggers):
+    recorder = Recorder(folder, "", {}, quiet=True)
+    recorder.loggers = Loggers(loggers, {})
+    return recorder
+
+
+def loss(epoch, value):
+    return Row(epoch, "train", metric="loss", value=value)
+
+
+def test_a_logger_hears_all_that_is_recorded_and_a_resumed_one_first_what_was_kept(tmp_path):
+    first, second = Memory(), Memory()
+    recorder = recorder_with(tmp_path, first=first)
+    recorder.begin()
+    recorder.write([loss(0, 0.5)])
+    length = recorder.length
+    recorder.write([loss(1, 0.75)])
+    recorder.loggers.stop()
+    recorder.loggers.stop()
+    again = recorder_with(tmp_path, second=second)
+    again.go_on(length, "epoch 1")
+    again.write(row for row in [loss(1, 0.25)])
+    again.finish({"test_auc": 1.0})
+    again.loggers.stop()
+    assert first.told == [("begin", []), ("write", [0.5]), ("write", [0.75]), ("stop",)]
+    assert second.told == [("begin", [0.5]), ("write", [0.25]), ("finish", {"test_auc": 1.0})]
+
+
+def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, capsys):
+    for fails_at, heard in (("begin", 0), ("write", 1), ("finish", 3)):
+        bad, good = Memory(fails_at), Memory()
+        recorder = recorder_with(tmp_path / fails_at, bad=bad, good=good)
+        recorder.begin()
+        recorder.write([loss(0, 0.5)])
+        recorder.write([loss(1, 0.25)])
+        recorder.finish({"test_auc": 1.0})
+        assert len(bad.told) == heard
+        assert [call for call, *_ in good.told] == ["begin", "write", "write", "finish"]
+        assert (tmp_path / fails_at / "metrics.csv").read_text().count("loss") == 2
+        manifest = json.loads((tmp_path / fails_at / "manifest.json").read_text())
+        assert manifest["loggers_failed"] == {"bad": "ConnectionError: the server is away"}
+        assert capsys.readouterr().out.count("logger=bad failed") == 1
+
+
+def test_a_tag_names_what_applies_and_figures_are_plain_finite_numbers():
+    assert tag(loss(0, 1.0)) == "loss/train"
+    row = Row(0, "train", "my bank", "f1", "gradient", "norm", "leak_auc", 0.5)
+    assert tag(row) == "leak_auc/train/norm/gradient/my_bank/f1"
+    assert figures({"a": 1, "b": math.nan, "c": "x", "d": None, "e": True, "f": 0.5}) == {"a": 1.0, "f": 0.5}

@@ -1,0 +1,52 @@
+import math
+
+import pytest
+
+from vflbench.results.loggers.base import Loggers
+from vflbench.results.recorder import Recorder, Row
+
+pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+
+from vflbench.results.loggers.tensorboard import Tensorboard
+
+
+def recorder(folder):
+    made = Recorder(folder, "", {}, quiet=True)
+    made.loggers = Loggers({"tensorboard": Tensorboard()}, {})
+    return made
+
+
+def rows(epoch, value):
+    undefined = Row(epoch, "test", metric="auc", value=math.nan)
+    return [
+        Row(epoch, "train", metric="loss", value=value),
+        Row(epoch, "train", "a", "f1", "gradient", "norm", "leak_auc", 1 - value),
+        undefined,
+    ]
+
+
+def scalars(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_was_recorded_is_read_back_and_a_run_that_goes_on_doubles_no_step(tmp_path):
+    killed = recorder(tmp_path)
+    killed.begin()
+    killed.write(rows(0, 0.5))
+    length = killed.length
+    killed.write(rows(1, 0.875))
+    killed.loggers.stop()
+    again = recorder(tmp_path)
+    again.go_on(length, "epoch 1")
+    again.write(rows(1, 0.25))
+    again.finish({"test_auc": 0.75, "failed": None})
+    assert scalars(tmp_path) == {
+        "loss/train": [(0, 0.5), (1, 0.25)],
+        "leak_auc/train/norm/gradient/a/f1": [(0, 0.5), (1, 0.75)],
+        "summary/test_auc": [(1, 0.75)],
+    }

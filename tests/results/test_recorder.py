@@ -1,0 +1,87 @@
+import csv
+import json
+import math
+
+import pytest
+
+from vflbench.errors import UserError
+from vflbench.results.recorder import COLUMNS, Recorder, Row
+
+
+def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(tmp_path):
+    recorder = Recorder(tmp_path / "run", "seed: 0\n", {"seed": 0})
+    recorder.begin()
+    recorder.write([Row(0, "train", metric="loss", value=0.1 + 0.2), Row(1, "test", metric="auc", value=math.nan)])
+    recorder.write([Row(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True)])
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        first, undefined, leak = csv.DictReader(file)
+    assert ",".join(first) == "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"
+    assert tuple(first) == COLUMNS
+    assert float(first["value"]) == 0.1 + 0.2
+    assert undefined["value"] == first["ci_low"] == first["visible"] == ""
+    assert (leak["ci_low"], leak["ci_high"], leak["visible"]) == ("0.8", "1.0", "true")
+
+
+def test_summary_comes_last_and_is_strict_json(tmp_path):
+    recorder = Recorder(tmp_path, "", {"seed": 0})
+    recorder.begin(device="cpu")
+    assert json.loads((tmp_path / "manifest.json").read_text())["end"] is None
+    assert not (tmp_path / "summary.json").exists()
+    recorder.finish({"test_auc": math.nan, "leaks": [{"raw": math.inf}], "train_auc": 0.5})
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["end"] >= manifest["start"]
+    assert manifest["device"] == "cpu"
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary == {"test_auc": None, "leaks": [{"raw": None}], "train_auc": 0.5}
+
+
+def test_a_new_beginning_clears_what_an_earlier_run_left_and_touches_nothing_else(tmp_path):
+    first = Recorder(tmp_path, "first: 1\n", {}, quiet=True)
+    first.begin()
+    first.write([Row(0, "train", metric="loss", value=1.0)])
+    first.log("a line")
+    first.finish({})
+    for name in ("checkpoint.pt", "leak_per_layer.png", "mine.txt"):
+        (tmp_path / name).write_text("")
+    second = Recorder(tmp_path, "second: 2\n", {}, overwrite=True)
+    second.begin()
+    assert {file.name for file in tmp_path.iterdir()} == {"config.yaml", "manifest.json", "metrics.csv", "mine.txt"}
+    assert (tmp_path / "config.yaml").read_text() == "second: 2\n"
+    assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_going_on_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
+    first = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "2"}})
+    first.begin(device="cpu")
+    first.write([Row(0, "train", metric="loss", value=1.0)])
+    length, start = first.length, json.loads((tmp_path / "manifest.json").read_text())["start"]
+    first.write([Row(1, "train", metric="loss", value=0.5)])
+    for place in ("epoch 1", "epoch 1, step 7"):
+        again = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "3"}})
+        again.go_on(length, place, device="cpu")
+        assert again.length == length
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["start"] == start
+    assert [resumed["place"] for resumed in manifest["resumed"]] == ["epoch 1", "epoch 1, step 7"]
+    assert manifest["resumed"][0]["changed"] == ["torch 2 then, 3 now"]
+    assert "going on before epoch 1, step 7" in (tmp_path / "train.log").read_text()
+    assert "torch 2 then, 3 now" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="hydra.run.dir"):
+        Recorder(tmp_path / "file" / "run", "", {}).begin()
+
+
+def test_a_run_that_never_began_leaves_the_folder_free(tmp_path):
+    Recorder(tmp_path / "run", "", {})
+    assert not (tmp_path / "run").exists()
+
+
+def test_quiet_prints_only_what_must_not_be_missed(tmp_path, capsys):
+    recorder = Recorder(tmp_path, "", {}, quiet=True)
+    recorder.say("an epoch")
+    recorder.say("a skipped attack", always=True)
+    assert capsys.readouterr().out == "a skipped attack\n"
+    assert (tmp_path / "train.log").read_text() == "an epoch\na skipped attack\n"

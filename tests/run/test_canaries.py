@@ -1,0 +1,216 @@
+"""Promises of label DP put to the test: broken ones are found, kept ones are not suspected."""
+
+import json
+
+import pytest
+import torch
+from builders import run_in
+from torch.nn import functional as F
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.marvell import Marvell
+from vflbench.metrics.canary import Guesses
+from vflbench.models.mlp import Mlp
+from vflbench.models.optimizers.adam import Adam
+from vflbench.results.report.table import final_table
+from vflbench.run.canaries import Canaries
+from vflbench.run.settings import Audit, Settings
+
+
+class Unflipped(LabelDp):
+    """Promises eps and flips nothing."""
+
+    def labels(self, y, ids, logits, rng):
+        return y
+
+
+class FreshAsOnce(LabelDp):
+    """Flips anew in each epoch and promises eps for all of them."""
+
+    def guarantee(self):
+        return LabelDp(eps=self.eps).guarantee()
+
+
+class Sideways(LabelDp):
+    """Flips as promised, and makes the gradients of the true positives longer."""
+
+    true = None
+
+    def labels(self, y, ids, logits, rng):
+        type(self).true = y
+        return super().labels(y, ids, logits, rng)
+
+    def gradient(self, g, y, rng):
+        return F.normalize(g) * 1e-3 * (1 + self.true[:, None])
+
+
+def settings(epochs=1, **audit):
+    return Settings(epochs=epochs, batch_size=128, audit=Audit(**{"batches": "all", **audit}))
+
+
+@pytest.fixture
+def data():
+    return Synthetic(rows=2000, vocabulary=100).load(torch.Generator().manual_seed(0))
+
+
+def test_canaries_are_coins_that_stand_in_for_labels(data):
+    train = data.train
+    canaries = Canaries(train, 600, torch.Generator().manual_seed(1))
+    rows = train.all()
+    planted = canaries.plant(rows)
+    is_canary = canaries.among(rows.ids)
+    assert int(is_canary.sum()) == len(canaries) == 600
+    assert torch.equal(planted.labels[~is_canary], rows.labels[~is_canary])
+    coins = planted.labels[is_canary]
+    assert abs(coins.double().mean().item() - 0.5) < 0.08
+    own = rows.labels[is_canary].double()
+    assert abs(torch.corrcoef(torch.stack([coins.double(), own]))[0, 1].item()) < 0.15
+    batch = rows.rows(torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))[:500])
+    expected = dict(zip(rows.ids.tolist(), planted.labels.tolist(), strict=True))
+    assert canaries.plant(batch).labels.tolist() == [expected[i] for i in batch.ids.tolist()]
+    assert Canaries(train, 0, torch.Generator()).plant(batch) is batch
+
+
+def test_coins_of_many_classes_are_class_0_or_any_other():
+    train = Digits().load(torch.Generator().manual_seed(0)).train
+    labels = Canaries(train, 1000, torch.Generator().manual_seed(1)).labels
+    assert abs((labels == 0).double().mean().item() - 0.5) < 0.07
+    assert set(labels.tolist()) == set(range(10))
+
+
+def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
+    canaries = Canaries(data.train, 100, torch.Generator().manual_seed(1))
+    ids, labels = canaries.ids, canaries.labels
+    assert canaries.guesses() == Guesses()
+    positives = int(labels.sum())
+    canaries.read(ids, labels)
+    assert canaries.guesses() == Guesses(positives, positives, 100 - positives, 100 - positives)
+    restored = Canaries(data.train, 100, torch.Generator().manual_seed(1))
+    restored.restore(canaries.state())
+    for reader in (canaries, restored):
+        reader.read(ids, 1 - labels)
+        assert reader.guesses() == Guesses()
+        reader.read(ids, 1 - labels)
+        assert reader.guesses() == Guesses(100 - positives, 0, positives, 0)
+
+
+def test_auto_plants_where_eps_is_promised_and_nowhere_else():
+    assert Audit().planted(10_000, promised=False) == 0
+    assert Audit().planted(10_000, promised=True) == 500
+    assert Audit().planted(10**6, promised=True) == 1000
+    assert Audit(canaries=50).planted(10_000, promised=False) == 50
+    assert Audit(canaries=50).planted(30, promised=True) == 30
+    assert Audit(canaries=0).planted(10_000, promised=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("defense", "epochs", "finder"),
+    [
+        (Unflipped(), 1, "the labels trained on"),
+        (FreshAsOnce(fresh_every_epoch=True), 10, "the labels trained on"),
+        (FreshAsOnce(fresh_every_epoch=True, mechanism="lp_2st"), 10, "the labels trained on"),
+        (Sideways(), 1, "norm on gradients of a f2"),
+    ],
+    ids=["no flips", "fresh as once", "fresh lp_2st as once", "around the labels"],
+)
+def test_a_broken_promise_is_found(tmp_path, defense, epochs, finder):
+    audit = {"canaries": 600, "batches": "all" if epochs == 1 else 1}
+    summary = run_in(
+        tmp_path / "run", defenses={"broken": defense}, attacks={"norm": Norm()}, settings=settings(epochs, **audit)
+    )
+    assert summary["privacy"]["violated"]
+    assert summary["privacy"]["epsilon_low_by"] == finder
+    assert summary["privacy"]["epsilon_low"] > 1.3 > summary["privacy"]["epsilon"] == 1.0
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert written["failed"].startswith("broken: the promise of eps = 1 is broken: ")
+    assert f"FAILED: {written['failed']}" in final_table(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [LabelDp(), LabelDp(mechanism="lp_2st"), LabelDp(debias=True), LabelDp(fresh_every_epoch=True)],
+    ids=["randomized response", "lp_2st", "debiased", "fresh and said so"],
+)
+def test_a_promise_that_is_kept_is_not_suspected_though_features_tell_the_labels(tmp_path, defense):
+    """On this data every layer gives the labels away above the ceiling, through features alone."""
+    summary = run_in(
+        tmp_path / "run",
+        dataset=BreastCancer(),
+        model=Mlp(bottom_layers=2, width=32),
+        optimizer=Adam(lr=1e-2),
+        defenses={"label_dp": defense},
+        attacks={"norm": Norm(), "spectral": Spectral(), "averaging": Averaging(rows=400, base="norm")},
+        settings=Settings(epochs=5, batch_size=32, audit=Audit(batches="all", canaries=100)),
+    )
+    assert max(leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["visible"]) > 0.85
+    privacy = summary["privacy"]
+    assert not privacy["violated"]
+    assert summary["failed"] is None
+    assert privacy["epsilon"] == (5.0 if defense.fresh_every_epoch else 1.0)
+    assert len(privacy["tried"]) == 1 + len({(k["attack"], k["layer"]) for k in summary["leaks"] if k["visible"]})
+    assert all(found["guesses"] > 50 for found in privacy["tried"].values())
+
+
+def test_guesses_about_real_labels_would_cry_wolf():
+    """The same bound on rows whose labels are the data's own: above eps for a mechanism without fault."""
+    eps = 0.3
+    data = BreastCancer().load(torch.Generator().manual_seed(0))
+    rows = data.train.all()
+    feature = next(iter(rows.features.values())).numeric[:, 0]
+    above = feature > feature.median()
+    positive = rows.labels != 0
+    counts = [int(x.sum()) for x in (above, above & positive, ~above, ~above & ~positive)]
+    assert Guesses(*counts).epsilon_low(0.001) > 3 * eps  # from a feature alone, with no message sent
+
+
+def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
+    chain = {"once": LabelDp(eps=2.0), "anew": LabelDp(eps=0.5, fresh_every_epoch=True), "marvell": Marvell()}
+    summary = run_in(tmp_path / "run", defenses=chain, settings=settings(3, batches=2))
+    privacy = summary["privacy"]
+    assert privacy["releases"] == [
+        {"defense": "once", "mechanism": "randomized_response", "epsilon": 2.0, "times": 1},
+        {"defense": "anew", "mechanism": "randomized_response", "epsilon": 0.5, "times": 3},
+    ]
+    assert privacy["epsilon"] == pytest.approx(3.5)
+    assert 3 < privacy["epsilon_at_delta"] <= 3.5
+    assert summary["guarantees"]["marvell"]["messages"] == 3
+    assert summary["guarantees"]["once"]["leak_auc_all_messages"] == pytest.approx(0.8808, abs=1e-4)
+    told = final_table(tmp_path / "run")
+    assert "eps = 1 x 2 (once, randomized_response) + 3 x 0.5 (anew, randomized_response) = 3.5; eps = " in told
+    assert "measured on 135 canaries: " in told
+
+
+def test_runs_without_label_dp_have_no_canaries_and_no_ledger(tmp_path):
+    summary = run_in(tmp_path / "run", defenses={"marvell": Marvell()})
+    assert summary["privacy"] is None
+    assert summary["failed"] is None
+
+
+def test_canaries_can_be_planted_where_nothing_is_promised(tmp_path):
+    summary = run_in(tmp_path / "run", settings=settings(1, canaries=300))
+    privacy = summary["privacy"]
+    assert (privacy["epsilon"], privacy["violated"], privacy["canaries"]) == (None, False, 300)
+    assert privacy["tried"]["the labels trained on"]["epsilon_low"] > 2.5
+
+
+def test_the_flip_rate_is_measured(tmp_path):
+    summary = run_in(tmp_path / "run", defenses={"label_dp": LabelDp()}, attacks={})
+    (rate,) = (f["value"] for f in summary["figures"] if f["figure"] == "label_dp.flip_rate")
+    assert rate == pytest.approx(0.2689, abs=0.03)
+
+
+def test_many_classes_are_randomized_and_checked(tmp_path):
+    parts = {"dataset": Digits(), "model": Mlp(bottom_layers=2, width=32), "attacks": {}}
+    kept = run_in(tmp_path / "kept", defenses={"label_dp": LabelDp(eps=2.0)}, settings=settings(2, canaries=700), **parts)
+    broken = run_in(
+        tmp_path / "broken", defenses={"broken": Unflipped(eps=2.0)}, settings=settings(2, canaries=700), **parts
+    )
+    assert not kept["privacy"]["violated"]
+    assert kept["privacy"]["epsilon_low"] > 0.8
+    assert broken["privacy"]["violated"]

@@ -1,0 +1,375 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from builders import run_in
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack
+from vflbench.attacks.cosine import Cosine
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.norm import Norm
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.base import Defense
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.errors import UserError
+from vflbench.messages.transcript import Knowledge, Seat
+from vflbench.messages.wire import Kind
+from vflbench.metrics.privacy import Guarantee
+from vflbench.models.cnn import Cnn
+from vflbench.models.mlp import Mlp
+from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.wide_deep import WideDeep
+from vflbench.results.report.inversion import GUESSES
+from vflbench.results.report.rebuilt import draw_rebuilt
+from vflbench.results.report.table import final_table
+from vflbench.run.settings import Audit, Settings, choose_device
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def without_times(folder: Path) -> list[str]:
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+
+def settings(**changes) -> Settings:
+    return Settings(**{"epochs": 2, "batch_size": 128, "audit": Audit(batches=5), **changes})
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
+    for name, seed in (("first", 0), ("second", 0), ("third", 1)):
+        run_in(tmp_path / name, settings=settings(seed=seed), defenses={"max_norm": MaxNorm()})
+    assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
+    assert without_times(tmp_path / "first") != without_times(tmp_path / "third")
+
+
+def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
+    audits = {
+        "few": {"settings": settings(audit=Audit(batches=1))},
+        "all": {"settings": settings(audit=Audit(batches="all"))},
+        "none": {"attacks": {}},
+        "short": {"settings": settings(audit=Audit(train_rows=10))},
+    }
+    models = {}
+    for name, changes in audits.items():
+        run_in(tmp_path / name, defenses={"max_norm": MaxNorm()}, **changes)
+        models[name] = [
+            (r["epoch"], r["metric"], r["value"])
+            for r in rows_of(tmp_path / name)
+            if r["metric"] == "loss" or r["split"] == "test"
+        ]
+    assert models["few"] == models["all"] == models["none"] == models["short"]
+
+
+@pytest.mark.parametrize(("steps", "audited"), [(3, 3), (5, 5), (99, 6), (192, 12), (400, 20), (10**6, 20)])
+def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most(steps, audited):
+    assert Audit().audited(steps) == audited
+    assert Audit(batches=7).audited(steps) == min(7, steps)
+    assert Audit(batches="all").audited(steps) == steps
+
+
+def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
+    # Two epochs on 20,000 rows: the model has begun to learn, and its gradients still tell the classes apart.
+    big = {"dataset": Synthetic(rows=20_000, vocabulary=2000), "model": WideDeep(width=32), "settings": settings(epochs=1)}
+    open_run = run_in(tmp_path / "open", **big)
+    hidden = run_in(tmp_path / "hidden", defenses={"max_norm": MaxNorm()}, **big)
+    assert open_run["leak_auc"]["norm"]["gradient"]["f5"] > 0.85
+    assert hidden["leak_auc_two_sided"]["norm"]["gradient"]["f5"] < 0.6
+
+
+def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path):
+    summary = run_in(
+        tmp_path / "run", dataset=Synthetic(rows=40_000, vocabulary=500), model=WideDeep(width=32), settings=settings()
+    )
+    assert 0.76 < summary["test_auc"] < 0.82
+    assert summary["facts"]["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
+
+
+def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
+    run_in(tmp_path / "run", model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True))
+    leaks = {
+        (r["attack"], r["message"], r["party"], r["layer"], r["visible"])
+        for r in rows_of(tmp_path / "run")
+        if r["metric"] == "leak_auc"
+    }
+    own = {"f1", "f2", "f3", "wide"}
+    expected = {("norm", "gradient", "a", layer, "true") for layer in own}
+    expected |= {("spectral", "embedding", "a", layer, "true") for layer in own}
+    expected |= {("spectral", "embedding", "label", layer, "false") for layer in ("h1", "h2")}
+    assert leaks == expected
+
+
+@pytest.mark.parametrize(
+    "parties", [1, 2, 4, {"x": ["I*"], "label": ["C*"]}], ids=["one", "two", "four", "label party with features"]
+)
+def test_any_number_of_parties_and_a_label_party_with_features(tmp_path, parties):
+    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=3000, vocabulary=300, parties=parties))
+    names = {r["party"] for r in rows_of(tmp_path / "run") if r["metric"] == "bytes_sent"}
+    assert names == ({"x"} if isinstance(parties, dict) else set("abcd"[:parties]))
+    attacked = {leak["party"] for leak in summary["leaks"] if leak["visible"]}
+    assert attacked == names
+    # A label party's own f-layers are hidden, and never stand in the summary for what an attacker sees.
+    worst = max(
+        (k["two_sided"]["mean"], k["raw"]["mean"])
+        for k in summary["leaks"]
+        if (k["layer"], k["visible"], k["attack"]) == ("f2", True, "spectral")
+    )
+    assert summary["leak_auc"]["spectral"]["embedding"]["f2"] == worst[1]
+
+
+def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
+    run_in(tmp_path / "run", model=WideDeep(bottom_layers=2, width=16, cut_width=4))
+    sent = {
+        (r["message"], r["metric"]): int(r["value"])
+        for r in rows_of(tmp_path / "run")
+        if r["split"] == "train" and r["epoch"] == "0" and "sent" in r["metric"]
+    }
+    steps = 2700 // 128
+    assert sent[("embedding", "messages_sent")] == sent[("gradient", "messages_sent")] == steps
+    assert sent[("embedding", "bytes_sent")] == sent[("gradient", "bytes_sent")] == steps * 128 * 4 * 4
+
+
+def test_more_than_two_classes_train_and_two_class_attacks_say_why_they_skip(tmp_path):
+    summary = run_in(
+        tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, width=64), settings=settings(epochs=10, batch_size=32)
+    )
+    assert summary["test_accuracy"] > 0.85
+    assert summary["test_auc"] > 0.97
+    assert summary["leaks"] == []
+    assert all("10" in reason for reason in summary["skipped"].values())
+    assert set(summary["skipped"]) == {"norm", "spectral"}
+
+
+def test_an_attack_gets_its_view_and_the_prior_and_nothing_else(tmp_path):
+    class Witness(Attack):
+        knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
+        scores = Kind.EMBEDDING
+        seen = []
+
+        def infer(self, view):
+            self.seen.append((view.party, view.visible, view.epoch, view.step, view.prior, set(view.embeddings)))
+            return {layer: x.sum(1) for layer, x in view.embeddings.items()}
+
+    run_in(tmp_path / "run", attacks={"witness": Witness()}, settings=settings(epochs=1, audit=Audit(batches=3)))
+    facts = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
+    assert [s[2:4] for s in Witness.seen if s[1]] == [(0, 0), (0, 10), (0, 20)]
+    assert {s[0] for s in Witness.seen if s[1]} == {"a"}
+    assert {s[4] for s in Witness.seen} == {facts["train_positive_ratio"]}
+    assert Witness.seat is Seat.NON_LABEL
+
+
+def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
+    class Broken(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+
+        def infer(self, view):
+            return {layer: torch.full((len(g),), float("nan")) for layer, g in view.gradients.items()}
+
+    with pytest.raises(ValueError, match="finite"):
+        run_in(tmp_path / "run", attacks={"broken": Broken()})
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_what_was_written(tmp_path):
+    with pytest.raises(UserError, match=r"optimizer.lr=1e\+30: .*epoch 0, step \d+"):
+        run_in(tmp_path / "run", optimizer=Sgd(lr=1e30), attacks={"norm": Norm()})
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
+    with pytest.raises(UserError, match="prediction is not a finite number after epoch 0"):
+        run_in(tmp_path / "run", optimizer=Sgd(lr=1e30), settings=settings(epochs=1, batch_size=2700), attacks={})
+
+
+def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
+    class Vandal(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+
+        def infer(self, view):
+            assert view.visible  # no gradients of the label party's layers exist
+            return {layer: g.zero_()[:, 0] for layer, g in view.gradients.items()}
+
+    clean = run_in(tmp_path / "clean", attacks={"norm": Norm()})
+    dirty = run_in(tmp_path / "dirty", attacks={"vandal": Vandal(), "norm": Norm()})
+    assert dirty["leak_auc"]["norm"] == clean["leak_auc"]["norm"]
+    assert dirty["test_auc"] == clean["test_auc"]
+
+
+def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path):
+    class Clerk(Attack):
+        knows = frozenset({Knowledge.GRADIENTS})
+        scores = Kind.GRADIENT
+        met = []
+
+        def infer(self, view):
+            self.met.append((view.epoch, view.ids, view.gradients["f2"]))
+            return {"f2": view.ids.double()}
+
+    # A file sorted by label: position would be the label.
+    class Sorted(Synthetic):
+        def read(self, rng):
+            raw, facts = super().read(rng)
+            order = raw.labels.argsort(kind="stable")
+            return raw.take(order), facts
+
+    dataset = Sorted(rows=2000, vocabulary=300)
+    summary = run_in(
+        tmp_path / "run", dataset=dataset, attacks={"clerk": Clerk()}, settings=settings(audit=Audit(batches="all"))
+    )
+    assert 0.45 < summary["leak_auc"]["clerk"]["gradient"]["f2"] < 0.55
+    by_epoch = [torch.cat([ids for epoch, ids, _ in Clerk.met if epoch == e]) for e in (0, 1)]
+    assert len(by_epoch[0].unique()) == len(by_epoch[0])
+    assert len(set(by_epoch[0].tolist()) & set(by_epoch[1].tolist())) > 0.8 * len(by_epoch[0])
+
+
+def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
+    class Scale(Defense):
+        """Divides by the largest value seen so far."""
+
+        largest = 1e-9
+
+        def embedding(self, h, rng):
+            self.largest = max(self.largest, h.abs().max().item())
+            return h / self.largest
+
+    losses = []
+    for rows in (1, 2000):
+        run_in(tmp_path / str(rows), defenses={"scale": Scale()}, settings=settings(audit=Audit(train_rows=rows)))
+        losses.append([r["value"] for r in rows_of(tmp_path / str(rows)) if r["metric"] == "loss" or r["split"] == "test"])
+    assert losses[0] == losses[1]
+
+
+def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
+    class Promise(Defense):
+        def guarantee(self):
+            claim = "holds for Gaussian gradients"
+            return Guarantee(claim, lambda seen: 0.5 + 0.1 * seen.messages, lambda seen: 0.5 - 0.1 * seen.epochs)
+
+    summary = run_in(tmp_path / "run", defenses={"max_norm": MaxNorm(), "promise": Promise()}, settings=settings(epochs=3))
+    assert summary["guarantees"] == {
+        "max_norm": None,
+        "promise": {
+            "claim": "holds for Gaussian gradients",
+            "messages": 3,
+            "leak_auc_one_message": 0.6,
+            "leak_auc_all_messages": pytest.approx(0.8),
+            "error_one_message": 0.4,
+            "error_all_messages": pytest.approx(0.2),
+        },
+    }
+
+
+def test_what_a_defense_withholds_counts_and_promises_is_told(tmp_path):
+    """Batches of two rows are often of one class; none is ever sent without noise."""
+    parts = {"dataset": Synthetic(rows=60, vocabulary=300), "settings": settings(epochs=2, batch_size=2)}
+    summary = run_in(tmp_path / "run", defenses={"marvell": Marvell(one_class="withhold")}, **parts)
+    counts = {figure["figure"]: figure["value"] for figure in summary["figures"]}
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert counts["marvell.withheld_batches"] == counts["marvell.one_class_batches"] > 0
+    assert (
+        log.count("no gradient is sent to party a: the batch has rows of one class only")
+        == counts["marvell.withheld_batches"]
+    )
+    sent = sum(
+        float(r["value"]) for r in rows_of(tmp_path / "run") if (r["metric"], r["message"]) == ("messages_sent", "gradient")
+    )
+    assert sent + counts["marvell.withheld_batches"] == 2 * 27
+    per_epoch = [int(r["value"]) for r in rows_of(tmp_path / "run") if r["metric"] == "marvell.withheld_batches"]
+    assert len(per_epoch) == 2
+    assert sum(per_epoch) == counts["marvell.withheld_batches"]
+    told = final_table(tmp_path / "run")
+    assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in told
+    assert "Leak AUC at most 0.680, error at least 40.0%" in told
+    assert summary["guarantees"]["marvell"]["messages"] == 2
+
+
+def test_dependence_of_embeddings_and_labels_is_measured_where_asked_for(tmp_path):
+    parts = {"dataset": Synthetic(rows=3000, vocabulary=300, parties=2), "attacks": {}}
+    run_in(tmp_path / "without", settings=settings(), **parts)
+    summary = run_in(tmp_path / "with", settings=settings(audit=Audit(batches=5, dcor=True)), **parts)
+    found = {(d["party"], d["layer"], d["visible"]): d["dcor"]["mean"] for d in summary["distance_correlation"]}
+    assert set(found) == {*((p, f, True) for p in ("a", "b") for f in ("f1", "f2")), ("label", "h1", False)}
+    assert all(0 < value < 1 for value in found.values())
+    rows = [r for r in rows_of(tmp_path / "with") if r["metric"] == "distance_correlation"]
+    assert len(rows) == 2 * len(found)
+    assert "squared distance correlation of embeddings and labels: a f1 0." in final_table(tmp_path / "with")
+    trained = [[r["value"] for r in rows_of(tmp_path / name) if r["metric"] == "auc"] for name in ("with", "without")]
+    assert trained[0] == trained[1]
+
+
+def test_a_linear_part_doubles_the_messages_about_a_row(tmp_path):
+    model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
+    summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})
+    assert summary["guarantees"]["marvell"]["messages"] == 4
+    assert {f["layer"] for f in summary["figures"]} == {"f2", "wide"}
+
+
+def test_a_defense_for_two_classes_is_refused_for_more(tmp_path):
+    with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
+        run_in(tmp_path / "run", dataset=Digits(), model=Mlp(), attacks={}, defenses={"marvell": Marvell()})
+
+
+def test_following_rows_trains_the_same_model(tmp_path):
+    losses = {}
+    for name, attacks in (("without", {}), ("with", {"averaging": Averaging(rows=300), "cosine": Cosine()})):
+        run_in(tmp_path / name, defenses={"marvell": Marvell()}, attacks=attacks)
+        losses[name] = [r["value"] for r in rows_of(tmp_path / name) if r["metric"] in ("loss", "auc")]
+    assert losses["without"] == losses["with"]
+
+
+def test_no_leak_auc_is_undefined_and_never_zero(tmp_path):
+    """With one row a batch there are no two classes to tell apart."""
+    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=40, vocabulary=300), settings=settings(epochs=1, batch_size=1))
+    assert "worst leak AUC  norm undefined  spectral undefined" in (tmp_path / "run" / "train.log").read_text()
+    assert all(r["value"] == "" for r in rows_of(tmp_path / "run") if r["metric"].startswith("leak_auc"))
+    assert summary["leaks"][0]["left_out"] == 5
+
+
+def test_a_table_smaller_than_a_batch_is_one_batch(tmp_path):
+    run_in(tmp_path / "run", dataset=Synthetic(rows=60, vocabulary=300), settings=settings(batch_size=8192))
+    sent = [r for r in rows_of(tmp_path / "run") if r["metric"] == "messages_sent" and r["split"] == "train"]
+    assert {r["value"] for r in sent} == {"1"}
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == choose_device("cpu").type == "cpu"
+    with pytest.raises(UserError, match="device=cuda"):
+        choose_device("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_agrees_with_cpu(tmp_path):
+    on = {device: run_in(tmp_path / device, settings=settings(device=device)) for device in ("cpu", "cuda")}
+    assert on["cuda"]["test_auc"] == pytest.approx(on["cpu"]["test_auc"], abs=5e-3)
+
+
+def test_the_story_of_a_run_stays_short_enough_to_read():
+    import vflbench.run.experiment as story
+
+    assert len(Path(story.__file__).read_text().splitlines()) < 160
+
+
+def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_path):
+    attack = ModelInversion(rows=20, steps=150)
+    changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
+    summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
+    found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
+    assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in GUESSES)}
+    whole = {layer: {n: v["mean"] for n, v in found["all", layer].items()} for layer in ("f2", "mean")}
+    assert whole["f2"]["mse"] < 0.5 * whole["mean"]["mse"]
+    assert whole["f2"]["recognised"] > 0.6 > whole["mean"]["recognised"]
+    with np.load(tmp_path / "reconstructions.npz") as arrays:
+        assert arrays["model_inversion/all/f2/answer"].shape == (20, 8, 8)
+    assert draw_rebuilt(tmp_path) is not None
+    assert "model_inversion mse" in (tmp_path / "train.log").read_text()

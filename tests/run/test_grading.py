@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from vflbench.attacks.base import Rebuilt
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.messages.transcript import OwnFeatures
+from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.run.grading import Grader, _by_class, auxiliary_rows
+
+
+def graded(dataset, change):
+    """Figures of answers that are what `change` makes of the truth, by (party, message, layer)."""
+    data = dataset.load(torch.Generator().manual_seed(0))
+    batch = data.train.all().rows(torch.arange(60))
+    places = torch.arange(5, 45)
+    answers = {p: change(OwnFeatures(f.numeric[places], f.categorical[places])) for p, f in batch.features.items()}
+    table = ReconstructionTable()
+    Grader(data.train, data.test, 5).grade("inversion", Rebuilt("f2", places, answers), batch, table)
+    found = {(r.party, r.message, r.layer): {n: v.mean for n, v in r.figures.items()} for r in table.found()}
+    return found, table.examples(), data
+
+
+def test_whole_pictures_are_put_together_and_compared_with_guesses():
+    found, examples, data = graded(Digits(parties=4), lambda own: own)
+    assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)
+    assert set(found) == {
+        *((party, "embedding", "f2") for party in (*"abcd", "all")),
+        *(("all", "none", guess) for guess in ("mean", "class_mean", "random_row", "true")),
+    }
+    test = data.test.all()
+    rows = data.train.all().rows(torch.arange(5, 45))
+    errors = [(rows.features[p].numeric - test.features[p].numeric.mean(0)).square().mean() for p in "abcd"]
+    assert found["all", "none", "mean"]["mse"] == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
+    assert found["all", "none", "class_mean"]["mse"] < found["all", "none", "mean"]["mse"]
+    assert found["all", "none", "true"]["recognised"] > 0.95
+    assert found["all", "embedding", "f2"]["recognised"] == found["all", "none", "true"]["recognised"]
+    assert found["all", "none", "mean"]["recognised"] < 0.3
+    truth = examples["inversion/all/f2/truth"]
+    assert truth.shape == (20, 8, 8)
+    assert (truth == examples["inversion/all/f2/answer"]).all()
+
+
+def test_columns_of_a_table_are_told_apart():
+    def change(own):
+        wrong = own.categorical.clone()
+        wrong[:20, 0] += 1
+        return OwnFeatures(1 - own.numeric, wrong)
+
+    found, examples, _ = graded(Synthetic(rows=600, numeric=2, categorical=2, vocabulary=40), change)
+    own = found["a", "embedding", "f2"]
+    assert (own["id_accuracy:C1"], own["id_accuracy:C2"], own["id_accuracy"]) == (0.5, 1.0, 0.75)
+    assert own["r2"] < 0
+    assert abs(found["a", "none", "mean"]["r2"]) < 0.2
+    assert found["a", "none", "true"]["id_accuracy"] == 1
+    assert examples["inversion/a/f2/answer"].shape == (20, 4)
+    assert "recognised" not in own
+
+
+def test_auxiliary_rows_are_held_out_rows_in_no_order():
+    data = Digits().load(torch.Generator().manual_seed(0))
+    known = auxiliary_rows(data.test, 50, 3)["a"].numeric
+    held_out = data.test.all().features["a"].numeric
+    assert known.shape == (50, 64)
+    assert all((held_out == row).all(1).any() for row in known)
+    assert not torch.equal(known, held_out[:50])
+
+
+def test_rows_that_are_shown_are_a_few_of_each_class():
+    labels = torch.tensor([3] * 30 + [0, 1, 2, 0, 1, 2, 5])
+    shown = _by_class(labels)
+    assert len(shown) == 20
+    assert labels[shown].tolist() == [0, 0, 1, 1, 2, 2, *[3] * 13, 5]

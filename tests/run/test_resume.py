@@ -1,0 +1,369 @@
+"""A run that was stopped anywhere ends with the bytes of one that never was."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from builders import run_in
+from test_checkpoint import DAMAGE
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.no_message import NoMessage
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.base import Defense
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.embedding_noise import EmbeddingNoise
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize
+from vflbench.errors import UserError
+from vflbench.messages.transcript import Knowledge
+from vflbench.messages.wire import Kind, LocalWire
+from vflbench.models.wide_deep import WideDeep
+from vflbench.options import options
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.interruption import Interrupted
+from vflbench.run.settings import Audit, Settings
+
+EPOCHS, STEPS, MESSAGES = 3, 11, 4  # messages a step: two parties, up and down
+EPOCH = STEPS * MESSAGES + 2 * 2  # and two predictions
+
+
+class Memory(Defense):
+    """Everything it does depends on all that it has seen and drawn."""
+
+    def __init__(self):
+        self.sum, self.calls = None, {"gradient": 0, "labels": 0}
+
+    def embedding(self, h, rng):
+        self.calls["embedding"] = self.calls.get("embedding", 0) + 1
+        return h * (1 + 0.001 * self.calls["embedding"]) + 0.01 * torch.randn(h.shape, generator=rng)
+
+    def labels(self, y, ids, logits, rng):
+        self.calls["labels"] += 1
+        return torch.where(torch.rand(len(y), generator=rng) < 0.001 * self.calls["labels"], 1 - y, y)
+
+    def penalty(self, embeddings, y):
+        return 0.01 * self.calls["labels"] * embeddings[0].square().mean()
+
+    def gradient(self, g, y, rng):
+        self.sum = g.mean(0) if self.sum is None else self.sum + g.mean(0)
+        return g + 0.1 * self.sum
+
+
+class Grudge(Attack):
+    """Scores by a direction that it turns with each batch it sees."""
+
+    knows = frozenset({Knowledge.GRADIENTS})
+    scores = Kind.GRADIENT
+
+    def infer(self, view):
+        found = {}
+        for layer, g in view.gradients.items():
+            kept = vars(self).setdefault("kept", {})
+            kept[layer] = kept.get(layer, 0) + g.mean(0) + 1e-4 * torch.randn(g.shape[1], generator=view.rng)
+            found[layer] = g @ kept[layer]
+        return found
+
+
+class CrashError(RuntimeError):
+    """Stands for a process that is gone: nothing more is written."""
+
+
+@options
+class Tripwire(LocalWire):
+    """Calls `trip` when the message of number `at` crosses."""
+
+    at: int = -1
+    trip: object = None
+
+    def carry(self, message):
+        self.crossed = getattr(self, "crossed", -1) + 1
+        if self.crossed == self.at:
+            self.trip()
+        return message
+
+
+def crash():
+    raise CrashError
+
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def parts(**changes):
+    settings = {"epochs": EPOCHS, "batch_size": 64, "audit": Audit(batches=4, dcor=True), **changes.pop("settings", {})}
+    return {
+        "dataset": Synthetic(rows=800, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
+        "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
+        "defenses": {"max_norm": MaxNorm(), "marvell": Marvell(), "memory": Memory()},
+        "attacks": {
+            "norm": Norm(),
+            "spectral": Spectral(),
+            "grudge": Grudge(),
+            "averaging": Averaging(rows=100),
+            "kmeans": Kmeans(message="gradients", map="hints"),
+            "no_message": NoMessage(),
+        },
+        "settings": Settings(**settings),
+        **changes,
+    }
+
+
+def results(folder: Path):
+    """All that must not depend on where a run was stopped."""
+    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b",seconds," not in line]
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    return lines, summary
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The results of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    run_in(folder, **parts())
+    found = results(folder)
+    assert sum(b",messages_sent," in line for line in found[0]) == EPOCHS * (4 + 2 * 2)
+    assert not (folder / "checkpoint.pt").exists()
+    return found
+
+
+def stopped(folder, trip, at, error, **changes):
+    with pytest.raises(error) as told:
+        run_in(folder, **parts(wire=Tripwire(at=at, trip=trip), **changes))
+    assert not (folder / "summary.json").exists()
+    return told.value
+
+
+MOMENTS = {
+    "at the first message": 0,
+    "in epoch 0": 20,
+    "while epoch 0 predicts": EPOCH - 3,
+    "at the first message of epoch 1": EPOCH,
+    "in the middle of epoch 1": EPOCH + 22,
+    "at the last message of epoch 2": 2 * EPOCH + STEPS * MESSAGES - 1,
+    "at the very last": 3 * EPOCH - 1,
+}
+
+
+@pytest.mark.parametrize("at", MOMENTS.values(), ids=MOMENTS)
+def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole, at):
+    stopped(tmp_path, crash, at, CrashError)
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+    place = at // EPOCH
+    told = f"going on before epoch {place}\n" if place else "left nothing to go on from"
+    assert told in (tmp_path / "train.log").read_text()
+
+
+@pytest.mark.parametrize("at", MOMENTS.values(), ids=MOMENTS)
+def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole, at):
+    told = stopped(tmp_path, ctrl_c, at, Interrupted)
+    epoch, message = divmod(at, EPOCH)
+    step = message // MESSAGES + 1
+    place = f"epoch {epoch}, step {step}" if message < STEPS * MESSAGES else f"epoch {epoch + 1}"
+    assert f"stopped before {place}, and saved; the same command goes on from there ({tmp_path})" == str(told)
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+    assert f"going on before {place}\n" in (tmp_path / "train.log").read_text()
+    assert [r["place"] for r in json.loads((tmp_path / "manifest.json").read_text())["resumed"]] == [place]
+
+
+def test_a_run_that_is_stopped_at_every_turn_still_ends_with_the_same_bytes(tmp_path, whole):
+    for at, trip, error in (
+        *(((7, ctrl_c, Interrupted), (30, ctrl_c, Interrupted), (40, crash, CrashError)) * 2),
+        (7, ctrl_c, Interrupted),
+    ):
+        stopped(tmp_path, trip, at, error)
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+
+
+def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeypatch):
+    """Killed after metrics.csv got its rows and before the checkpoint did."""
+    saves = []
+
+    def save(self, state, real=Checkpoint.save):
+        saves.append(state)
+        return real(self, state) if len(saves) < 2 else crash()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save)
+        with pytest.raises(CrashError):
+            run_in(tmp_path, **parts())
+    assert b"\n1,test," in (tmp_path / "metrics.csv").read_bytes()
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+
+
+def test_a_torn_last_line_is_cut_off(tmp_path, whole):
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("1,train,,,,,loss,0.12")
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *DAMAGE.values(),
+        lambda path: torch.save({k: torch.load(path)[k] for k in ("format", "data", "device")}, path),
+        lambda path: (path.parent / "metrics.csv").write_text("epoch\n"),
+    ],
+    ids=[*DAMAGE, "without anything", "metrics.csv cut"],
+)
+def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(tmp_path, whole, monkeypatch, damage, capsys):
+    monkeypatch.chdir(tmp_path)
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    damage(tmp_path / "checkpoint.pt")
+    run_in(tmp_path, **parts())
+    assert "starting from the beginning" in capsys.readouterr().out
+    assert results(tmp_path) == whole
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, whole, capsys):
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del state["session"]["label"]["network"]["0.output.weight"]
+    torch.save(state, tmp_path / "checkpoint.pt")
+    run_in(tmp_path, **parts())
+    assert "does not fit this run" in capsys.readouterr().out
+    assert results(tmp_path) == whole
+
+
+def test_data_that_has_changed_is_not_gone_on_with(tmp_path):
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    changed = Synthetic(rows=810, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]})
+    with pytest.raises(UserError, match="dataset: the data is no longer what this run was trained on"):
+        run_in(tmp_path, **parts(dataset=changed))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_another_device_is_not_gone_on_with(tmp_path):
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    torch.save({**state, "device": "cuda"}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match="device=cpu: this run was begun on cuda"):
+        run_in(tmp_path, **parts())
+
+
+def test_other_versions_are_told_and_gone_on_with(tmp_path, whole, capsys):
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "vflbench": "0.0.1"}))
+    run_in(tmp_path, **parts())
+    assert "its numbers may differ: vflbench 0.0.1 then, None now" in capsys.readouterr().out
+    assert results(tmp_path) == whole
+
+
+def test_a_run_that_diverges_does_so_again_the_same_way(tmp_path):
+    class Cliff(Defense):
+        calls = 0
+
+        def penalty(self, embeddings, y):
+            self.calls += 1
+            return float("inf") if self.calls == STEPS + 4 else 0.0
+
+    told = []
+    for _ in range(2):
+        with pytest.raises(UserError, match="the loss became inf at epoch 1, step 3") as error:
+            run_in(tmp_path, **parts(defenses={"cliff": Cliff()}))
+        told.append(str(error.value))
+        assert (tmp_path / "checkpoint.pt").exists()
+    assert told[0] == told[1]
+    assert "going on before epoch 1" in (tmp_path / "train.log").read_text()
+
+
+def test_overwrite_begins_anew_and_an_interrupted_one_goes_on_without_it(tmp_path, whole):
+    run_in(tmp_path, **parts())
+    told = stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted, settings={"overwrite": True})
+    assert "the same command without overwrite=true goes on" in str(told)
+    run_in(tmp_path, **parts())
+    assert "going on before epoch 1, step 2" in (tmp_path / "train.log").read_text()
+    assert results(tmp_path) == whole
+
+
+def test_without_a_checkpoint_a_run_that_was_stopped_begins_again(tmp_path, whole):
+    told = stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted, settings={"checkpoint": "none"})
+    assert "saves nothing" in str(told)
+    assert not (tmp_path / "checkpoint.pt").exists()
+    run_in(tmp_path, **parts(settings={"checkpoint": "keep"}))
+    assert results(tmp_path) == whole
+    assert len(Checkpoint(tmp_path).load()["results"]) == EPOCHS
+
+
+def test_a_component_that_keeps_what_no_checkpoint_holds_is_told_and_trained_all_the_same(tmp_path, capsys):
+    class Hoarder(Defense):
+        def __init__(self):
+            self.seen = {1, 2}
+
+    run_in(tmp_path, **parts(defenses={"hoarder": Hoarder()}))
+    told = capsys.readouterr().out
+    assert told.count("this run can't go on if it stops: no checkpoint can hold session.parties.a.defenses") == 1
+    assert ".seen: set" in told
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", "lp_2st"])
+@pytest.mark.parametrize(("at", "trip", "error"), [(EPOCH + 7, ctrl_c, Interrupted), (2 * EPOCH + 5, crash, CrashError)])
+def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, monkeypatch, mechanism, at, trip, error):
+    released: dict[int, set[int]] = {}
+
+    def labels(self, y, ids, logits, rng, real=LabelDp.labels):
+        noisy = real(self, y, ids, logits, rng)
+        for row, label in zip(ids.tolist(), noisy.tolist(), strict=True):
+            released.setdefault(row, set()).add(label)
+        return noisy
+
+    def defended():
+        return parts(defenses={"label_dp": LabelDp(mechanism=mechanism), "marvell": Marvell()})
+
+    run_in(tmp_path / "whole", **defended())
+    monkeypatch.setattr(LabelDp, "labels", labels)
+    with pytest.raises(error):
+        run_in(tmp_path / "run", **defended() | {"wire": Tripwire(at=at, trip=trip)})
+    run_in(tmp_path / "run", **defended())
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert len(released) > 700
+    assert all(len(seen) == 1 for seen in released.values())
+
+
+@pytest.mark.parametrize("names", [("top_k", "quantize", "binomial"), ("embedding_noise", "vector_quantize")])
+def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
+    made = {
+        "top_k": TopK(fraction=0.5),
+        "quantize": Quantize(learn_batches=STEPS + 3),
+        "binomial": Binomial(n=8, biased=True),
+        "embedding_noise": EmbeddingNoise(eps=50.0),
+        "vector_quantize": VectorQuantize(words=4, learn_batches=STEPS + 3),
+    }
+    changes = {"defenses": {name: made[name] for name in names}, "attacks": {"no_message": NoMessage()}}
+    run_in(tmp_path / "whole", **parts(**changes))
+    for at, trip, error in ((20, ctrl_c, Interrupted), (EPOCH + 22, crash, CrashError)):
+        stopped(tmp_path / "run", trip, at, error, **changes)
+    run_in(tmp_path / "run", **parts(**changes))
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_cuda_device_too(tmp_path):
+    changes = {"settings": {"device": "cuda"}, "defenses": {"max_norm": MaxNorm()}}
+    run_in(tmp_path / "whole", **parts(**changes))
+    for at, trip, error in ((EPOCH + 7, ctrl_c, Interrupted), (EPOCH // 2, crash, CrashError)):
+        stopped(tmp_path / "run", trip, at, error, **changes)
+    run_in(tmp_path / "run", **parts(**changes))
+    assert results(tmp_path / "run") == results(tmp_path / "whole")

@@ -1,0 +1,58 @@
+import torch
+
+from vflbench.defenses.base import Chain, Defense
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.options import options, restore_state, state_of
+
+
+class Counter(Defense):
+    def __init__(self, start=0):
+        self.calls, self.mean = start, torch.zeros(2)
+
+    def embedding(self, h, rng):
+        self.calls += 1
+        self.mean += h.mean(0)
+        return h
+
+
+@options
+class Weighted(Defense):
+    weight: float = 1.0
+
+
+class Own(Defense):
+    def state(self):
+        return {"kept": 3}
+
+    def restore(self, state):
+        self.found = state["kept"]
+
+
+def test_attributes_are_kept_and_options_are_not():
+    defense = Weighted(weight=2.0)
+    assert state_of(defense) == state_of(MaxNorm()) == {}
+    defense.seen = [1, 2]
+    assert state_of(defense) == {"seen": [1, 2]}
+
+
+def test_a_chain_goes_on_where_each_of_its_defenses_stood(rng):
+    first, second = (Chain({"a": Counter(), "b": Own(), "c": Counter(5)}) for _ in range(2))
+    first.embedding(torch.ones(3, 2), rng)
+    state = first.state()
+    second.restore(state)
+    assert [d.calls for d in second.defenses if isinstance(d, Counter)] == [1, 6]
+    assert torch.equal(second.defenses[0].mean, torch.ones(2))
+    assert second.defenses[1].found == 3
+    second.embedding(torch.ones(3, 2), rng)
+    assert torch.equal(state["defenses"][0]["mean"], torch.ones(2))  # copies, not the file's tensors
+
+
+def test_anything_without_hooks_of_its_own_keeps_its_attributes():
+    class Attack:
+        pass
+
+    one, other = Attack(), Attack()
+    one.seen = {"a": torch.ones(1)}
+    restore_state(other, state_of(one))
+    assert torch.equal(other.seen["a"], one.seen["a"])
+    assert other.seen["a"] is not one.seen["a"]

@@ -1,0 +1,5 @@
+"""A whole private batch from the updates that it was answered with: the attack, and its exact solvers on integer arrays."""
+
+from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
+
+__all__ = ["BatchReconstruction"]

@@ -1,0 +1,56 @@
+"""What went wrong, in one paragraph that a user can act on."""
+
+import os
+import re
+from pathlib import Path
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from vflbench.cli.catalog import choices, config_folder, nearest_options
+from vflbench.errors import UserError
+
+
+def describe(error: Exception) -> str | None:
+    """One paragraph for a mistake of the user's; None for a fault of ours, which deserves its traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
+        where = "hydra.run.dir=" if _raised_by_hydra(error) else ""
+        return f"{where}{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, HydraException | OmegaConfBaseException) or _raised_by_hydra(error):
+        return _describe_hydra(error)
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+        size = re.search(r"tried to allocate [\w. ]+", str(error))
+        return f"there is not enough memory for this model, batch or table{f': {size[0]}' if size else ''}"
+    return None
+
+
+def _raised_by_hydra(error: Exception) -> bool:
+    """Whether Hydra was the last of us two to be called: then it is about the command line."""
+    ours, last_is_hydra, frame = str(Path(__file__).parents[1]), False, error.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if file.startswith(ours):
+            last_is_hydra = False
+        elif f"{os.sep}hydra{os.sep}" in file or f"{os.sep}omegaconf{os.sep}" in file:
+            last_is_hydra = True
+        frame = frame.tb_next
+    return last_is_hydra
+
+
+def _describe_hydra(error: Exception) -> str:
+    """Hydra's own words in one paragraph, and where to look."""
+    text = " ".join(str(error).split())
+    if unknown := re.match(r"(?:In '\w+': )?Could not override '(?P<key>[^']+)'", text):
+        hint = nearest_options(config_folder(), unknown["key"])
+        return f"{unknown['key']}: there is no such option here{hint} (see: vflbench train --cfg job)"
+    if missing := re.search(r"Could not (?:find|load) '(?P<group>[a-z_]+)/(?P<name>[^']+)'", text):
+        listed = re.search(r"Available options in '\w+': (?P<names>.*?)(?: Config search path|$)", text)
+        names = ", ".join(listed["names"].split() if listed else choices([config_folder()], missing["group"]))
+        if names:
+            return f"{missing['group']}={missing['name']}: there is no such choice; there are {names} (see: vflbench list)"
+    if "token recognition error" in text or "Lexer" in text or "no viable alternative" in text:
+        text += " (a value with spaces or special characters needs quotes inside those of the shell: \"key='a b'\")"
+    text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
+    return f"{text} (see: vflbench list, vflbench train --help)"

@@ -1,0 +1,33 @@
+"""Adam."""
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn, optim
+
+from vflbench.models.optimizers.base import Optimizer
+from vflbench.options import NonNegative, Positive, options
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+@options
+class Adam(Optimizer):
+    """Adam on every parameter, embedding tables included, at every step.
+
+    lr: step size. beta1, beta2: decay of the moments. eps: added to the root of the second. weight_decay: L2 penalty.
+
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+    """
+
+    lr: Positive = 5e-4
+    beta1: Beta = 0.9
+    beta2: Beta = 0.999
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.0
+
+    def attach(self, network: nn.Module) -> optim.Optimizer:
+        betas = (self.beta1, self.beta2)
+        return optim.Adam(
+            network.parameters(), lr=self.lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+        )

@@ -1,0 +1,74 @@
+"""The pictures of a section along the epochs."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from vflbench.numerics.interval import mean_interval
+from vflbench.results.read import Measurement, read_metrics
+from vflbench.results.report import quantity
+from vflbench.results.report.chart import Chart, Level, Point, Series, exact
+from vflbench.results.report.groups import Group, bounded
+from vflbench.results.report.sections import Section, chosen
+from vflbench.results.report.sweep import Run
+from vflbench.results.report.tables import told
+
+
+def epoch_charts(section: Section) -> list[Chart]:
+    """Utility per epoch, and the leak of the attack that gains most in the end."""
+    shown_groups, left_out = chosen(section)
+    metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
+    curves = [(group, [_metrics(run) for run in group.runs]) for group in shown_groups]
+    if max((row.epoch for _, runs in curves for rows in runs for row in rows), default=0) < 1:
+        return []
+    leak = {"leak_accuracy": "leak_accuracy", "leak_ami": "leak_ami"}.get(section.y, "leak_auc_two_sided")
+    bound = "leak_auc" if leak.startswith("leak_auc") else leak
+    utility, leaks = [], []
+    for look, (group, runs) in enumerate(curves):
+        utility.append(Series(group.name, _curve(group, [_utility(rows, metric) for rows in runs], metric), look=look))
+        worst = group.worst_attack(section.y if section.y in quantity.LEAKS else "leak_auc", section.layer)
+        series = [_leak(rows, leak, worst, quantity.cut(run)) for rows, run in zip(runs, group.runs, strict=True)]
+        leaks.append(
+            Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst, bound), look=look)
+        )
+    note = f"Means over seeds with 95 % t-intervals.{left_out}"
+    levels = (Level(0.5, "0.5, a coin"),) if leak.startswith("leak_auc") else ()
+    name = "two-sided leak AUC" if levels else leak.replace("_", " ")
+    epochs = sorted({p.x.mean for s in utility + leaks for p in s.points})
+    ticks = tuple((e, f"{e:g}") for e in epochs) if len(epochs) <= 12 else ()
+    utility, leaks = ([series for series in curve if series.points] for curve in (utility, leaks))
+    score = f"test {metric.replace('auc', 'AUC')}"
+    slug = f"{section.slug}_epochs"
+    return [
+        Chart(
+            f"{slug}_utility", f"{score[0].upper()}{score[1:]} per epoch", "epoch", score, tuple(utility), (), ticks, note
+        ),
+        Chart(f"{slug}_leak", "Worst leak at the cut per epoch", "epoch", name, tuple(leaks), levels, ticks, note),
+    ]
+
+
+def _metrics(run: Run) -> list[Measurement]:
+    try:
+        return read_metrics(run.folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # a run without curves is still a run
+
+
+def _utility(rows: Iterable[Measurement], metric: str) -> dict[int, float]:
+    return {row.epoch: row.value for row in rows if (row.split, row.metric) == ("test", metric)}
+
+
+def _leak(rows: Iterable[Measurement], metric: str, attack: str, layer: str) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for row in rows:
+        name = f"{row.attack} on {row.message}s"
+        if row.metric == metric and row.visible and row.layer == layer and name == attack and not math.isnan(row.value):
+            found[row.epoch] = max(found.get(row.epoch, row.value), row.value)
+    return found
+
+
+def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
+    points = []
+    for epoch in sorted({epoch for run in runs for epoch in run}):
+        interval = bounded(figure, mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
+        points.append(Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{group.count}"))
+    return tuple(points)

@@ -1,0 +1,229 @@
+"""The tables of a section that a reader unfolds: layers, reconstructions, guarantees, cost, what was skipped."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vflbench.numerics.interval import mean_interval
+from vflbench.results.report import quantity
+from vflbench.results.report.groups import bounded
+from vflbench.results.report.sections import Section
+from vflbench.results.report.tables import Table
+
+_MOST_ROWS = 60
+_KNOWN_LISTS = {"leaks", "figures", "reconstructions"}
+
+
+def details(section: Section) -> list[Table]:
+    made = (layers, reconstructions, guarantees, ledgers, counts, cost, skipped)
+    return [*(table(section) for table in made[:2]), *other_lists(section), *(table(section) for table in made[2:])]
+
+
+def layers(section: Section) -> Table:
+    """Long: a line for each setting, attack, party and layer."""
+    cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            for leak in quantity.leaks(run):
+                seen = "yes" if leak.get("visible") else "no"
+                key = (g.name, quantity.label(leak), str(leak.get("party", "")), str(leak["layer"]), seen)
+                values = cells.setdefault(key, {})
+                for name in ("leak_raw", "leak_two_sided", "leak_oriented", "leak_accuracy", "leak_ami"):
+                    value = quantity.leak_value(leak, name)
+                    if not math.isnan(value):
+                        values.setdefault(name, []).append(value)
+    names = [
+        n
+        for n in ("leak_raw", "leak_two_sided", "leak_oriented", "leak_accuracy", "leak_ami")
+        if any(n in v for v in cells.values())
+    ]
+    rows = []
+    for key, values in cells.items():
+        count = max(map(len, values.values()), default=0)
+        rows.append([*key, count, *(bounded(n, mean_interval(values.get(n, []))) for n in names)])
+    titles = [quantity.title(n).replace(" of the worst attack", "").replace(", worst attack", "") for n in names]
+    columns = ("setting", "attack", "party", "layer", "seen by an attacker", "runs", *titles)
+    note = "Of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches; oriented: the mean of max(a, 1 - a)."
+    return Table(f"{section.slug}_layers", "Leak at every layer", columns, rows, note)
+
+
+def reconstructions(section: Section) -> Table:
+    """What attacks on data, not labels, made: each figure a column."""
+    cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            for found in _mappings(run.summary.get("reconstructions")):
+                place = tuple(str(found.get(k, "")) for k in ("attack", "message", "party", "layer"))
+                values = cells.setdefault((g.name, *place), {})
+                for name, figure in (found.get("figures") or {}).items():
+                    number = quantity.number(figure.get("mean") if isinstance(figure, Mapping) else figure)
+                    if not math.isnan(number):
+                        values.setdefault(name, []).append(number)
+    names = list(dict.fromkeys(name for values in cells.values() for name in values))
+    rows = [
+        [*key, max(map(len, values.values()), default=0), *(mean_interval(values.get(name, [])) for name in names)]
+        for key, values in cells.items()
+    ]
+    columns = ("setting", "attack", "message", "party", "layer", "runs", *(name.replace("_", " ") for name in names))
+    return Table(f"{section.slug}_reconstructions", "Reconstructions", columns, rows, "Means over runs (95 % t-interval).")
+
+
+def other_lists(section: Section) -> list[Table]:
+    """Lists in summary.json that this version does not know by name, each as a table over the settings."""
+    keys = dict.fromkeys(
+        key for run in section.runs for key, v in run.summary.items() if isinstance(v, list) and key not in _KNOWN_LISTS
+    )
+    made = []
+    for key in keys:
+        cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
+        for g in section.groups:
+            for run in g.runs:
+                for entry in _mappings(run.summary.get(key)):
+                    flat = _flat(entry)
+                    place = json.dumps({k: v for k, v in flat.items() if not isinstance(v, float)})
+                    values = cells.setdefault((g.name, place), {})
+                    for name, value in flat.items():
+                        if isinstance(value, float) and not math.isnan(value):
+                            values.setdefault(name, []).append(value)
+        words = list(dict.fromkeys(word for _, place in cells for word in json.loads(place)))
+        names = list(dict.fromkeys(name for values in cells.values() for name in values))
+        rows = [
+            [setting, *(json.loads(place).get(word) for word in words), *(mean_interval(values.get(n, [])) for n in names)]
+            for (setting, place), values in cells.items()
+        ]
+        columns = ("setting", *(text.replace("_", " ") for text in (*words, *names)))
+        note = "Means over runs (95 % t-interval)." + (f" The first {_MOST_ROWS} lines." if len(rows) > _MOST_ROWS else "")
+        made.append(Table(f"{section.slug}_{key}", key.replace("_", " ").capitalize(), columns, rows[:_MOST_ROWS], note))
+    return made
+
+
+def guarantees(section: Section) -> Table:
+    rows = []
+    for g in section.groups:
+        for defense in dict.fromkeys(name for run in g.runs for name in run.summary.get("guarantees") or {}):
+            promises = [(run.summary.get("guarantees") or {}).get(defense) for run in g.runs]
+            kept = [p for p in promises if p]
+            if not kept:
+                rows.append([g.name, defense, "nothing", *[None] * 5])
+                continue
+            numbers = [
+                max((quantity.number(p.get(name)) for p in kept), default=math.nan)
+                for name in ("leak_auc_one_message", "leak_auc_all_messages")
+            ]
+            floors = [
+                min(quantity.number(p.get(name)) for p in kept) for name in ("error_one_message", "error_all_messages")
+            ]
+            rows.append([g.name, defense, str(kept[0].get("claim", "")), kept[0].get("messages"), *numbers, *floors])
+    columns = (
+        *("setting", "defense", "promises", "messages a run", "leak AUC at most, one message", "all messages"),
+        *("error at least, one message", "all messages "),
+    )
+    note = (
+        "Guarantees are per run: whoever sees the runs of several seeds, or a sweep, on the same rows has seen their "
+        "releases together, and what is promised of each does not hold of all."
+    )
+    return Table(f"{section.slug}_guarantees", "Guarantees", columns, rows, note)
+
+
+def ledgers(section: Section) -> Table:
+    """Label differential privacy: what each run spent, and what canaries prove beside it; a line a setting."""
+    rows = []
+    for g in section.groups:
+        found = [run.summary["privacy"] for run in g.runs if isinstance(run.summary.get("privacy"), Mapping)]
+        if not found:
+            continue
+        spent = " + ".join(
+            f"{r.get('times')} x {r.get('epsilon')} ({r.get('defense')}, {r.get('mechanism')})"
+            for r in _mappings(found[0].get("releases"))
+        )
+        numbers = [[quantity.number(p.get(k)) for p in found] for k in ("epsilon", "epsilon_at_delta", "epsilon_low")]
+        spent_most, at_delta, proven = (max(finite(values), default=None) for values in numbers)
+        delta = found[0].get("delta")
+        told = None if delta is None else f"{delta:g}"
+        together = sum(finite(numbers[0])) or None
+        rows.append([g.name, len(found), spent or None, spent_most, at_delta, told, proven, together])
+    columns = (
+        "setting",
+        "runs",
+        "releases of a run",
+        "eps of a run",
+        "eps at delta",
+        "delta",
+        "eps proven by canaries",
+        "eps of all seeds together",
+    )
+    note = (
+        "Pure eps of releases about the same label adds up: over the epochs in which it is drawn afresh, over defenses, and "
+        "over runs that were seen together (the last column)."
+    )
+    return Table(f"{section.slug}_ledger", "Label differential privacy", columns, rows, note)
+
+
+def counts(section: Section) -> Table:
+    """What the defenses counted and measured."""
+    cells: dict[tuple[str, ...], list[float]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            for f in _mappings(run.summary.get("figures")):
+                value = quantity.number(f.get("value"))
+                if not math.isnan(value):
+                    place = (str(f.get(k, "")) for k in ("party", "layer", "message"))
+                    cells.setdefault((g.name, str(f.get("figure", "")).replace("_", " "), *place), []).append(value)
+    rows = [[*key, len(values), mean_interval(values)] for key, values in cells.items()]
+    columns = ("setting", "figure", "party", "layer", "message", "runs", "value")
+    return Table(f"{section.slug}_figures", "What the defenses counted and measured", columns, rows)
+
+
+def cost(section: Section) -> Table:
+    rows = []
+    for g in section.groups:
+        kinds = dict.fromkeys(k for run in g.runs for k in run.summary.get("bytes_sent") or {})
+        sent = {
+            kind: mean_interval(finite([quantity.value(r, f"bytes_sent.{kind}") for r in g.runs])).mean / 1e6
+            for kind in kinds
+        }
+        told = ", ".join(f"{kind} {megabytes:.3g}" for kind, megabytes in sent.items())
+        total = mean_interval(finite([quantity.value(r, "bytes_sent") for r in g.runs])).mean / 1e6
+        seconds = mean_interval(finite([quantity.value(r, "seconds") for r in g.runs]))
+        rows.append([g.name, len(g.runs), quantity.number(g.runs[0].summary.get("epochs")), seconds, total, told or None])
+    rows = [[*row[:2], None if math.isnan(row[2]) else int(row[2]), *row[3:]] for row in rows]
+    columns = ("setting", "runs", "epochs", "seconds a run", "MB sent in training", "of them")
+    note = "Seconds of one run with its evaluation and attacks, on the machines named above; megabytes between the parties."
+    return Table(f"{section.slug}_cost", "Cost", columns, rows, note)
+
+
+def skipped(section: Section) -> Table:
+    found: dict[tuple[str, str], list[str]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            for attack, reason in (run.summary.get("skipped") or {}).items():
+                names = found.setdefault((attack, str(reason)), [])
+                names += [g.name] if g.name not in names else []
+    rows = [
+        [attack, reason, len(names), "; ".join(names[:3]) + (" ..." if len(names) > 3 else "")]
+        for (attack, reason), names in found.items()
+    ]
+    return Table(f"{section.slug}_skipped", "Attacks that were skipped", ("attack", "why", "settings", "such as"), rows)
+
+
+def finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Numbers as floats, an interval as its mean, the rest as text."""
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= {name: quantity.number(value["mean"])} if "mean" in value else _flat(value, f"{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = float(value)
+        else:
+            found[name] = str(value)[:200]
+    return found

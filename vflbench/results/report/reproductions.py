@@ -1,0 +1,109 @@
+"""The experiments that can be repeated: what configs/experiment says of them, and the published values beside it.
+
+NAME.yaml is the sweep; its first comments say what it shows, `Source:` and `Cost:`. NAME.json, where there is one, holds
+what was published: `data` and `scale` of the original, `values`, and what `reproduce` needs on the command line.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vflbench.errors import UserError
+from vflbench.places import config_folder
+
+
+@dataclass(frozen=True)
+class Value:
+    """A published number. options: dotted key -> value, of the runs that repeat it.
+
+    number: None where it is not available here. quantity: what of the runs stands beside it, as in
+    `vflbench.results.report.quantity`; None where no run measures it.
+    """
+
+    what: str
+    number: float | None
+    quantity: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ""
+    data: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedExperiment:
+    """minutes: expected on 2 cores, nan where nobody said. sweep: option -> its values, as Hydra's sweeper takes them."""
+
+    name: str
+    does: str
+    source: str
+    cost: str
+    config: Mapping[str, Any]
+    data: str = ""
+    scale: str = ""
+    note: str = ""
+    values: tuple[Value, ...] = ()
+    reproduce: tuple[str, ...] = ()
+
+    @property
+    def minutes(self) -> float:
+        found = re.match(r"(?:about )?([0-9.]+) minutes?\b", self.cost)
+        return float(found[1]) if found else float("nan")
+
+    @property
+    def sweep(self) -> Mapping[str, Any]:
+        hydra = self.config.get("hydra") or {}
+        return (hydra.get("sweeper") or {}).get("params") or {}
+
+    @property
+    def is_sweep(self) -> bool:
+        return (self.config.get("hydra") or {}).get("mode") == "MULTIRUN"
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set that it chooses itself."""
+        for entry in self.config.get("defaults") or ():
+            if isinstance(entry, Mapping):
+                for key, value in entry.items():
+                    if key.removeprefix("override ").strip("/ ") == "dataset":
+                        return str(value)
+        return None
+
+
+def read_experiments(folder: Path | None = None) -> dict[str, PublishedExperiment]:
+    """Name -> experiment, of every YAML file in that folder (configs/experiment, if left out)."""
+    folder = folder or config_folder() / "experiment"
+    return {file.stem: read_experiment(file) for file in sorted(folder.glob("*.yaml"))}
+
+
+def read_experiment(file: Path) -> PublishedExperiment:
+    """file: NAME.yaml. Raises UserError where NAME.json beside it can't be read."""
+    comments = comments_of(file)
+    beside = file.with_suffix(".json")
+    try:
+        published = json.loads(beside.read_text()) if beside.exists() else {}
+        values = tuple(Value(**value) for value in published.pop("values", ()))
+        reproduce = tuple(published.pop("reproduce", ()))
+        return PublishedExperiment(
+            name=file.stem,
+            config=yaml.safe_load(file.read_text()) or {},
+            values=values,
+            reproduce=reproduce,
+            **comments,
+            **published,
+        )
+    except (ValueError, TypeError) as error:
+        raise UserError(f"this file does not hold what is expected ({error})", key="experiment", value=beside) from error
+
+
+def comments_of(file: Path) -> dict[str, str]:
+    """does, source, cost: the first comment line that is none of the others, and those that begin with their name."""
+    lines = [line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#") and "@package" not in line]
+    told = {"does": "", "source": "", "cost": ""}
+    for line in lines:
+        label = next((name for name in ("source", "cost") if line.startswith(f"{name.capitalize()}: ")), "does")
+        told[label] = told[label] or line.removeprefix(f"{label.capitalize()}: ")
+    return told

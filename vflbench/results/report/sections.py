@@ -1,0 +1,148 @@
+"""One section of a report: an experiment on a data set, its groups, and what they are measured by."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflbench.results.report import quantity
+from vflbench.results.report.groups import Group, baseline_of, flatten, group_runs, short, shown
+from vflbench.results.report.sweep import Run
+
+MOST_LINES = 7
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks of a report. x, y: quantities of the plane (empty: what the runs have). by: options along which
+    sweeps are drawn (empty: all that vary). layer: in place of the cut; `all` for the worst of all. page: the file's name.
+    """
+
+    x: str = ""
+    y: str = ""
+    by: tuple[str, ...] = ()
+    layer: str | None = None
+    title: str = "Label leakage and its price"
+    notes: tuple[str, ...] = ()
+    page: str = "report.html"
+
+
+@dataclass(frozen=True)
+class Section:
+    """x, y: what stands on the axes of its plane. experiment: its name in configs/experiment, or empty."""
+
+    title: str
+    slug: str
+    experiment: str
+    groups: tuple[Group, ...]
+    x: str
+    y: str
+    layer: str | None
+    by: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def where(self) -> str:
+        return {None: "at the cut layer", "all": "at any layer that an attacker sees"}.get(
+            self.layer, f"at layer {self.layer}"
+        )
+
+    @property
+    def utility(self) -> str:
+        """What headline numbers take for the worth of the model, whatever the plane shows."""
+        return self.x if self.x in ("test_auc", "test_accuracy") else default_x(self.runs)
+
+    @property
+    def leak(self) -> str:
+        """What they take for the leak."""
+        return default_y(self.runs, self.layer)
+
+    def baseline(self, group: Group) -> Group | None:
+        return baseline_of(group, self.groups)
+
+    def attacks(self) -> list[str]:
+        return list(dict.fromkeys(attack for group in self.groups for attack in group.attacks()))
+
+
+def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
+    """In the order of experiments and data sets; runs of no experiment share one a data set."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((experiment_of(run), dataset_of(run)), []).append(run)
+    made = []
+    for (experiment, dataset), members in sorted(found.items()):
+        x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
+        title = f"{experiment or 'Runs'} on {dataset}"
+        slug = f"{experiment or 'runs'}_{dataset}"
+        made.append(Section(title, slug, experiment, tuple(group_runs(members)), x, y, wishes.layer, wishes.by))
+    return made
+
+
+def experiment_of(run: Run) -> str:
+    return str((run.manifest.get("choices") or {}).get("experiment") or "")
+
+
+def dataset_of(run: Run) -> str:
+    chosen = (run.manifest.get("choices") or {}).get("dataset")
+    target = str((run.config.get("dataset") or {}).get("_target_", "data"))
+    return str(chosen or target.rsplit(".", 1)[-1].lower())
+
+
+def default_x(runs: Sequence[Run]) -> str:
+    several = any(quantity.number((run.manifest.get("data") or {}).get("classes")) > 2 for run in runs)
+    names = ("test_accuracy", "test_auc") if several else ("test_auc", "test_accuracy")
+    return next((name for name in names if _is_there(runs, name, None)), "test_auc")
+
+
+def default_y(runs: Sequence[Run], layer: str | None) -> str:
+    names = ("leak_auc", "leak_accuracy", "leak_ami", "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
+    return next((name for name in names if _is_there(runs, name, layer)), "leak_auc")
+
+
+def _is_there(runs: Sequence[Run], name: str, layer: str | None) -> bool:
+    return any(not math.isnan(quantity.value(run, name, layer)) for run in runs)
+
+
+def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
+    """(option, what stays the same, groups in the order of its values), for each option that varies as a number."""
+    leaves = {id(g): flatten(g.config) for g in section.groups}
+    keys = dict.fromkeys(key for g in section.groups for key in g.told)
+    if section.by:
+        keys = dict.fromkeys([*section.by])
+    found = []
+    for key in keys:
+        families: dict[str, list[Group]] = {}
+        for g in section.groups:
+            value = leaves[id(g)].get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                families.setdefault(_others(g, key, leaves[id(g)]), []).append(g)
+        for rest, members in families.items():
+            members = sorted(members, key=lambda g: leaves[id(g)][key])
+            if len({leaves[id(g)][key] for g in members}) > 1:
+                found.append((key, rest, members))
+    return sorted(found, key=lambda entry: -len(entry[2]))
+
+
+def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> str:
+    return ", ".join([group.defense, *(f"{short(k)} {shown(leaves.get(k))}" for k in group.told if k != key)])
+
+
+def relative(folder: Path, base: Sequence[Path]) -> str:
+    """A path as a reader of the report knows it."""
+    for root in base:
+        if folder.is_relative_to(root.resolve()):
+            return str(folder.relative_to(root.resolve().parent))
+    return folder.name
+
+
+def chosen(section: Section) -> tuple[list[Group], str]:
+    """As many groups as lines can be told apart, the first and the last among them, and a sentence on the others."""
+    groups = list(section.groups)
+    if len(groups) <= MOST_LINES:
+        return groups, ""
+    places = sorted({round(i * (len(groups) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
+    return [groups[i] for i in places], f" {len(places)} of {len(groups)} settings, evenly chosen; the tables have all."

@@ -1,0 +1,140 @@
+"""What attacks rebuilt, held against what it was, and against what anybody could have guessed."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import Rebuilt
+from vflbench.data.rows import EncodedRows
+from vflbench.data.table import Columns, Features, VerticalTable, non_label_parties
+from vflbench.messages.wire import Kind
+from vflbench.metrics.inversion import picture_figures, table_figures
+from vflbench.metrics.recogniser import Recogniser
+from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.numerics.pixels import Area, area_of, put_together
+
+_ROWS = 10_000
+"""Training rows, evenly spread, that the recogniser is trained on; as many held-out rows are what guesses are made from."""
+
+_SHOWN = 20  # rows in the picture of a run
+
+ALL = "all"
+"""Stands for the party where the parts of several are put together."""
+
+_Graded = tuple[str, dict[str, float], tuple[Tensor, Tensor] | None]
+
+
+class Grader:
+    """Figures of each party's columns and, of pictures, of the whole put together from all parties.
+
+    Beside every answer stand, in the same table, what needs no message (their message is `none`), under the layers `mean`
+    (of the held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows it),
+    `random_row` (a held-out row, drawn at random: an attacker without messages who wants something real), and `true`.
+    """
+
+    def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
+        self._train, self._held_out, self._seed = train, held_out, seed
+
+    def grade(self, attack: str, rebuilt: Rebuilt, batch: VerticalTable, table: ReconstructionTable) -> None:
+        """Add what an attack made of a batch. Rows of the picture are chosen by class, a few of each."""
+        rows = batch.rows(rebuilt.places)
+        drawn = torch.Generator().manual_seed(self._seed ^ int(batch.ids[0]))
+        answer = {
+            party: Features(rows.features[party].columns, own.numeric, own.categorical)
+            for party, own in rebuilt.features.items()
+        }
+        shown = _by_class(rows.labels)
+        for party, figures, example in self._figures(rows, answer, parts=True):
+            pair = None if example is None else tuple(values[shown] for values in example)
+            table.add((attack, str(Kind.EMBEDDING), party, rebuilt.layer, True), figures, pair)
+        for name, guess in self._guesses(rows, list(answer), drawn).items():
+            for party, figures, _ in self._figures(rows, guess, parts=False):
+                table.add((attack, "none", party, name, name != "true"), figures)
+
+    def _figures(self, rows: VerticalTable, answer: Mapping[str, Features], *, parts: bool) -> list[_Graded]:
+        """Party, its figures, and truth and answer to look at. parts: of whole pictures, each party's part as well."""
+        found: list[_Graded] = []
+        parties = list(answer)
+        whole, rebuilt = _whole(rows.features, parties), _whole(answer, parties)
+        for party in parties:
+            own, guess = rows.features[party], answer[party]
+            if whole is None:
+                names = (own.columns.numeric, own.columns.categorical)
+                figures = table_figures((own.numeric, own.categorical), (guess.numeric, guess.categorical), names)
+                found.append((party, figures, (_numbers(own, own), _numbers(guess, own))))
+            elif parts and len(parties) > 1:
+                pair = _whole(rows.features, [party]), _whole(answer, [party])
+                found.append((party, picture_figures(*pair), None))
+        if whole is not None:
+            figures = picture_figures(whole, rebuilt)
+            figures["recognised"] = self._recogniser.accuracy(rebuilt, rows.labels)
+            found.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
+        return found
+
+    def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
+        held_out, device = self._known, rows.ids.device
+        drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
+        means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}
+        means = {k: own if len(own) else held_out for k, own in means.items()}
+        return {
+            "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
+            "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
+            "random_row": {p: held_out.features[p].rows(drawn) for p in parties},
+            "true": {p: rows.features[p] for p in parties},
+        }
+
+    @cached_property
+    def _known(self) -> VerticalTable:
+        return self._held_out.sample(_ROWS)
+
+    @cached_property
+    def _recogniser(self) -> Recogniser:
+        rows = self._train.sample(_ROWS)
+        pictures = _whole(rows.features, list(non_label_parties(rows.columns)))
+        return Recogniser(pictures, rows.labels, rows.classes, torch.Generator().manual_seed(self._seed))
+
+
+def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str, Features]:
+    """Features of at most so many held-out rows, in a random order."""
+    rows = held_out.sample(count)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
+    return rows.rows(order).features
+
+
+def _whole(features: Mapping[str, Features], parties: list[str]) -> Tensor | None:
+    """Pictures put together from these parties' columns; None if they are none."""
+    areas = {party: _area(features[party].columns) for party in parties}
+    if None in areas.values():
+        return None
+    return put_together({areas[party]: features[party].numeric for party in parties})
+
+
+def _area(columns: Columns) -> Area | None:
+    return None if columns.categorical else area_of(columns.numeric)
+
+
+def _numbers(block: Features, truth: Features) -> Tensor:
+    """All columns as (n, columns) in [0, 1]: of a categorical one 0 where it is as in `truth`, else 1."""
+    return torch.cat([block.numeric, (block.categorical != truth.categorical).to(block.numeric.dtype)], dim=1)
+
+
+def _means(block: Features, rows: int) -> Features:
+    """The mean row, or the most frequent id, so many times."""
+    categorical = block.categorical.mode(dim=0).values if len(block.columns.categorical) else block.categorical[0]
+    return Features(block.columns, block.numeric.mean(dim=0).expand(rows, -1), categorical.expand(rows, -1))
+
+
+def _by_label(party: str, means: Mapping[int, VerticalTable], labels: Tensor) -> Features:
+    found = {k: _means(own.features[party], 1) for k, own in means.items()}
+    numeric = torch.cat([found[k].numeric for k in labels.tolist()])
+    categorical = torch.cat([found[k].categorical for k in labels.tolist()])
+    return Features(next(iter(found.values())).columns, numeric, categorical)
+
+
+def _by_class(labels: Tensor) -> Tensor:
+    """Places of at most 20 rows, the first of each class, then the second of each, ..., put in the order of the classes."""
+    turn = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
+    chosen = (turn * (int(labels.max()) + 1) + labels).argsort()[:_SHOWN]
+    return chosen[labels[chosen].argsort(stable=True)]

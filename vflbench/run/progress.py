@@ -1,0 +1,120 @@
+"""How far a run has come: all that changes from batch to batch, told and put back."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from vflbench.generators import Generators
+from vflbench.messages.wire import Wire
+from vflbench.metrics.dependence import DependenceTable
+from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.protocols.base import Outcome, Session
+from vflbench.run.auditor import Auditor
+from vflbench.run.summary import EpochResult
+
+
+@dataclass
+class Epoch:
+    """An epoch under way.
+
+    order: where the generator `batches` stood when it began, so that the same order can be drawn again. step: batches that
+    were trained on; losses, penalties: one of each.
+    """
+
+    number: int
+    order: Tensor
+    step: int = 0
+    losses: list[float] = field(default_factory=list)
+    penalties: list[float] = field(default_factory=list)
+    leaks: LeakTable = field(default_factory=LeakTable)
+    dependence: DependenceTable = field(default_factory=DependenceTable)
+    reconstructions: ReconstructionTable = field(default_factory=ReconstructionTable)
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
+
+    def add(self, outcome: Outcome) -> None:
+        """One more batch was trained on."""
+        self.losses.append(outcome.loss)
+        self.penalties.append(outcome.penalty)
+        self.step += 1
+
+    def result(self) -> EpochResult:
+        """What training came to; what the model is worth is still to be measured."""
+        loss, penalty = math.fsum(self.losses) / self.step, math.fsum(self.penalties) / self.step
+        found = {"dependence": self.dependence.found(), "reconstructions": self.reconstructions.found()}
+        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), dict(self.seconds), **found)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "order": self.order,
+            "step": self.step,
+            "losses": torch.tensor(self.losses, dtype=torch.float64),
+            "penalties": torch.tensor(self.penalties, dtype=torch.float64),
+            "leaks": self.leaks.state(),
+            "dependence": self.dependence.state(),
+            "reconstructions": self.reconstructions.state(),
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        values = {"order": state["order"].clone(), "leaks": LeakTable.from_state(state["leaks"])}
+        values["dependence"] = DependenceTable.from_state(state["dependence"])
+        values["reconstructions"] = ReconstructionTable.from_state(state["reconstructions"])
+        values |= {name: state[name].tolist() for name in ("losses", "penalties")}
+        return cls(**{**state, **values})
+
+
+@dataclass
+class Progress:
+    """results: of the epochs that were finished. epoch: the one under way, if one is."""
+
+    generators: Generators
+    session: Session
+    auditor: Auditor
+    wire: Wire
+    results: list[EpochResult] = field(default_factory=list)
+    epoch: Epoch | None = None
+
+    def begin_epoch(self) -> Epoch:
+        """The epoch under way, or else the next."""
+        if self.epoch is None:
+            self.epoch = Epoch(len(self.results), self.generators["batches"].get_state())
+        return self.epoch
+
+    def end_epoch(self, result: EpochResult) -> None:
+        self.results.append(result)
+        self.epoch = None
+
+    def __str__(self) -> str:
+        if self.epoch is not None and self.epoch.step:
+            return f"epoch {self.epoch.number}, step {self.epoch.step}"
+        return f"epoch {len(self.results)}"
+
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers, strings, lists and dicts. In the middle of an epoch `batches` stands where that epoch began."""
+        generators = self.generators.state()
+        if self.epoch is not None:
+            generators["cpu"]["batches"] = self.epoch.order
+        return {
+            "generators": generators,
+            "session": self.session.state(),
+            "attacks": self.auditor.state(),
+            "traffic": self.wire.state(),
+            "results": [result.state() for result in self.results],
+            "epoch": None if self.epoch is None else self.epoch.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Of a run that has just been seated: go to where another of the same configuration stood."""
+        self.generators.restore(state["generators"])
+        self.session.restore(state["session"])
+        self.auditor.restore(state["attacks"])
+        self.wire.restore(state["traffic"])
+        self.results = [EpochResult.from_state(result) for result in state["results"]]
+        self.epoch = None if state["epoch"] is None else Epoch.from_state(state["epoch"])

@@ -1,0 +1,83 @@
+"""What a result came from: versions, source revision, command."""
+
+import glob
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vflbench import __version__
+from vflbench.results.read import read_manifest
+
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba")
+
+
+def provenance(
+    *, seed: int, overrides: list[str], choices: dict[str, Any], source: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The part of manifest.json that is known before anything is loaded."""
+    import torch  # late: `source` is asked for where nothing is trained
+
+    return {
+        "vflbench": __version__,
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "overrides": overrides,
+        "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
+        "source": source,
+    }
+
+
+def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Size and time of the data files that a configuration names: enough to see, unread, that one has changed."""
+    path = (config.get("dataset") or {}).get("path")
+    words = [path] if isinstance(path, str) else path or []
+    found = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
+    if not found:
+        return None
+    states = [os.stat(name) for name in found]
+    paths = [os.path.abspath(name) for name in found]
+    return {
+        "path": paths[0] if len(paths) == 1 else paths,
+        "bytes": sum(state.st_size for state in states),
+        "modified_ns": max(state.st_mtime_ns for state in states),
+    }
+
+
+def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
+    """What to say of a finished run whose data file is no longer as it was."""
+    now = source(config)
+    if now == read_manifest(folder).get("source"):
+        return None
+    return f"mind: the data file is no longer as it was then: {now and now['path']}"
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
+    source = Path(__file__).resolve().parents[1]
+    if not (source.parent / ".git").exists():
+        return None
+    try:
+        commit = _git(source, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(source, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", os.fspath(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

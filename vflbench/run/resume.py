@@ -1,0 +1,54 @@
+"""A run begins, or goes on where its checkpoint says it stopped; and saves how far it has come."""
+
+from typing import Any
+
+import torch
+
+from vflbench.errors import UserError
+from vflbench.results.recorder import Recorder
+from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
+from vflbench.run.progress import Progress
+
+
+def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
+    """facts: what manifest.json shall hold, `device` and `data` with its fingerprint among it.
+
+    Raises UserError where going on would mix two runs, and UnusableCheckpointError, perhaps with the progress half put back.
+    """
+    state = checkpoint.load()
+    if state is None:
+        recorder.begin(**facts)
+        return
+    if state.get("data") != facts["data"]["fingerprint"]:
+        raise UserError(
+            f"the data is no longer what this run was trained on until it stopped, so it can't go on; bring the former data "
+            f"back, or begin anew with overwrite=true ({checkpoint.path})",
+            key="dataset",
+        )
+    if state.get("device") != facts["device"]:
+        problem = f"this run was begun on {state.get('device')} and can only go on there; overwrite=true begins it anew"
+        raise UserError(problem, key="device", value=facts["device"])
+    try:
+        if recorder.length < state["metrics_bytes"]:
+            raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with more in its metrics.csv than there is")
+        progress.restore(state)
+    except (UnusableCheckpointError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a state that does not fit does to those it is given to
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
+    recorder.go_on(state["metrics_bytes"], str(progress), **facts)
+
+
+def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
+    """Write the checkpoint. Returns what a user who stops the run here wants to know."""
+    place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
+    known = checkpoint.refused
+    if checkpoint.save({**place, **progress.state()}):
+        command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
+        return f"stopped before {progress}, and saved; {command} goes on from there ({recorder.folder})"
+    if checkpoint.refused is None:
+        return f"stopped before {progress}; checkpoint=none saves nothing to go on from ({recorder.folder})"
+    if known is None:
+        recorder.say(f"this run can't go on if it stops: no checkpoint can hold {checkpoint.refused}", always=True)
+    return f"stopped before {progress}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"

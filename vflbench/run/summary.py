@@ -1,0 +1,240 @@
+"""What an epoch and a run came to, as rows of metrics.csv and as summary.json."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Self
+
+from vflbench.data.rows import TrainTest
+from vflbench.defenses.base import Defense, Figures
+from vflbench.messages.wire import Kind, Traffic, traffic_from, traffic_state
+from vflbench.metrics.dependence import Dependence
+from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.leakage import CLASS_FIGURES, Leak
+from vflbench.metrics.privacy import Exposure, Guarantee
+from vflbench.metrics.reconstruction import Reconstruction
+from vflbench.numerics.interval import Interval
+from vflbench.results.recorder import Row
+from vflbench.run.account import account, embedding_account, failure
+from vflbench.run.canaries import Canaries
+
+TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
+
+
+@dataclass
+class EpochResult:
+    """One epoch. utility: train and test -> metric -> value. traffic, seconds: phase -> what it took.
+
+    figures: what the defenses counted and measured.
+    """
+
+    epoch: int
+    loss: float
+    penalty: float
+    leaks: list[Leak]
+    seconds: dict[str, float]
+    utility: dict[str, dict[str, float]] = field(default_factory=dict)
+    traffic: dict[str, TrafficByRoute] = field(default_factory=dict)
+    figures: list[Figures] = field(default_factory=list)
+    dependence: list[Dependence] = field(default_factory=list)
+    reconstructions: list[Reconstruction] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        """The same in numbers, strings, lists and dicts."""
+        return {
+            "epoch": self.epoch,
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "leaks": [leak.state() for leak in self.leaks],
+            "seconds": dict(self.seconds),
+            "utility": {split: {m: float(v) for m, v in metrics.items()} for split, metrics in self.utility.items()},
+            "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
+            "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
+            "dependence": [[d.party, d.layer, d.visible, [d.dcor.mean, d.dcor.low, d.dcor.high]] for d in self.dependence],
+            "reconstructions": [found.state() for found in self.reconstructions],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        leaks = [Leak.from_state(leak) for leak in state["leaks"]]
+        traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
+        figures = [Figures(*figures) for figures in state["figures"]]
+        dependence = [Dependence(*place, Interval(*dcor)) for *place, dcor in state["dependence"]]
+        lists = {"leaks": leaks, "figures": figures, "dependence": dependence}
+        lists["reconstructions"] = [Reconstruction.from_state(found) for found in state["reconstructions"]]
+        return cls(**{**state, "traffic": traffic, **lists})
+
+    def line(self) -> str:
+        """The epoch in one line for a person."""
+        seen: dict[str, list[float]] = {leak.attack: [] for leak in self.leaks if leak.visible}
+        for leak in self.leaks:
+            if leak.visible and leak.batches:
+                seen[leak.attack].append(leak.classes["accuracy"].mean if leak.of_classes else leak.two_sided.mean)
+        of_classes = {leak.attack for leak in self.leaks if leak.of_classes}
+        told = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
+        leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in told.items())
+        best: dict[str, str] = {}
+        for found in self.reconstructions:
+            if found.visible and found.message != "none":  # of several parties, all of them together, which come last
+                figures = ", ".join(f"{name} {v.mean:.4g}" for name, v in found.figures.items() if ":" not in name)
+                best[found.attack] = f"  {found.attack} {figures}"
+        rebuilt = "".join(best.values())
+        leaks = "" if rebuilt and not leaks else f"  worst leak AUC{leaks or ': no attack ran'}"
+        return (
+            f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
+            f"test AUC {self.utility['test']['auc']:.4f}{leaks}{rebuilt}  "
+            f"{sum(self.seconds.values()):.1f} s"
+        )
+
+
+def epoch_rows(result: EpochResult) -> list[Row]:
+    """Everything measured in an epoch, in long form."""
+    epoch = result.epoch
+    rows = [Row(epoch, "train", metric="loss", value=result.loss)]
+    if result.penalty:
+        rows.append(Row(epoch, "train", metric="penalty", value=result.penalty))
+    for split, metrics in result.utility.items():
+        rows += [Row(epoch, split, metric=metric, value=value) for metric, value in metrics.items()]
+    for leak in result.leaks:
+        place = (epoch, "train", leak.party, leak.layer, leak.message, leak.attack)
+        values = {"leak_auc": leak.raw, "leak_auc_two_sided": leak.two_sided, "leak_auc_oriented": leak.oriented}
+        values = {} if leak.of_classes else values
+        values |= {f"leak_{figure}": interval for figure, interval in leak.classes.items()}
+        rows += [Row(*place, metric, v.mean, v.low, v.high, leak.visible) for metric, v in values.items()]
+    for phase, traffic in result.traffic.items():
+        for (sender, receiver, kind), count in traffic.items():
+            party = receiver if kind in (Kind.GRADIENT, Kind.MODEL) else sender
+            rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
+            rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
+    for found in result.dependence:
+        place = (epoch, "train", found.party, found.layer, str(Kind.EMBEDDING), "")
+        dcor = found.dcor
+        rows.append(Row(*place, "distance_correlation", dcor.mean, dcor.low, dcor.high, found.visible))
+    for found in result.reconstructions:
+        place = (epoch, "train", found.party, found.layer, found.message, found.attack)
+        rows += [Row(*place, figure, v.mean, v.low, v.high, found.visible) for figure, v in found.figures.items()]
+    for found in result.figures:
+        place = (epoch, "train", found.party, found.layer, found.message, "")
+        rows += [Row(*place, figure, value) for figure, value in found.values.items()]
+    rows += [Row(epoch, phase, metric="seconds", value=round(s, 3)) for phase, s in result.seconds.items()]
+    return rows
+
+
+def summarise(
+    results: Sequence[EpochResult],
+    skipped: Mapping[str, str],
+    defenses: Mapping[str, Defense],
+    data: TrainTest,
+    messages_per_row: int,
+    canaries: Canaries,
+    claims: Mapping[tuple[str, str], Sent] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run.
+
+    claims: (party, layer) -> what is claimed of embeddings. failed: why the run counts as failed though it came to its end,
+    or None.
+    """
+    last = results[-1]
+    exposure = Exposure(len(results), len(results) * messages_per_row)
+    promises = {name: _promise(defense.guarantee(), exposure) for name, defense in defenses.items()}
+    privacy = account(defenses, exposure, last.leaks, canaries)
+    return {
+        "epochs": len(results),
+        **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
+        "loss": last.loss,
+        "leak_auc": _tree(last.leaks, "raw"),
+        "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
+        **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
+        "leaks": [asdict(leak) for leak in last.leaks],
+        "distance_correlation": [asdict(found) for found in last.dependence],
+        "reconstructions": [asdict(found) for found in last.reconstructions],
+        "skipped": dict(skipped),
+        "guarantees": promises,
+        "privacy": privacy,
+        "embedding_privacy": embedding_account(claims, len(results)),
+        "failed": failure(privacy),
+        "figures": _figures(results),
+        "bytes_sent": {
+            str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
+            for kind in Kind
+        },
+        "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
+        "facts": dict(data.facts),
+    }
+
+
+def _promise(guarantee: Guarantee | None, exposure: Exposure) -> dict[str, Any] | None:
+    """What holds for one message, and for all that the run sent about a row."""
+    if guarantee is None:
+        return None
+    exposures = {"one_message": Exposure(), "all_messages": exposure}
+    ceilings = {f"leak_auc_{name}": guarantee.leak_auc_after(seen) for name, seen in exposures.items()}
+    floors = {f"error_{name}": guarantee.error_after(seen) for name, seen in exposures.items()}
+    return {"claim": guarantee.claim, "messages": exposure.messages, **ceilings, **floors}
+
+
+def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
+    """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
+    found: dict[tuple[str, str, str, str], float] = {}
+    for result in results:
+        for figures in result.figures:
+            for name, value in figures.values.items():
+                key = (figures.party, figures.layer, figures.message, name)
+                found[key] = found.get(key, 0) + value if isinstance(value, int) else value
+    names = ("party", "layer", "message", "figure", "value")
+    return [dict(zip(names, (*key, value), strict=True)) for key, value in found.items()]
+
+
+def _tree(leaks: Sequence[Leak], figure: str) -> dict[str, dict[str, dict[str, float]]]:
+    """attack -> message -> layer -> that figure; where several parties have such a layer, of the attacker that learns most.
+
+    figure: raw or two_sided of the leak AUC, or a name in CLASS_FIGURES; leaks that have none are left out.
+    """
+    worst: dict[tuple[str, str, str], Leak] = {}
+    for leak in leaks:
+        key = (leak.attack, leak.message, leak.layer)
+        is_there = figure in leak.classes if figure in CLASS_FIGURES else not leak.of_classes
+        if is_there and (key not in worst or _weight(leak) > _weight(worst[key])):
+            worst[key] = leak
+    tree: dict[str, dict[str, dict[str, float]]] = {}
+    for (attack, message, layer), leak in worst.items():
+        interval = leak.classes[figure] if figure in CLASS_FIGURES else getattr(leak, figure)
+        tree.setdefault(attack, {}).setdefault(message, {})[layer] = interval.mean
+    return tree
+
+
+def _weight(leak: Leak) -> tuple[bool, float]:
+    """What an attacker sees weighs more than what none does; a leak that is not defined (nan), least."""
+    value = leak.classes["ami"] if leak.of_classes else leak.two_sided
+    return leak.visible, value.mean if leak.batches else -1.0
+
+
+def describe(data: TrainTest) -> dict[str, Any]:
+    """What manifest.json says of the data."""
+    parties = {
+        party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
+        for party, columns in data.train.columns.items()
+    }
+    return {
+        "fingerprint": data.fingerprint,
+        "train_rows": len(data.train),
+        "test_rows": len(data.test),
+        "classes": data.train.classes,
+        "train_positive_ratio": data.train.positive_ratio,
+        "train_class_ratios": list(data.train.class_ratios),
+        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
+        "parties": parties,
+        **data.facts,
+    }
+
+
+def introduce(data: TrainTest) -> str:
+    """One line on the data and the parties."""
+    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
+    facts = "".join(
+        f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
+    )
+    return (
+        f"{len(data.train):,} training and {len(data.test):,} test rows, "
+        f"positive ratio {data.train.positive_ratio:.4f}{facts}; {held}"
+    )
