@@ -1,209 +1,155 @@
-"""The walls of the house: which room may import which, read from the source."""
+"""The walls of the house, read from the source: who may import whom, and what no module does."""
 
 import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).resolve().parent.parent / "vflbench"
+MODULES = {file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
 
-# Room -> what of ours it may import beside itself. `errors` and `options` are open to every room.
-MAY_IMPORT = {
-    "errors": set(),
-    "options": set(),
-    "state": set(),
-    "identity": set(),
-    "interruption": set(),
-    "checkpoint": set(),
-    "numerics": set(),
-    "reconstruction": {"numerics"},
-    "data": {"numerics.pixels"},
-    "models": {"numerics.pixels"},
-    "optimizers": {"numerics"},
-    "encoding": {"numerics.packing"},
-    "wire": {"encoding"},
-    "generators": set(),
-    "recorder": set(),
-    "transcript": {"encoding", "wire"},
-    "canaries": {"data.rows", "data.table", "metrics.canary"},
-    "account": {"canaries", "defenses.base", "metrics"},
-    "attacks": {"numerics", "reconstruction", "transcript", "wire"},
-    "metrics": {"numerics"},
-    "participants": {"defenses.base", "wire"},
-    "defenses": {"numerics", "encoding", "metrics.privacy", "metrics.embedding_privacy", "state"},
-    "parties": {
-        *("data.table", "models.base", "defenses.base", "optimizers.base", "wire"),
-        *("encoding", "metrics.embedding_privacy"),
-    },
-    "protocols": {
-        *("parties", "participants", "wire", "transcript", "generators", "metrics.embedding_privacy", "data.batches"),
-        *("data.rows", "data.table", "models.base", "defenses.base", "optimizers.base"),
-    },
-    "grading": {"attacks.base", "data.rows", "data.table", "metrics", "numerics.pixels", "wire"},
-    "audit": {
-        "attacks.base",
-        "grading",
-        "canaries",
-        "data.rows",
-        "data.table",
-        "generators",
-        "metrics",
-        "numerics.mixing",
-        "protocols.base",
-        "state",
-        "transcript",
-        "wire",
-    },
-    "settings": set(),
-    "results": {
-        "account",
-        "canaries",
-        "data.rows",
-        "data.table",
-        "defenses.base",
-        "metrics",
-        "numerics.interval",
-        "recorder",
-        "wire",
-    },
-    "progress": {"audit", "generators", "metrics", "protocols.base", "results", "wire"},
-    "resume": {"checkpoint", "progress", "recorder"},
-    "evaluation": {"data", "metrics.utility", "progress", "protocols.base", "results"},
-    "experiment": {
-        *("attacks.base", "audit", "data", "defenses.base", "generators", "metrics", "models.base", "optimizers.base"),
-        *("account", "machine", "protocols.base", "recorder", "results", "settings", "transcript", "wire"),
-        *("checkpoint", "evaluation", "interruption", "progress", "resume"),
-    },
-    "earlier": {"identity"},
-    "provenance": {"", "report.read"},
-    "places": set(),
-    "loggers": {"report.read"},
-    "sweep": {"earlier", "report.read"},
-    "composed": set(),
-    "launch": {"composed", "earlier", "interruption", "mistakes", "provenance", "report.read", "sweep"},
-    "experiments": {"places"},
-    "report": {"experiments", "identity", "numerics.interval"},
-    "machine": set(),
-    "resolvers": {"identity"},
-    "build": {
-        *("experiment", "settings", "wire"),
-        *(f"{room}.base" for room in ("attacks", "data", "defenses", "loggers", "models", "optimizers", "protocols")),
-    },
-    "catalog": {"attacks.base", "build", "experiments", "places"},
-    "mistakes": {"catalog"},
-    "cli": {
-        *(
-            "",
-            "build",
-            "catalog",
-            "checkpoint",
-            "data.file_dataset",
-            "earlier",
-            "experiment",
-            "launch",
-            "loggers.base",
-            "places",
-            "provenance",
-            "recorder",
-            "mistakes",
-            "report",
-            "resolvers",
-            "sweep",
-        ),
-    },
-    "__main__": {"cli"},
-    "__init__": set(),
+# Room -> what of ours it may import beside itself. A line names only rooms above it, so nothing imports in a circle.
+TABLE = {
+    "numerics": "",
+    "metrics": "numerics",
+    "messages": "numerics",
+    "data": "numerics",
+    "models": "numerics",
+    "defenses": "messages metrics numerics",
+    "attacks": "messages models numerics",
+    "protocols": "data defenses messages metrics.embedding_privacy models",
+    "engines": "messages protocols",
+    "results": "numerics",
+    "run": "attacks data defenses engines messages metrics models numerics protocols results",
+    "cli": "attacks data defenses engines messages metrics models numerics protocols results run",
 }
-OPEN_TO_ALL = {"errors", "options"}
+LEAVES = "errors generators options places"  # open to every room
 
-# Packages that only some rooms may touch.
+# Package of others -> the rooms, or rooms within rooms, that may import it.
 GUARDED = {
-    "hydra": {"cli", "composed", "launch", "mistakes"},
-    "omegaconf": {"build", "cli", "catalog", "composed", "earlier", "launch", "mistakes", "resolvers"},
-    "torch": {
-        *("encoding", "numerics", "data", "models", "optimizers", "wire", "transcript", "generators", "defenses", "attacks"),
-        *(
-            "metrics",
-            "machine",
-            "participants",
-            "parties",
-            "protocols",
-            "audit",
-            "canaries",
-            "settings",
-            "provenance",
-            "checkpoint",
-            "evaluation",
-            "grading",
-            "progress",
-            "resume",
-        ),
-    },
-    "numba": {"numerics", "optimizers"},
-    "flint": {"reconstruction"},
-    "matplotlib": {"report"},
-    "pyarrow": {"data"},
-    "sklearn": {"data", "attacks", "metrics"},
-    "pulp": {"attacks", "reconstruction"},
-    "highspy": {"reconstruction"},
-    "ortools": {"reconstruction"},
-    "tensorboard": {"loggers"},
-    "mlflow": {"loggers"},
-    "PIL": {"data", "report"},
-    "skimage": {"metrics"},
-    "dp_accounting": {"metrics"},
-    "csv": {"data", "recorder", "report"},
-    "json": {"recorder", "report", "data", "identity", "experiments"},
-    "jinja2": {"report"},
+    "hydra": "cli",
+    "omegaconf": "cli",
+    "torch": "attacks data defenses engines generators messages metrics models numerics options protocols run",
+    "numba": "models.optimizers numerics",
+    "flint": "attacks.batch_reconstruction",
+    "pulp": "attacks.batch_reconstruction",
+    "highspy": "attacks.batch_reconstruction",
+    "ortools": "attacks.batch_reconstruction",
+    "sklearn": "attacks data metrics",
+    "skimage": "metrics",
+    "dp_accounting": "metrics",
+    "pyarrow": "data results",
+    "PIL": "data results.report",
+    "matplotlib": "results.report",
+    "jinja2": "results.report",
+    "tensorboard": "results.loggers",
+    "mlflow": "results.loggers",
 }
 
 
-def modules():
-    return sorted(PACKAGE.rglob("*.py"))
-
-
-def room_of(file: Path) -> str:
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imports_of(file: Path) -> set[str]:
-    """Dotted names that a module imports; `from vflbench.x import y` counts as vflbench.x."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+def imports(module: str) -> Iterator[str]:
+    """Dotted names: `from a.b import c` is a.b.c."""
+    for node in ast.walk(MODULES[module]):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            found.add(node.module)
-    return found
+            assert node.level == 0, f"{module}:{node.lineno}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_a_room_imports_only_what_its_door_opens_to(file):
-    room = room_of(file)
-    allowed = {room} | MAY_IMPORT[room] | OPEN_TO_ALL
-    for name in imports_of(file):
-        if name.split(".")[0] != "vflbench":
-            continue
-        inside = name.removeprefix("vflbench").removeprefix(".")
-        assert any(inside == door or inside.startswith(f"{door}.") for door in allowed), f"{file.name} imports {name}"
+def own_imports(module: str) -> Iterator[str]:
+    yield from (name.removeprefix("vflbench.") for name in imports(module) if name.split(".")[0] == "vflbench")
 
 
-@pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_a_guarded_package_stays_in_its_rooms(file):
-    for package, rooms in GUARDED.items():
-        touches = any(name.split(".")[0] == package for name in imports_of(file))
-        assert not touches or room_of(file) in rooms, f"{file.name} imports {package}"
+def within(name: str, doors: str) -> bool:
+    return any(name == door or name.startswith(f"{door}.") for door in doors.split())
 
 
-def test_every_room_is_in_the_table_and_every_line_of_the_table_is_a_room():
-    assert {room_of(file) for file in modules()} == set(MAY_IMPORT)
+def room_of(module: str) -> str:
+    return module.removesuffix(".py").split("/")[0]
 
 
-def test_nothing_seeds_a_global_generator():
-    banned = {"manual_seed", "seed", "seed_everything", "use_deterministic_algorithms"}
-    for file in modules():
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in banned:
-                owner = ast.unparse(node.func.value)
-                assert owner.startswith("torch.Generator("), f"{file.name}:{node.lineno} calls {owner}.{node.func.attr}"
+def test_a_room_imports_only_what_the_table_says():
+    rooms, leaves = list(TABLE), LEAVES.split()
+    for number, (room, doors) in enumerate(TABLE.items()):
+        assert {door.split(".")[0] for door in doors.split()} <= set(rooms[:number]), f"{room}: the table points up"
+    assert {room_of(module) for module in MODULES} == {*rooms, *leaves, "__init__", "__main__"}
+    may_import = {**TABLE, **dict.fromkeys(leaves, ""), "__init__": " ".join(rooms), "__main__": "cli"}
+    wrong = [
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in own_imports(module)
+        if not within(name, f"{room_of(module)} {may_import[room_of(module)]} {LEAVES} __version__")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_house_has_at_most_20_rooms_on_9_floors_and_7_modules_at_the_root():
+    rooms = {room_of(module) for module in MODULES}
+    below = {room: set[str]() for room in rooms}
+    for module in MODULES:
+        below[room_of(module)] |= {name.split(".")[0] for name in own_imports(module)} & rooms - {room_of(module)}
+    floor: dict[str, int] = {}
+    for room in TopologicalSorter(below).static_order():  # raises where rooms import each other in a circle
+        floor[room] = 1 + max((floor[other] for other in below[room]), default=0)
+    assert len(rooms) <= 20, sorted(rooms)
+    assert max(floor.values()) <= 9, floor
+    assert len([module for module in MODULES if "/" not in module]) <= 7
+
+
+def test_a_package_of_others_is_imported_only_where_the_table_says():
+    wrong = [
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in imports(module)
+        if name.split(".")[0] in GUARDED
+        and not within(module.removesuffix(".py").replace("/", "."), GUARDED[name.split(".")[0]])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_private_names_of_hydra_and_omegaconf_are_used_in_one_module():
+    """Imported names, and in the only room that knows Hydra each attribute of another object that begins with `_`."""
+    wrong = [
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in imports(module)
+        if name.split(".")[0] in ("hydra", "omegaconf") and any(part.startswith("_") for part in name.split("."))
+    ]
+    for module in MODULES:
+        for node in ast.walk(MODULES[module]):
+            if room_of(module) == "cli" and isinstance(node, ast.Attribute) and is_private(node.attr):
+                owner = ast.unparse(node.value)
+                wrong += [f"{module}:{node.lineno} uses {owner}.{node.attr}"] if owner not in ("self", "cls") else []
+    wrong = [line for line in wrong if not line.startswith("cli/hydra_internals.py")]
+    assert not wrong, "\n".join(wrong)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_nothing_seeds_or_draws_from_a_global_generator():
+    seeds = {"manual_seed", "seed", "seed_everything", "use_deterministic_algorithms"}
+    draws = {"bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm"}
+    wrong = []
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner, name = ast.unparse(node.func.value), node.func.attr
+            if name in seeds and not owner.startswith("torch.Generator("):
+                wrong.append(f"{module}:{node.lineno} calls {owner}.{name}")
+            if name in draws and owner == "torch" and "generator" not in {keyword.arg for keyword in node.keywords}:
+                wrong.append(f"{module}:{node.lineno} draws without a generator: {owner}.{name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_long_module_says_why():
+    """In its docstring, in a sentence that speaks of its lines."""
+    wrong = []
+    for module, tree in MODULES.items():
+        lines = len((PACKAGE / module).read_text().splitlines())
+        if lines > 250 and "lines" not in (ast.get_docstring(tree) or ""):
+            wrong.append(f"{module}: {lines} lines")
+    assert not wrong, "\n".join(wrong)
