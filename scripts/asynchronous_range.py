@@ -20,7 +20,7 @@ import argparse
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.rate_range import grid, rate_range
+from vflbench.attacks.batch_reconstruction.asynchronous.rate_range import grid, rate_range
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from importlib.metadata import version
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram
-from vflbench.attacks.batch_reconstruction.programme import solve
+from vflbench.attacks.batch_reconstruction.integer_programme.solve import solve
 
 CELLS = ["8x5", "8x10", "8x15", "8x20", "9x20", "10x20", "11x5", "11x10", "11x15", "11x20"]
 PAPER = {(8, 20): 4.4, (9, 20): 90.0, (11, 20): 1635.0}  # seconds, Table 1

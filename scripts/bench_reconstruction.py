@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.exact import enumerate_batches
+from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
 
 TABLE = "8x5,8x10,8x15,8x20,9x5,9x10,9x15,9x20,11x5,11x10,11x15,11x20"
@@ -69,7 +69,7 @@ def solvers(options) -> dict:
 
     found = {method: exact(method) for method in options.methods.split(",") if method}
     try:
-        from vflbench.attacks.batch_reconstruction import programme
+        from vflbench.attacks.batch_reconstruction.integer_programme import solve as programme
     except ImportError:
         return found
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vflbench.attacks.batch_reconstruction.affine import (
+from vflbench.attacks.batch_reconstruction.recovery.affine import (
     FLOAT32,
     FLOAT64,
     chance_limit,

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, batches
 
-from vflbench.attacks.batch_reconstruction.apart import tell_apart
-from vflbench.attacks.batch_reconstruction.batch_labels import labels_apart
+from vflbench.attacks.batch_reconstruction.asynchronous.row_labels import labels_apart
+from vflbench.attacks.batch_reconstruction.asynchronous.row_membership import tell_apart
 
 
 @pytest.mark.parametrize(("m", "d"), [(8, 20), (11, 20), (8, 8), (3, 6)])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batches, gradient
 
-from vflbench.attacks.batch_reconstruction.asynchronous import compose, recover_map, terms, total
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import compose, recover_map, terms, total
 
 
 def pushed(parts, thetas, rate, mean=False):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import run_in
+from vflbench.messages.transcript import Knowledge, OwnFeatures, Rules, Transcript, UndeclaredKnowledgeError, Updates
 
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.data.bernoulli import Bernoulli
@@ -11,7 +12,6 @@ from vflbench.data.binary import Binary
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.transcript import Knowledge, OwnFeatures, Rules, Transcript, UndeclaredKnowledgeError, Updates
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 

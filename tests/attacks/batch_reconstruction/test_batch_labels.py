@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batches
 
-from vflbench.attacks.batch_reconstruction.asynchronous import compose
-from vflbench.attacks.batch_reconstruction.batch_labels import labels_apart, labels_pushed
+from vflbench.attacks.batch_reconstruction.asynchronous.row_labels import labels_apart, labels_pushed
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import compose
 
 
 def test_equal_rows_of_a_batch_have_only_a_mean_label():

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from vflbench.attacks.batch_reconstruction.bounded_integers import bounded_integers, equal_rows
+from vflbench.attacks.batch_reconstruction.asynchronous.bounded_integers import bounded_integers, equal_rows
 
 
 @pytest.mark.parametrize("seed", range(20))

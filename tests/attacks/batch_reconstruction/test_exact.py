@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from vflbench.attacks.batch_reconstruction import lattice
-from vflbench.attacks.batch_reconstruction.candidates import candidates
-from vflbench.attacks.batch_reconstruction.clock import Clock
-from vflbench.attacks.batch_reconstruction.columns import ColumnSearch
-from vflbench.attacks.batch_reconstruction.exact import enumerate_batches
+from vflbench.attacks.batch_reconstruction.enumeration import lattice_reduction as lattice
+from vflbench.attacks.batch_reconstruction.enumeration.bounded_counts import placements
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import levels
+from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
+from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
+from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import candidates
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
 from vflbench.attacks.batch_reconstruction.gram import Gram, in_order
-from vflbench.attacks.batch_reconstruction.order import levels
-from vflbench.attacks.batch_reconstruction.placement import placements
 from vflbench.errors import UserError
 
 

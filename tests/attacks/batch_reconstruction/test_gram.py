@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, align, in_order, share_of_ones
-from vflbench.attacks.batch_reconstruction.rank import rank
+from vflbench.attacks.batch_reconstruction.modular_rank import rank
 
 
 def batch(seed: int, rows: int, columns: int, density: float = 0.5) -> tuple[np.ndarray, np.ndarray]:

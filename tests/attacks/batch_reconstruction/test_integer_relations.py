@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, gradient, honest_run, is_of, rounds
 
-from vflbench.attacks.batch_reconstruction.integer_relations import lattice
+from vflbench.attacks.batch_reconstruction.recovery.integer_relations import lattice
 from vflbench.errors import UserError
 
 

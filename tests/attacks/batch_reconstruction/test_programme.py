@@ -8,12 +8,13 @@ import numpy as np
 import pulp
 import pytest
 
-from vflbench.attacks.batch_reconstruction import mixed_integer, programme
-from vflbench.attacks.batch_reconstruction.formulation import prefixes, write
 from vflbench.attacks.batch_reconstruction.gram import Gram, in_order
-from vflbench.attacks.batch_reconstruction.mixed_integer import PulpProgramme, cbc_program, read_cbc
-from vflbench.attacks.batch_reconstruction.programme import shares_of_positives, solve, verified
-from vflbench.attacks.batch_reconstruction.solving import Budget, Outcome
+from vflbench.attacks.batch_reconstruction.integer_programme import pulp_solvers as mixed_integer
+from vflbench.attacks.batch_reconstruction.integer_programme import solve as programme
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import prefixes, write
+from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import PulpProgramme, cbc_program, read_cbc
+from vflbench.attacks.batch_reconstruction.integer_programme.solve import shares_of_positives, solve, verified
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import Budget, Outcome
 from vflbench.errors import UserError
 
 SOLVERS = ["highs", "cbc", "cpsat"]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, batches
 
-from vflbench.attacks.batch_reconstruction.asynchronous import TotalRecovered, compose, total
-from vflbench.attacks.batch_reconstruction.pushed import two_batches
+from vflbench.attacks.batch_reconstruction.asynchronous.division import two_batches
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import TotalRecovered, compose, total
 
 
 def planted(seed, m=8, d=20, rate=0.01):

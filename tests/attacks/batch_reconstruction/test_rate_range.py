@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vflbench.attacks.batch_reconstruction.rate_range import grid, rate_range
+from vflbench.attacks.batch_reconstruction.asynchronous.rate_range import grid, rate_range
 
 
 def test_the_grid_is_geometric_and_ends_at_one():

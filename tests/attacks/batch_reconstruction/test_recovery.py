@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, gradient, honest_run, is_of, rounds
 
-from vflbench.attacks.batch_reconstruction.integer_relations import lattice
-from vflbench.attacks.batch_reconstruction.recovery import least_squares
+from vflbench.attacks.batch_reconstruction.recovery.integer_relations import lattice
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
 
 
 @pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 4), (3, 1), (8, 5), (11, 20), (32, 64)])

@@ -3,7 +3,7 @@ import pytest
 from reconstruction_rounds import batch, rounds
 
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.sums import Setting, sums_of
+from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules, sums_of
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def draw():
 
 def asked(thetas, updates, *, knows=True, recovery="least_squares", **changes):
     agreed = {"others": 1, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 6} | changes
-    return sums_of(thetas, updates, Setting(**agreed), recovery, knows_batch_size=knows)
+    return sums_of(thetas, updates, TrainingRules(**agreed), recovery, knows_batch_size=knows)
 
 
 @pytest.mark.parametrize("recovery", ["least_squares", "lattice"])

@@ -1,6 +1,6 @@
 """Batch reconstruction: a whole private batch from the updates that it was answered with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.attacks.batch_reconstruction.batch import Found, Search, search
-from vflbench.attacks.batch_reconstruction.sums import Setting
-from vflbench.messages.transcript import Knowledge, Rules, Seat, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, SearchResult, search
+from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
 from vflbench.options import Count, Positive, options
 
 
@@ -37,10 +38,7 @@ class BatchReconstruction(Attack):
     programme, integer relations, real-valued columns and the answer to asynchronous training are ours.
     """
 
-    seat = Seat.PARTICIPANT
-    knows = frozenset({Knowledge.UPDATES, Knowledge.FEATURES, Knowledge.PRIOR})
-    scores = Kind.UPDATE
-    collects = True
+    threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
 
     recovery: Literal["least_squares", "lattice"] = "least_squares"
     solver: Literal["exact", "highs", "cbc", "cpsat"] = "exact"
@@ -51,11 +49,11 @@ class BatchReconstruction(Attack):
 
     def __post_init__(self) -> None:
         self._seen: dict[str, dict[str, Any]] = {}
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, SearchResult] = {}
 
-    def observe(self, view: View) -> None:
+    def batch(self, view: View) -> None:
         """One more round of the batch of view.step."""
-        updates, own = view.updates, view.features.numeric.double().cpu()
+        updates, own = view[Updates], view[OwnColumns].numeric.double().cpu()
         seen = self._seen.setdefault(str(view.step), _nothing(updates.rules, own.shape[1]))
         seen["before"] = torch.cat([seen["before"], updates.before[None].cpu()])
         seen["others"] = torch.cat([seen["others"], updates.others[None].cpu()])
@@ -63,16 +61,22 @@ class BatchReconstruction(Attack):
         seen["partial"] = seen["partial"] + int(kept_back.any())
         seen["ones"], seen["rows"] = seen["ones"] + own.sum(dim=0), seen["rows"] + len(own)
 
-    def rebuild_batch(self, view: View) -> Mapping[str, RebuiltBatch]:
-        key, seen = str(view.step), self._seen[str(view.step)]
+    def epoch(self, view: View) -> Sequence[RebuiltBatch]:
+        """Every batch that was met, as far as its rounds determine it."""
+        positive = view[ClassShares].positive
+        return [self._rebuild(step, positive) for step in sorted(map(int, self._seen))]
+
+    def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
+        """positive: the share of positives among the training rows."""
+        key, seen = str(step), self._seen[str(step)]
         thetas, updates = seen["before"].numpy(), seen["others"].numpy()
         self._found[key] = found = search(thetas, updates, _setting(seen), self._search(), self._found.get(key))
-        guess, label = (seen["ones"] / seen["rows"] > 0.5).double(), 1.0 if view.prior > 0.5 else -1.0
-        return {"theta": _answered(found, guess, label)}
+        guess, label = (seen["ones"] / seen["rows"] > 0.5).double(), 1.0 if positive > 0.5 else -1.0
+        return _answered(step, found, guess, label)
 
-    def _search(self) -> Search:
+    def _search(self) -> SearchOptions:
         names = ("recovery", "solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
-        return Search(**{name: getattr(self, name) for name in names})
+        return SearchOptions(**{name: getattr(self, name) for name in names})
 
     def state(self) -> dict[str, Any]:
         """What it saw; what it made of that it can work out again."""
@@ -98,15 +102,15 @@ def _nothing(rules: Rules, columns: int) -> dict[str, Any]:
     }
 
 
-def _setting(seen: Mapping[str, Any]) -> Setting:
+def _setting(seen: Mapping[str, Any]) -> TrainingRules:
     """What was agreed to; that updates are sent in part, it sees by its own: in most rounds some of it is 0."""
     rules = seen["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return Setting(others=rules["parties"] - 1, **agreed, whole=2 * seen["partial"] < len(seen["before"]))
+    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * seen["partial"] < len(seen["before"]))
 
 
-def _answered(found: Found, guess: Tensor, guess_label: float) -> RebuiltBatch:
+def _answered(step: int, found: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:
     told = {name: getattr(found, name) for name in ("rows", "labels", "steps", "binary", "shares")}
     tensors = {name: None if value is None else torch.from_numpy(value) for name, value in told.items()}
     candidates = tuple(torch.from_numpy(batch) for batch in found.candidates)
-    return RebuiltBatch(guess, guess_label, **tensors, candidates=candidates, figures=found.figures, note=found.note)
+    return RebuiltBatch(step, guess, guess_label, **tensors, candidates=candidates, figures=found.figures, note=found.note)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from vflbench.attacks.batch_reconstruction.rank import rank
+from vflbench.attacks.batch_reconstruction.modular_rank import rank
 
 Status = Literal["proved", "found", "limit", "infeasible"]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vflbench.attacks.batch_reconstruction.formulation import Formulation, write
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solving import KEY, Budget, Outcome, run_program
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation, write
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import KEY, Budget, Outcome, run_program
 from vflbench.errors import UserError
 
 START = 30  # seconds that a process may take to start and end beyond its limit
@@ -26,9 +26,9 @@ def cpsat(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
     if importlib.util.find_spec("ortools") is None:
         raise UserError("OR-Tools is not installed: pip install 'vflbench[cpsat]'", key=KEY, value="cpsat")
     task = pickle.dumps((gram, formulation, budget.left, budget.threads, budget.seed))
-    package = str(Path(__file__).resolve().parents[3])
+    package = str(Path(__file__).resolve().parents[4])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "vflbench.attacks.batch_reconstruction.cpsat"]
+    command = [sys.executable, "-P", "-m", "vflbench.attacks.batch_reconstruction.integer_programme.cpsat"]
     answer = run_program(command, budget.left + START, task, {**os.environ, "PYTHONPATH": paths})
     if answer is None:
         return Outcome(None, None, f"CP-SAT: killed, {START} seconds after the time limit")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.clock import Clock
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
 
 # Reductions from another order of the basis, before it is given up.
 _ROUNDS = 100

@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.affine import fit_affine
-from vflbench.attacks.batch_reconstruction.asynchronous import TotalRecovered, recover_map, total
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import TotalRecovered, recover_map, total
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.mixed import binary_columns
-from vflbench.attacks.batch_reconstruction.recovery import Recovered, floor_of, least_squares
+from vflbench.attacks.batch_reconstruction.real_columns import binary_columns
+from vflbench.attacks.batch_reconstruction.recovery.affine import fit_affine
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import Recovered, floor_of, least_squares
 
 _SURE = 6.0  # standard errors
 _LARGEST_ERROR = 1e-3  # of alpha's entries, beyond which real-valued columns are not told from noise
@@ -20,7 +20,7 @@ Recovery = Literal["least_squares", "lattice"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingRules:
     """What the participants agreed to. others: participants whose updates are summed up; batches: local steps a round, of
     `batch_size` rows each. whole: whether every coordinate of an update is sent.
     """
@@ -49,7 +49,7 @@ class Sums:
 
 
 def sums_of(
-    thetas: np.ndarray, updates: np.ndarray, setting: Setting, recovery: Recovery, *, knows_batch_size: bool
+    thetas: np.ndarray, updates: np.ndarray, setting: TrainingRules, recovery: Recovery, *, knows_batch_size: bool
 ) -> Sums:
     """alpha and beta, in integers, of as many columns as can be had."""
     if setting.batches > 1:
@@ -64,7 +64,7 @@ def sums_of(
         return _of_shared_coordinates(thetas, updates, _shared(updates), setting, rows)
     known = {"rate": setting.rate, "reduction": reduction, "rows": rows}
     if recovery == "lattice":
-        from vflbench.attacks.batch_reconstruction.integer_relations import lattice
+        from vflbench.attacks.batch_reconstruction.recovery.integer_relations import lattice
 
         found = lattice(thetas, updates, **known)
     else:
@@ -94,7 +94,7 @@ def _of_mixed_columns(found: Recovered, figures: Mapping[str, float]) -> Sums:
 
 
 def _of_shared_coordinates(
-    thetas: np.ndarray, updates: np.ndarray, shared: np.ndarray, setting: Setting, rows: int | None
+    thetas: np.ndarray, updates: np.ndarray, shared: np.ndarray, setting: TrainingRules, rows: int | None
 ) -> Sums:
     """Row i of alpha from the rounds in which coordinate i was shared; of coordinates that have enough of them."""
     d = thetas.shape[1]
@@ -128,7 +128,7 @@ def _of_shared_coordinates(
     return Sums(figures, gram, kept, note=note)
 
 
-def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, setting: Setting) -> Sums:
+def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, setting: TrainingRules) -> Sums:
     """The sums over all local batches, from the map that they make together."""
     if setting.others > 1:
         told = "the differences of several participants who take several local steps each add up to no single map"

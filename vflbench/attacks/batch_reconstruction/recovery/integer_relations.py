@@ -5,8 +5,14 @@ from importlib import import_module
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.affine import pairs
-from vflbench.attacks.batch_reconstruction.recovery import Recovered, Reduction, check_setting, floor_of, inconsistency
+from vflbench.attacks.batch_reconstruction.recovery.affine import pairs
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
+    Recovered,
+    Reduction,
+    check_setting,
+    floor_of,
+    inconsistency,
+)
 from vflbench.errors import UserError
 
 _GUARD = 2**12  # finer than the rounding of the updates, so that scaling to integers adds nothing

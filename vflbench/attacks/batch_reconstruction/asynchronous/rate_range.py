@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.apart import tell_apart
-from vflbench.attacks.batch_reconstruction.asynchronous import Estimate, recover_map, terms, total
+from vflbench.attacks.batch_reconstruction.asynchronous.row_membership import tell_apart
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import Estimate, recover_map, terms, total
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.clock import Clock
-from vflbench.attacks.batch_reconstruction.rank import PRIME
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
 # So many values of the undetermined counts are tried at once.
 _AT_ONCE = 1 << 14

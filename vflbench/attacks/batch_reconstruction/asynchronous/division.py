@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.apart import tell_apart
-from vflbench.attacks.batch_reconstruction.asynchronous import TotalRecovered
-from vflbench.attacks.batch_reconstruction.batch_labels import labels_apart, labels_pushed
+from vflbench.attacks.batch_reconstruction.asynchronous.row_labels import labels_apart, labels_pushed
+from vflbench.attacks.batch_reconstruction.asynchronous.row_membership import tell_apart
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import TotalRecovered
 
 
 @dataclass(frozen=True)

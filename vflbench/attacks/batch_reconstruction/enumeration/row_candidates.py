@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.clock import Clock
-from vflbench.attacks.batch_reconstruction.order import Level
-from vflbench.attacks.batch_reconstruction.rank import PRIME
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import Level
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
 # Slack on leverages, which are at most 1 and come from floats.
 SLACK = 1e-4

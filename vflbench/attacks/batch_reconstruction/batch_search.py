@@ -6,15 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.exact import enumerate_batches
+from vflbench.attacks.batch_reconstruction.asynchronous.division import two_batches
+from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, share_of_ones
-from vflbench.attacks.batch_reconstruction.mixed import real_features
-from vflbench.attacks.batch_reconstruction.pushed import two_batches
-from vflbench.attacks.batch_reconstruction.sums import Recovery, Setting, Sums, sums_of
+from vflbench.attacks.batch_reconstruction.real_columns import real_features
+from vflbench.attacks.batch_reconstruction.recover_gram import Recovery, Sums, TrainingRules, sums_of
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """How to look for a batch; the options of the attack."""
 
     recovery: Recovery = "least_squares"
@@ -26,7 +26,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What was found of a batch.
 
     rows: (m, d) float64, nan where nothing is known; None if there is no answer. labels: (m,) in [-1, 1], the mean of the
@@ -47,7 +47,7 @@ class Found:
     gram: Gram | None = None
 
 
-def search(thetas: np.ndarray, updates: np.ndarray, setting: Setting, how: Search, earlier: Found | None = None) -> Found:
+def search(thetas: np.ndarray, updates: np.ndarray, setting: TrainingRules, how: SearchOptions, earlier: SearchResult | None = None) -> SearchResult:
     """The batch of all other participants together.
 
     thetas: (n, d), the models before n rounds; updates: (n, d), the sums of the others' updates. earlier: an answer of fewer
@@ -55,7 +55,7 @@ def search(thetas: np.ndarray, updates: np.ndarray, setting: Setting, how: Searc
     """
     sums = sums_of(thetas, updates, setting, how.recovery, knows_batch_size=how.knows_batch_size)
     if sums.gram is None:
-        return Found(figures=sums.figures, note=sums.note)
+        return SearchResult(figures=sums.figures, note=sums.note)
     if earlier is not None and earlier.gram is not None and _same(earlier.gram, sums.gram):
         return replace(earlier, figures={**earlier.figures, **sums.figures})
     answer = _solve(sums.gram, how)
@@ -67,22 +67,22 @@ def search(thetas: np.ndarray, updates: np.ndarray, setting: Setting, how: Searc
         "solver_seconds": answer.seconds,
     }
     if not answer.batches:
-        return Found(figures=figures, note=f"{answer.status}: {answer.note}", gram=sums.gram)
+        return SearchResult(figures=figures, note=f"{answer.status}: {answer.note}", gram=sums.gram)
     return _told(answer, sums, figures, thetas.shape[1], setting)
 
 
-def _solve(gram: Gram, how: Search) -> Answer:
+def _solve(gram: Gram, how: SearchOptions) -> Answer:
     if how.solver == "exact":
         return enumerate_batches(gram, time_limit=how.time_limit, max_batches=how.max_batches)
-    from vflbench.attacks.batch_reconstruction.programme import solve  # PuLP takes a while to import
+    from vflbench.attacks.batch_reconstruction.integer_programme.solve import solve  # PuLP takes a while to import
 
     return solve(gram, formulation=how.formulation, solver=how.solver, time_limit=how.time_limit)
 
 
-def _told(answer: Answer, sums: Sums, figures: Mapping[str, float], columns: int, setting: Setting) -> Found:
+def _told(answer: Answer, sums: Sums, figures: Mapping[str, float], columns: int, setting: TrainingRules) -> SearchResult:
     """The first batch that fits, and what it determines."""
     labels = 2 * answer.labels[0][0] - 1 if answer.labels and answer.labels[0] else None
-    found = Found(answer.batches[0].astype(float), labels, answer.batches, figures=figures, note=sums.note, gram=sums.gram)
+    found = SearchResult(answer.batches[0].astype(float), labels, answer.batches, figures=figures, note=sums.note, gram=sums.gram)
     if setting.batches == 2:
         found = _divided(found, sums, setting)
     binary = np.zeros(columns, dtype=bool)
@@ -95,7 +95,7 @@ def _told(answer: Answer, sums: Sums, figures: Mapping[str, float], columns: int
     return told if sums.real_alpha is None else _with_real_columns(told, answer.batches[0], sums)
 
 
-def _divided(found: Found, sums: Sums, setting: Setting) -> Found:
+def _divided(found: SearchResult, sums: Sums, setting: TrainingRules) -> SearchResult:
     """The rows of the first local batch, then those of the second, where the second term tells them apart."""
     rate = setting.rate / (setting.batch_size if setting.reduction == "mean" else 1)
     division = two_batches(found.candidates, sums.total, sums.eta, rate, rows=setting.batch_size)
@@ -114,7 +114,7 @@ def _divided(found: Found, sums: Sums, setting: Setting) -> Found:
     return replace(found, rows=rows, labels=labels, candidates=candidates, steps=steps, figures=figures)
 
 
-def _with_real_columns(found: Found, batch: np.ndarray, sums: Sums) -> Found:
+def _with_real_columns(found: SearchResult, batch: np.ndarray, sums: Sums) -> SearchResult:
     """The real-valued columns of the same rows, where these determine them."""
     others = np.flatnonzero(~found.binary)
     alpha = sums.real_alpha

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.clock import Clock
+from vflbench.attacks.batch_reconstruction.enumeration.bounded_counts import placements
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.placement import placements
 
 
 def labellings(gram: Gram, x: np.ndarray, most: int, clock: Clock) -> tuple[tuple[np.ndarray, ...], bool]:

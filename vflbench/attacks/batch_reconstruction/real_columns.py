@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.rank import rank
+from vflbench.attacks.batch_reconstruction.modular_rank import rank
 
 Broken = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 _SAFE = 0.25  # beyond it an integer is no evidence

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.rank import PRIME
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.bounded_integers import bounded_integers, equal_rows
+from vflbench.attacks.batch_reconstruction.asynchronous.bounded_integers import bounded_integers, equal_rows
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pulp
 
-from vflbench.attacks.batch_reconstruction.formulation import Formulation, write
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solving import KEY, Budget, Outcome, run_program
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation, write
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import KEY, Budget, Outcome, run_program
 from vflbench.errors import UserError
 
 # What HiGHS and CBC say where they came to an end: with a batch, or with a proof that there is none.

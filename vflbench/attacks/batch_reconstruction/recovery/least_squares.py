@@ -5,8 +5,15 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.affine import AffineFit, chance_limit, fit_affine, fit_shared, pairs, unit_of
 from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.recovery.affine import (
+    AffineFit,
+    chance_limit,
+    fit_affine,
+    fit_shared,
+    pairs,
+    unit_of,
+)
 
 Reduction = Literal["sum", "mean"]
 _NEGLIGIBLE = 1e-6  # what an integer may be off whatever its error

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import fractional_matrix_power
 
-from vflbench.attacks.batch_reconstruction.affine import chance_limit, fit_affine, pairs, unit_of
-from vflbench.attacks.batch_reconstruction.recovery import SAFE, Reduction, inconsistency
+from vflbench.attacks.batch_reconstruction.recovery.affine import chance_limit, fit_affine, pairs, unit_of
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import SAFE, Reduction, inconsistency
 
 Estimate = Literal["root", "rounding"]
 

@@ -7,11 +7,11 @@ from typing import get_args
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.cpsat import cpsat
-from vflbench.attacks.batch_reconstruction.formulation import Formulation
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
-from vflbench.attacks.batch_reconstruction.mixed_integer import cbc, highs
-from vflbench.attacks.batch_reconstruction.solving import KEY, Budget, Outcome, Solver
+from vflbench.attacks.batch_reconstruction.integer_programme.cpsat import cpsat
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation
+from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import cbc, highs
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import KEY, Budget, Outcome, Solver
 from vflbench.errors import UserError
 
 Ask = Callable[[Gram, Formulation, Budget], Outcome]
@@ -29,7 +29,7 @@ def solve(
 ) -> Answer:
     """One batch X (and labels, where beta is known) with X^T X = alpha and X^T Y = beta.
 
-    formulation: `tight` or the paper's own, `published`; see `vflbench.attacks.batch_reconstruction.formulation`. solver: `highs`, `cbc`
+    formulation: `tight` or the paper's own, `published`; see `vflbench.attacks.batch_reconstruction.integer_programme.formulation`. solver: `highs`, `cbc`
     or `cpsat`. time_limit: seconds, for writing the programme and solving it. threads, seed: for the solver.
 
     Returns an Answer with count 1 and complete False, for a programme does not go on to the next batch: `proved` where the

@@ -4,13 +4,13 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction import lattice
-from vflbench.attacks.batch_reconstruction.candidates import candidates
-from vflbench.attacks.batch_reconstruction.clock import Clock, TimeIsUp
-from vflbench.attacks.batch_reconstruction.columns import ColumnSearch
+from vflbench.attacks.batch_reconstruction.enumeration import lattice_reduction as lattice
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import levels
+from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
+from vflbench.attacks.batch_reconstruction.enumeration.labellings import labellings
+from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import candidates
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock, TimeIsUp
 from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
-from vflbench.attacks.batch_reconstruction.labelling import labellings
-from vflbench.attacks.batch_reconstruction.order import levels
 from vflbench.errors import UserError
 
 Method = Literal["auto", "columns", "candidates", "lattice"]

@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.candidates import Candidates, forced_are_bits, leverages, rows_allowed
-from vflbench.attacks.batch_reconstruction.clock import Clock
-from vflbench.attacks.batch_reconstruction.order import Level
-from vflbench.attacks.batch_reconstruction.placement import placements
-from vflbench.attacks.batch_reconstruction.rank import PRIME
+from vflbench.attacks.batch_reconstruction.enumeration.bounded_counts import placements
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import Level
+from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import (
+    Candidates,
+    forced_are_bits,
+    leverages,
+    rows_allowed,
+)
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
 
 class ColumnSearch:
