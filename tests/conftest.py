@@ -1,25 +1,31 @@
-import atexit
+"""What every test stands on: one thread a process, a cache of its own, and the real data where it is there."""
+
 import os
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core; read when torch is imported
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Read when torch, OpenMP and numba are loaded; processes that tests start inherit it.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
+import atexit
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+MACHINES_DIFFER = ("no CUDA device", "no Chromium here")  # reasons to skip a test that no installation mends
 
+assert torch.get_num_threads() == 1, "torch was loaded before tests/conftest.py could pin it to one thread"
 
 # Tests neither find what users prepared nor leave anything there; processes that they start inherit it.
 os.environ["VFLBENCH_CACHE"] = tempfile.mkdtemp(prefix="vflbench-test-cache-")
 atexit.register(shutil.rmtree, os.environ["VFLBENCH_CACHE"], ignore_errors=True)
 
-settings.register_profile("vflbench", deadline=None)  # a deadline would be an assertion on time
+# A deadline is an assertion on time, and so is the check that examples are generated quickly.
+settings.register_profile("vflbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vflbench")
 
 
@@ -30,13 +36,10 @@ def rng() -> torch.Generator:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The real data sets. Where they are absent the test is skipped, or fails if VFLBENCH_REQUIRE_DATA=1 asks for them."""
+    """The real data sets. Where they are absent the test is skipped."""
     folder = Path(os.environ.get("VFLBENCH_DATA", DEFAULT_DATA))
     if not folder.is_dir():
-        message = f"no real data at {folder}; set VFLBENCH_DATA"
-        if os.environ.get("VFLBENCH_REQUIRE_DATA") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
+        pytest.skip(f"no real data at {folder}; set VFLBENCH_DATA")
     return folder
 
 
@@ -44,3 +47,14 @@ def data_folder() -> Path:
 def denormal_numbers() -> None:
     """A run that trained in this process has switched them off, which would change what later tests compute."""
     torch.set_flush_denormal(False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With VFLBENCH_REQUIRE_DATA=1 the session fails where a test was skipped for want of data or of a package."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")  # none in a worker
+    if reporter is None or os.environ.get("VFLBENCH_REQUIRE_DATA") != "1":
+        return
+    skipped = {str(report.longrepr) for report in reporter.stats.get("skipped", [])}
+    for reason in sorted(reason for reason in skipped if not any(known in reason for known in MACHINES_DIFFER)):
+        reporter.write_line(f"\nVFLBENCH_REQUIRE_DATA=1: skipped: {reason}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
