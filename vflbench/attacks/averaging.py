@@ -1,17 +1,17 @@
 """Averaging attack: noise that is drawn afresh in each epoch averages out."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import Answers, Attack
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import Gradients
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import Count, options
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
@@ -35,9 +35,6 @@ class Averaging(Attack):
     about single messages.
     """
 
-    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
-    scores = Kind.GRADIENT
-
     rows: Count = 4096
     base: Literal["norm", "cosine", "hints"] = "cosine"
     k: Count = 5
@@ -49,27 +46,27 @@ class Averaging(Attack):
         self._sums: dict[str, Tensor] = {}
 
     @property
-    def hints(self) -> int:
-        return self._base.hints
+    def threat(self) -> Threat:
+        return self._base.threat
 
     @property
     def follows(self) -> int:
         return self.rows
 
-    def observe(self, view: View) -> None:
+    def batch(self, view: View) -> None:
         self._make_room(view.ids)
         places = torch.searchsorted(self._ids, view.ids.cpu())
-        for layer, g in view.gradients.items():
+        for layer, g in view[Gradients].layers.items():
             if layer not in self._sums:
                 self._sums[layer] = torch.zeros(len(self._ids), g.shape[1])
                 self._counts[layer] = torch.zeros(len(self._ids), 1)
             self._sums[layer][places] += g.cpu()
             self._counts[layer][places] += 1
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
+    def epoch(self, view: View) -> Answers:
         places = torch.searchsorted(self._ids, view.ids.cpu())
         means = {layer: total[places] / self._counts[layer][places].clamp_min(1) for layer, total in self._sums.items()}
-        return self._base.infer(view.holding(self._base.knows, means))  # on the CPU, wherever training runs
+        return self._base.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs
 
     def _make_room(self, ids: Tensor) -> None:
         """Rows that were not seen before get places among the others."""

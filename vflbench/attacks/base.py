@@ -1,30 +1,60 @@
-"""Attack: what every entry of configs/attack builds."""
+"""Attack: what every entry of configs/attack builds; and the answers that an attack can give."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from torch import Tensor
 
-from vflbench.messages.transcript import Knowledge, OwnFeatures, Seat, View
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import Embeddings, Fact, Gradients, OwnColumns
+from vflbench.messages.message import Kind
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 
-ABOUT = {"embeddings": (Knowledge.EMBEDDINGS, Kind.EMBEDDING), "gradients": (Knowledge.GRADIENTS, Kind.GRADIENT)}
-"""What an attack with the option `message` must know, and the kind of message that its answer is about."""
+MESSAGE_FACTS: Mapping[str, type[Embeddings] | type[Gradients]] = {"embeddings": Embeddings, "gradients": Gradients}
+"""The fact that an attack with the option `message` reads."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of rows: higher for rows that are more likely positive. Graded as leak AUC.
+
+    ids: (n,) names of the rows, all of `view.ids` or some. layers: layer -> (n,) scores, or (n, K), one column a class; a
+    single tensor counts for the cut layer, or for `features` where no message was read. message: the kind of message that
+    the scores are about; as the attack's threat says, if left out.
+    """
+
+    ids: Tensor
+    layers: Mapping[str, Tensor] | Tensor
+    message: Kind | None = None
+
+
+@dataclass(frozen=True)
+class RebuiltRows:
+    """Features that an attack rebuilt from one batch. Graded column by column, or as pictures.
+
+    ids: (m,) names of the rows. layer: the layer whose messages they were made of. features: party -> its columns of these
+    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    """
+
+    ids: Tensor
+    layer: str
+    features: Mapping[str, OwnColumns]
 
 
 @dataclass(frozen=True)
 class RebuiltBatch:
-    """What an attack makes of a private batch; nothing here was compared with it.
+    """What an attack takes a private batch of federated training for; nothing here was compared with it.
 
-    rows: (m, d), nan where it can't tell; None if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between
-    them where only their number is known, nan where it can't tell; None as above. candidates: all batches (m, d) that it
-    found to fit, `rows` among them. guess: (d,) what it takes an entry of each column for without any update; guess_label:
-    likewise. steps: (m,) 0, 1, ...: the local step that each row was in, where it can tell. binary: (d,) bool, columns that
-    it took for binary. shares: (m, d), how likely it holds a 1, in the order of rows. figures: of how it got there. note:
-    why it has no answer, or less than all.
+    step: the round in which the batch is met, the same in every epoch. layer: what the updates are about. guess: (d,) the
+    entry of each column that it would guess without any update; guess_label: likewise. rows: (m, d), nan where it can't tell;
+    None if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between them where only their number is known,
+    nan where it can't tell; None as above. candidates: all batches (m, d) that fit, `rows` among them. steps: (m,) 0, 1, ...,
+    the local step of each row, where it can tell. binary: (d,) bool, columns taken for binary. shares: (m, d), how likely an
+    entry is a 1, in the order of rows. figures: of the search. note: why it has no answer, or an incomplete one.
     """
 
+    step: int
     guess: Tensor
     guess_label: float
     rows: Tensor | None = None
@@ -35,78 +65,81 @@ class RebuiltBatch:
     shares: Tensor | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    layer: str = "theta"
 
 
-class Rebuilt(NamedTuple):
-    """Features that an attack rebuilt from one batch.
+@dataclass(frozen=True)
+class ClassCounts:
+    """How many rows of each class a batch has. Graded by the error of the shares, beside that of the training rows' shares.
 
-    layer: whose messages it made them of. places: (m,) in the batch, of the rows they are about. features: party -> its
-    columns of these rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    layers: layer -> (K,) counts, which need not be whole numbers.
     """
 
-    layer: str
-    places: Tensor
-    features: Mapping[str, OwnFeatures]
+    layers: Mapping[str, Tensor]
+
+
+Answer = Scores | RebuiltRows | RebuiltBatch | ClassCounts
+Answers = Answer | Sequence[Answer] | None
 
 
 class Attack:
-    """One inference rule. It reads a View and nothing else, and returns scores; it never sees a label.
+    """One inference rule. It reads a View and nothing else, and never sees the truth that its answer is graded against.
 
-    seat: the party whose view it has. knows: what it may read of that view. scores: the kind of message its answer is
-    about; None if it looks at no message, and then its one layer is called `features`. Where an option decides on these
-    two, the class says what holds by default, and an instance what holds for it. max_classes: the most classes it can tell
-    apart (inf: any number). hints: how many known positives of a batch it needs; class_hints: whether it needs one known
-    row of each class; the run chooses them, and never scores them. follows: for an attack that joins batches, how many rows
-    it follows through the training (0: it looks at audited batches one by one). rebuilds: whether it answers with features,
-    by `rebuild`, instead of scores; auxiliary: how many auxiliary rows it knows. collects: whether it rebuilds private
-    batches, each of which it is shown in every epoch: it overrides `observe` and `rebuild_batch`.
+    threat: who attacks; of the instance, as options may decide. max_classes: the most classes it can tell apart (inf: any
+    number). follows: for an attack that joins batches, how many training rows it follows through the run. Its `batch` is
+    called in every round, with a view of the followed rows in it, and its `epoch` is asked about those that were met.
+    auxiliary: how many auxiliary rows it knows, if it declares `Auxiliary`.
+
+    A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
+    instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
+    it leaves out layers that can't be scored.
     """
 
-    seat: ClassVar[Seat] = Seat.NON_LABEL
-    knows: ClassVar[frozenset[Knowledge]]
-    scores: ClassVar[Kind | None]
     max_classes: ClassVar[float] = 2
-    hints: int = 0
-    class_hints: bool = False
     follows: int = 0
-    collects: ClassVar[bool] = False
-    rebuilds: ClassVar[bool] = False
     auxiliary: int = 0
 
     def __init_subclass__(cls) -> None:
-        for name in ("knows", "scores"):
-            if not hasattr(cls, name):
-                raise TypeError(f"the attack {cls.__name__} must define `{name}`, as {Attack.__module__}.Attack says")
+        if cls.threat is Attack.threat:
+            raise TypeError(f"the attack {cls.__name__} must define `threat`, as {Attack.__module__}.Attack says")
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        """Layer -> (n,) scores, higher for rows that are more likely positive, or (n, K), one column a class; called once
-        an audited batch, in order.
+    @property
+    def threat(self) -> Threat:
+        """Who attacks; a subclass may give it as a plain class attribute."""
+        raise NotImplementedError
 
-        For an attack that follows rows: at the end of each epoch for each group of these rows, in a view without values.
-        Each party has an instance of its own. An attack on embeddings is also shown the label party's layers, in a view
-        with `visible` False and without gradients, for the record; leave out layers that can't be scored.
+    def batch(self, view: View) -> Answers:
+        """After an audited round; an attack that follows rows is called in every round, and answers at the epoch's end."""
+        return None
+
+    def epoch(self, view: View) -> Answers:
+        """At the end of an epoch, about the rows `view.ids`: training rows that the attack follows, or a sample.
+
+        `view.step` is None, and the view has no values of a round. An attack with hints is asked about one group of rows
+        after the other, each as large as a batch, with hints of its own; others once, about all rows.
         """
-        raise NotImplementedError
+        return None
 
-    def rebuild(self, view: View) -> Rebuilt:
-        """For an attack that rebuilds data: the features of some rows of an audited batch; called once each, in order."""
-        raise NotImplementedError
+    @classmethod
+    def answers_batches(cls) -> bool:
+        """Whether it overrides `batch`."""
+        return cls.batch is not Attack.batch
 
-    def observe(self, view: View) -> None:
-        """For an attack that follows rows: those of them that are in a batch, every batch; without hints. For one that
-        collects: a round of an audited batch, which has the same `view.step` in every epoch.
-        """
-        raise NotImplementedError
+    @classmethod
+    def answers_epochs(cls) -> bool:
+        """Whether it overrides `epoch`."""
+        return cls.epoch is not Attack.epoch
 
-    def rebuild_batch(self, view: View) -> Mapping[str, RebuiltBatch]:
-        """For an attack that collects: layer -> what the batch of `view.step` is, at the end of each epoch."""
-        raise NotImplementedError
-
-    def unmet(self, offered: frozenset[Knowledge], classes: int) -> str | None:
-        """Why this attack can't run here, or None. offered: what the protocol lets an attacker of this seat know."""
-        missing = sorted(self.knows - offered)
+    def unmet(self, offered: frozenset[type[Fact]], classes: int, where: str = "this protocol") -> str | None:
+        """Why this attack can't run, or None. offered: facts that an attacker of its seat can have; where: who offers."""
+        missing = sorted(fact.__name__ for fact in self.threat.knows - offered)
         if missing:
-            return f"it needs to know the {', '.join(missing)}, which this protocol does not give the {self.seat}"
+            return f"{', '.join(missing)} is not in {where} for the {self.threat.seat}"
         if classes > self.max_classes:
             return f"it tells {self.max_classes} classes apart, and the labels have {classes}"
         return None
+
+
+def message_threat(message: str, *facts: type[Fact], hints: int = 0) -> Threat:
+    """The threat of an attack with the option `message`. message: embeddings or gradients. facts: what else it knows."""
+    return Threat(knows={MESSAGE_FACTS[message], *facts}, hints=hints)

@@ -1,13 +1,11 @@
 """Cosine attack: gradients of one class point the same way."""
 
-from collections.abc import Mapping
-
-from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.attacks.base import Attack
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import Attack, Scores
+from vflbench.messages.facts import BatchHints, Gradients
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import Count, options
 
 
@@ -27,15 +25,13 @@ class Cosine(Attack):
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """
 
-    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
-    scores = Kind.GRADIENT
-
     k: Count = 1
 
     @property
-    def hints(self) -> int:
-        return self.k
+    def threat(self) -> Threat:
+        return Threat(knows={Gradients, BatchHints}, hints=self.k)
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        directions = {layer: F.normalize(g.double(), dim=1, eps=1e-300) for layer, g in view.gradients.items()}
-        return {layer: u @ u[view.hints.to(u.device)].mean(dim=0) for layer, u in directions.items()}
+    def batch(self, view: View) -> Scores:
+        known = view[BatchHints].places
+        directions = {layer: F.normalize(g.double(), dim=1, eps=1e-300) for layer, g in view[Gradients].layers.items()}
+        return Scores(view.ids, {layer: u @ u[known.to(u.device)].mean(dim=0) for layer, u in directions.items()})

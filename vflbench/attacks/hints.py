@@ -1,14 +1,13 @@
 """Hint attack: rows whose gradients are like those of some known positives are positive."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from vflbench.attacks.base import Attack
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import Attack, Scores
+from vflbench.messages.facts import BatchHints, Gradients
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import Count, options
 
 
@@ -25,23 +24,21 @@ class Hints(Attack):
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", hint attacks.
     """
 
-    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
-    scores = Kind.GRADIENT
-
     k: Count = 3
     score: Literal["distance", "inner_product"] = "distance"
 
     @property
-    def hints(self) -> int:
-        return self.k
+    def threat(self) -> Threat:
+        return Threat(knows={Gradients, BatchHints}, hints=self.k)
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        answer = {}
-        for layer, g in view.gradients.items():
+    def batch(self, view: View) -> Scores:
+        scores = {}
+        places = view[BatchHints].places
+        for layer, g in view[Gradients].layers.items():
             exact = g.double()
-            known = exact[view.hints.to(g.device)]
+            known = exact[places.to(g.device)]
             if self.score == "inner_product":
-                answer[layer] = (exact @ known.T).amax(dim=1)
+                scores[layer] = (exact @ known.T).amax(dim=1)
             else:
-                answer[layer] = torch.stack([-(exact - row).norm(dim=1) for row in known]).amax(dim=0)
-        return answer
+                scores[layer] = torch.stack([-(exact - row).norm(dim=1) for row in known]).amax(dim=0)
+        return Scores(view.ids, scores)

@@ -2,16 +2,15 @@
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from vflbench.attacks.base import ABOUT, Attack
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
+from vflbench.messages.facts import ClassHints, ClassShares
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import options
 
 _STARTS, _ITERATIONS = 4, 100
@@ -37,32 +36,30 @@ class Kmeans(Attack):
     labels: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
     """
 
-    knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-    scores = Kind.EMBEDDING
     max_classes = math.inf
 
     message: Literal["embeddings", "gradients"] = "embeddings"
     map: Literal["ratios", "hints"] = "ratios"
 
-    def __post_init__(self) -> None:
-        seen, self.scores = ABOUT[self.message]
-        self.knows = frozenset({seen, Knowledge.PRIOR if self.map == "ratios" else Knowledge.HINTS})
-        self.class_hints = self.map == "hints"
+    @property
+    def threat(self) -> Threat:
+        return message_threat(self.message, ClassShares if self.map == "ratios" else ClassHints)
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        answer = {}
-        for layer, values in view.layers(self.scores).items():
+    def batch(self, view: View) -> Scores:
+        scores = {}
+        shares = view[ClassShares].shares if self.map == "ratios" else ()
+        known = view[ClassHints].places.cpu().numpy() if self.map == "hints" else None
+        for layer, values in view[MESSAGE_FACTS[self.message]].layers.items():
             centred = (values.double() - values.double().mean(dim=0)).cpu().numpy()
             x = (centred / max(np.abs(centred).max(initial=0), np.finfo(np.float64).tiny)).astype(np.float32)
             seed = int(torch.randint(2**31 - 1, (), generator=view.rng, device=view.rng.device))
-            known = view.class_hints.cpu().numpy() if self.map == "hints" else None
-            classes = len(view.class_ratios) if known is None else len(known)
+            classes = len(shares) if known is None else len(known)
             if len(x) < classes:
                 continue
             labels, distances = clusters(x, classes, seed)
-            order = by_ratios(labels, view.class_ratios) if known is None else by_hints(distances[known])
-            answer[layer] = torch.from_numpy(-distances[:, order]).to(values.device)
-        return answer
+            order = by_ratios(labels, shares) if known is None else by_hints(distances[known])
+            scores[layer] = torch.from_numpy(-distances[:, order]).to(values.device)
+        return Scores(view.ids, scores)
 
 
 def clusters(x: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

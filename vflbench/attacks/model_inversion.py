@@ -8,10 +8,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, Rebuilt
+from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.errors import UserError
-from vflbench.messages.transcript import Knowledge, OwnFeatures, PeerModel, Seat, View
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import (
+    Auxiliary,
+    Compression,
+    Embeddings,
+    Fact,
+    NoiseMean,
+    OwnColumns,
+    PeerModel,
+    PeerModels,
+    Queries,
+)
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
@@ -55,11 +66,7 @@ class ModelInversion(Attack):
     and 5 (black box, inverse network); the search over categories is ours.
     """
 
-    seat = Seat.LABEL
-    knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PEER_MODEL})
-    scores = Kind.EMBEDDING
     max_classes = math.inf
-    rebuilds = True
 
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Count = 32
@@ -85,52 +92,52 @@ class ModelInversion(Attack):
             key = "knows_compression" if self.knows_compression else "knows_noise_mean"
             problem = "it goes with mode=white_box: what a black box answers is compressed and noisy as the messages are"
             raise UserError(problem, key=key, value=True)
-        white_box, black_box = {Knowledge.PEER_MODEL}, {Knowledge.QUERIES, Knowledge.AUXILIARY}
-        knows = {Knowledge.EMBEDDINGS} | (white_box if self.mode == "white_box" else black_box)
-        if self.knows_compression:
-            knows.add(Knowledge.COMPRESSION)
-        if self.knows_noise_mean:
-            knows.add(Knowledge.NOISE_MEAN)
-        self.knows = frozenset(knows)
 
-    def rebuild(self, view: View) -> Rebuilt:
-        received: dict[str, dict[str, Tensor]] = {}
-        means = view.noise_means if self.knows_noise_mean else {}
-        for name, h in view.embeddings.items():
-            party, _, layer = name.rpartition(".")
-            if party:
-                unbiased = h - means[name] if name in means else h
-                received.setdefault(party, {})[layer] = unbiased[: self.rows]
+    @property
+    def threat(self) -> Threat:
+        white_box, black_box = {PeerModels}, {Queries, Auxiliary}
+        knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
+        knows |= {Compression} if self.knows_compression else set()
+        knows |= {NoiseMean} if self.knows_noise_mean else set()
+        return Threat(Seat.LABEL, knows)
+
+    def batch(self, view: View) -> RebuiltRows:
+        means = view[NoiseMean].means if self.knows_noise_mean else {}
+        received = {
+            party: {
+                layer: (h - means[party][layer] if layer in means.get(party, {}) else h)[: self.rows]
+                for layer, h in layers.items()
+            }
+            for party, layers in view[Embeddings].received.items()
+        }
         features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
-        places = torch.arange(min(self.rows, len(view.ids)), device=view.ids.device)
-        return Rebuilt(next(iter(next(iter(received.values())))), places, features)
+        return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
-    def _rebuild(self, party: str, received: Layers, view: View) -> OwnFeatures:
+    def _rebuild(self, party: str, received: Layers, view: View) -> OwnColumns:
         if self.mode == "black_box":
             return self._decode(party, received, view)
-        rules = view.compression if self.knows_compression else {}
-        compress = {layer: rules[f"{party}.{layer}"] for layer in received if f"{party}.{layer}" in rules}
+        compress = view[Compression].rules(party) if self.knows_compression else {}
         pieces = [
             dict(zip(received, part, strict=True))
             for part in zip(*(h.split(_AT_ONCE) for h in received.values()), strict=True)
         ]
         with torch.enable_grad(), OpenRelu(_SLOPE):
-            found = [self._invert(_Fit(view.peer_models[party], piece, compress), view.rng) for piece in pieces]
-        return OwnFeatures(*(torch.cat(blocks) for blocks in zip(*found, strict=True)))
+            found = [self._invert(_Fit(view[PeerModels].models[party], piece, compress), view.rng) for piece in pieces]
+        return OwnColumns(torch.cat([rows.numeric for rows in found]), torch.cat([rows.categorical for rows in found]))
 
-    def _decode(self, party: str, received: Layers, view: View) -> OwnFeatures:
-        known = view.auxiliary[party]
-        known = OwnFeatures(known.numeric[: self.auxiliary], known.categorical[: self.auxiliary])
-        answers = view.queries[party](*known, view.rng)
+    def _decode(self, party: str, received: Layers, view: View) -> OwnColumns:
+        rows = view[Auxiliary].columns[party]
+        known = rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary]
+        answers = view[Queries].answer[party](*known, view.rng)
         h, asked = (torch.cat([layers[layer] for layer in received], dim=1) for layers in (received, answers))
         with torch.enable_grad():
             decoder = fit_decoder(asked, *known, view.rng, width=self.decoder_width, steps=self.decoder_steps)
-        return OwnFeatures(*decoder(h))
+        return OwnColumns(*decoder(h))
 
-    def _invert(self, fit: "_Fit", rng: torch.Generator) -> OwnFeatures:
+    def _invert(self, fit: "_Fit", rng: torch.Generator) -> OwnColumns:
         numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
-            return OwnFeatures(numeric, fit.no_ids(len(numeric)))
+            return OwnColumns(numeric, fit.no_ids(len(numeric)))
         ids = nearest_ids(vectors, fit.tables)
         for _ in range(self.sweeps):
             ids, _ = improve_ids(
@@ -143,7 +150,7 @@ class ModelInversion(Attack):
             )
             if numeric.shape[1]:
                 numeric = self._descend(lambda x, rows, own=ids: fit.distance(x, rows, ids=own[rows]), fit, numeric)
-        return OwnFeatures(numeric, ids.int())
+        return OwnColumns(numeric, ids.int())
 
     def _relax(self, fit: "_Fit", rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k), and what would have been read for the categorical ones if it could be anything."""

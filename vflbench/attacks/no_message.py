@@ -1,12 +1,12 @@
 """No message: what a party's own features and a few known positives tell, the reference of every other attack."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack
-from vflbench.messages.transcript import Knowledge, OwnFeatures, View
+from vflbench.attacks.base import Attack, Scores
+from vflbench.messages.facts import BatchHints, OwnColumns
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import Count, options
 
 _STEPS = 2
@@ -32,32 +32,29 @@ class NoMessage(Attack):
     unlabeled data with label propagation", 2002.
     """
 
-    knows = frozenset({Knowledge.FEATURES, Knowledge.HINTS})
-    scores = None
-
     k: Count = 5
 
     @property
-    def hints(self) -> int:
-        return self.k
+    def threat(self) -> Threat:
+        return Threat(knows={OwnColumns, BatchHints}, hints=self.k)
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        features = view.features
-        weights = features.numeric.new_zeros(len(view.ids), dtype=torch.float64)
-        weights[view.hints.to(weights.device)] = 1 / self.k
-        return {"features": likeness(features, weights, _STEPS)}
+    def batch(self, view: View) -> Scores:
+        columns = view[OwnColumns]
+        weights = columns.numeric.new_zeros(len(view.ids), dtype=torch.float64)
+        weights[view[BatchHints].places.to(weights.device)] = 1 / self.k
+        return Scores(view.ids, likeness(columns, weights, _STEPS))
 
 
-def likeness(features: OwnFeatures, weights: Tensor, steps: int) -> Tensor:
+def likeness(columns: OwnColumns, weights: Tensor, steps: int) -> Tensor:
     """A^steps weights, centred after each product and in units in which the longest is 1. weights: (n,). Returns (n,).
 
     A (n, n) is never made: a product takes n k + n c operations for k numeric and c categorical columns.
     """
-    centred = features.numeric.double() - features.numeric.double().mean(dim=0)
+    centred = columns.numeric.double() - columns.numeric.double().mean(dim=0)
     z = centred / centred.square().mean(dim=0).sqrt().clamp_min(1e-12)
     v = weights - weights.mean()
     for _ in range(steps):
-        shared = [weight_of_equals(column, v) for column in features.categorical.T.long()]
+        shared = [weight_of_equals(column, v) for column in columns.categorical.T.long()]
         v = z @ (z.T @ v) + sum(shared)
         v = v - v.mean()
         v = v / v.abs().max().clamp_min(1e-300)

@@ -1,12 +1,9 @@
 """Norm attack: rows of the rarer class have longer gradients."""
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from vflbench.attacks.base import Attack
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import Attack, Scores
+from vflbench.messages.facts import Gradients
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.options import options
 
 
@@ -22,8 +19,7 @@ class Norm(Attack):
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """
 
-    knows = frozenset({Knowledge.GRADIENTS})
-    scores = Kind.GRADIENT
+    threat = Threat(knows={Gradients})
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        return {layer: g.double().norm(dim=1) for layer, g in view.gradients.items()}
+    def batch(self, view: View) -> Scores:
+        return Scores(view.ids, {layer: g.double().norm(dim=1) for layer, g in view[Gradients].layers.items()})

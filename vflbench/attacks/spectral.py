@@ -6,9 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import ABOUT, Attack
-from vflbench.messages.transcript import Knowledge, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
+from vflbench.messages.facts import ClassShares
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
 
@@ -39,31 +40,32 @@ class Spectral(Attack):
     Algorithm 1 and section 5; `larger_score` in this form is ours.
     """
 
-    knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-    scores = Kind.EMBEDDING
-
     message: Literal["embeddings", "gradients"] = "embeddings"
     score: Literal["signed", "abs", "cluster"] = "signed"
     orient: Literal["smaller", "larger_score", "auto"] = "smaller"
 
-    def __post_init__(self) -> None:
-        seen, self.scores = ABOUT[self.message]
-        self.knows = frozenset({seen, Knowledge.PRIOR})
+    @property
+    def threat(self) -> Threat:
+        return message_threat(self.message, ClassShares)
 
-    def infer(self, view: View) -> Mapping[str, Tensor]:
-        layers = view.layers(self.scores)
+    def batch(self, view: View) -> Scores:
+        layers = view[MESSAGE_FACTS[self.message]].layers
+        return Scores(view.ids, self._scores(layers, view[ClassShares].positive))
+
+    def _scores(self, layers: Mapping[str, Tensor], prior: float) -> Mapping[str, Tensor]:
+        """prior: the share of positives."""
         projections = spectral_projections(layers)
         if self.score == "abs":
             return {layer: s.abs() for layer, s in projections.items()}
-        by_size = self.orient == "smaller" or (self.orient == "auto" and abs(view.prior - 0.5) > _BALANCED)
+        by_size = self.orient == "smaller" or (self.orient == "auto" and abs(prior - 0.5) > _BALANCED)
         if not by_size:
             projections = {layer: point_away(s, layers[layer]) for layer, s in projections.items()}
         elif self.score == "signed":
-            projections = {layer: point_to_positives(s, view.prior) for layer, s in projections.items()}
+            projections = {layer: point_to_positives(s, prior) for layer, s in projections.items()}
         if self.score == "signed":
             return projections
         clusters = {layer: upper_cluster(s) for layer, s in projections.items()}
-        return {layer: (cluster_by_size(c, view.prior) if by_size else c).double() for layer, c in clusters.items()}
+        return {layer: (cluster_by_size(c, prior) if by_size else c).double() for layer, c in clusters.items()}
 
 
 def spectral_projections(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:

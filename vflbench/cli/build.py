@@ -14,20 +14,22 @@ from pydantic import ValidationError
 
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
-from vflbench.defenses.base import Defense, refuse_disorder
+from vflbench.defenses.base import Defense
+from vflbench.defenses.chain import refuse_disorder
+from vflbench.engines.base import Engine
 from vflbench.errors import UserError
-from vflbench.messages.wire import Wire
 from vflbench.models.base import Model
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
 from vflbench.results.loggers.base import Logger
 from vflbench.run.experiment import Experiment
 from vflbench.run.settings import Audit, Settings
 
-SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "wire": Wire, "optimizer": Optimizer}
+SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
 """Groups of which one is chosen: its options stand directly under the group's name."""
 
-KEYED = {"defense": Defense, "attack": Attack, "logger": Logger}
+KEYED = {"defense": Defense, "attack": Attack, "adversary": Adversary, "logger": Logger}
 """Groups of which several can be chosen: each has its options under a name of its own."""
 
 SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite")
@@ -48,7 +50,8 @@ def build(config: DictConfig) -> Experiment:
     refuse_disorder(keyed["defense"])
     audit = construct(Audit, nodes.get("audit", {}), "audit")
     settings = construct(Settings, {k: nodes[k] for k in SETTINGS if k in nodes} | {"audit": audit}, "")
-    return Experiment(**single, defenses=keyed["defense"], attacks=keyed["attack"], settings=settings)
+    chosen = {"defenses": keyed["defense"], "attacks": keyed["attack"], "adversaries": keyed["adversary"]}
+    return Experiment(**single, **chosen, settings=settings)
 
 
 def build_dataset(config: DictConfig) -> Dataset:

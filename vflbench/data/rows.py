@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflbench.data.aligned import AlignedRows
 from vflbench.data.encode import CHUNK_ROWS, Encoding, RawTable
 from vflbench.data.table import Columns, VerticalTable, join
 
@@ -75,6 +76,14 @@ class EncodedRows:
         some = evenly_spaced(len(chunks), max(1, wanted * len(chunks) // len(self)))
         return self._read(chunks[some.numpy()])
 
+    def at(self, ids: Tensor) -> VerticalTable:
+        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time."""
+        positions = ids.cpu().numpy()
+        order = positions.argsort()
+        table = self._take(positions[order])
+        back = torch.from_numpy(np.argsort(order)).to(table.ids.device)
+        return table.rows(back)
+
     def all(self) -> VerticalTable:
         """Every row in memory, in order."""
         return join(list(self.blocks(None)))
@@ -113,6 +122,10 @@ class EncodedRows:
             found = (self.role[start : start + CHUNK_ROWS] == self.wanted).nonzero()[0]
             positions[filled : filled + len(found)] = found + start
             filled += len(found)
+        return self._take(positions)
+
+    def _take(self, positions: np.ndarray) -> VerticalTable:
+        """Rows at rising positions of the raw table, encoded."""
         rows = self.raw.take(positions)
         self.raw.forget()
         labels = torch.from_numpy(rows.labels.astype(np.int64))
@@ -133,6 +146,14 @@ class TrainTest:
     fingerprint: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def to(self, device: torch.device) -> "TrainTest":
+        """The same rows, handed out on another device."""
+        return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    def aligned(self) -> AlignedRows:
+        """All rows by id, for the parties to look up what they own of them."""
+        return AlignedRows(self.train.at, self.train.columns, self.train.classes)
 
 
 def evenly_spaced(count: int, wanted: int) -> Tensor:

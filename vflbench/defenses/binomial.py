@@ -7,14 +7,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Form
+from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.messages.codec import Encoded
 from vflbench.metrics.embedding_privacy import Sent, binomial_release
 from vflbench.options import Fraction, options
 
 
 @options
-class Binomial(Defense):
+class Binomial(NonLabelDefense):
     """A number of heads in n throws, added to each whole number c of what `quantize` leaves.
 
         c' = c + Z,   Z ~ Bin(n, p);   ceil(log2(levels + n)) bits a number
@@ -40,9 +40,9 @@ class Binomial(Defense):
     biased: bool = False
     delta: Fraction = 1e-6
 
-    def embedding(self, h: Encoded, rng: torch.Generator) -> Encoded:
+    def embedding(self, h: Encoded, context: Context) -> Encoded:
         """h: of `quantize`."""
-        noise = binomial(h.numbers.shape, self.n, self.p, rng).to(h.numbers.device)
+        noise = binomial(h.numbers.shape, self.n, self.p, context.rng).to(h.numbers.device)
         grid = replace(h.code, top=h.code.top + self.n, noise_mean=self.n * self.p, corrected=not self.biased)
         return replace(h, numbers=h.numbers + noise, code=grid)
 

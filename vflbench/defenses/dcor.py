@@ -5,13 +5,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import LabelDefense
 from vflbench.numerics.dcor import distance_correlation
 from vflbench.options import NonNegative, NonNegativeInt, options
 
 
 @options
-class Dcor(Defense):
+class Dcor(LabelDefense):
     """A penalty on how far a batch's embeddings and labels depend on each other, one a non-label party.
 
         L = L_c + alpha_d sum_parties log dCor(h, Y)

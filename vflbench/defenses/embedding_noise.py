@@ -5,13 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Form
+from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.metrics.embedding_privacy import Sent, gaussian_release, gaussian_sigma, laplace_release
 from vflbench.options import Fraction, Positive, options
 
 
 @options
-class EmbeddingNoise(Defense):
+class EmbeddingNoise(NonLabelDefense):
     """Embeddings are shortened to a declared norm, and noise is added to each coordinate.
 
         gaussian   h' = h min(1, C / |h|_2) + N(0, s^2 I),   the least s with (eps, delta)-DP for embeddings 2 C apart
@@ -43,12 +43,12 @@ class EmbeddingNoise(Defense):
     def __post_init__(self) -> None:
         self._scale = self.scale
 
-    def embedding(self, h: Tensor, rng: torch.Generator) -> Tensor:
+    def embedding(self, h: Tensor, context: Context) -> Tensor:
         """h: (n, d)."""
         order = 2 if self.mechanism == "gaussian" else 1
         length = torch.linalg.vector_norm(h, order, dim=1, keepdim=True)
         clipped = h * (self.norm / length.clamp_min(self.norm))
-        return torch.add(clipped, self._unit_noise(h, rng), alpha=self._scale)
+        return torch.add(clipped, self._unit_noise(h, context.rng), alpha=self._scale)
 
     def _unit_noise(self, h: Tensor, rng: torch.Generator) -> Tensor:
         if self.mechanism == "gaussian":

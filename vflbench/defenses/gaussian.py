@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Context, LabelDefense, ParticipantDefense
 from vflbench.options import NonNegative, options
 
 
 @options
-class Gaussian(Defense):
+class Gaussian(LabelDefense, ParticipantDefense):
     """Isotropic Gaussian noise on each gradient, or on each update of federated training.
 
         g'_i = g_i + N(0, s^2 I),   s = ratio max_j |g_j| / sqrt(d),   so that the noise's length is about ratio max_j |g_j|
@@ -27,16 +27,20 @@ class Gaussian(Defense):
     ratio: NonNegative = 1.0
     sigma: NonNegative | None = None
 
-    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-        """g: (n, d). In float64 where float32 squares would under- or overflow."""
+    def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
+        """g: (n, d)."""
+        return self._perturbed(g, context.rng)
+
+    def update(self, u: Tensor, context: Context) -> Tensor:
+        """u: (d,)."""
+        return self._perturbed(u[None], context.rng)[0]
+
+    def _perturbed(self, g: Tensor, rng: torch.Generator) -> Tensor:
         noise = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
         return torch.add(g, noise, alpha=self._deviation(g))
 
-    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
-        """u: (d,)."""
-        return self.gradient(u[None], None, rng)[0]
-
     def _deviation(self, g: Tensor) -> float:
+        """In float64 where float32 squares would under- or overflow."""
         if self.sigma is not None:
             return self.sigma
         longest = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64).max().item()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Context, LabelDefense
 from vflbench.errors import UserError
 from vflbench.metrics.privacy import Guarantee, Release, error_floor, leak_auc_ceiling
 from vflbench.numerics.mixing import uniform
@@ -19,7 +19,7 @@ _UNSEEN = -1
 
 
 @options
-class LabelDp(Defense):
+class LabelDp(LabelDefense):
     """Randomized labels: whatever is sent, two classes of a row are told apart by a likelihood ratio of e^eps at most.
 
         randomized_response   P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
@@ -60,8 +60,9 @@ class LabelDp(Defense):
         self._released = torch.empty(0, dtype=torch.int16)  # by row id
         self._counted = {"label_rows": 0, "labels_changed": 0}
 
-    def labels(self, y: Tensor, ids: Tensor, logits: Tensor, rng: torch.Generator) -> Tensor:
-        """y: (n,) classes; ids: (n,); logits: (n, 1) for two classes, (n, K) for K > 2."""
+    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
+        """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
+        ids, rng = context.ids, context.rng
         classes = max(2, logits.shape[1])
         if self._key is None:
             self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device=rng.device))

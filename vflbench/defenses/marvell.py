@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, WithheldError
+from vflbench.defenses.base import Context, LabelDefense, WithheldError
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.metrics.privacy import Guarantee
 from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
@@ -19,7 +19,7 @@ _SAFE_RANGE = (1e-15, 1e15)  # of float32 numbers whose squares are added up
 
 
 @options
-class Marvell(Defense):
+class Marvell(LabelDefense):
     """Gaussian noise of least power for which a batch's classes are at most sumKL apart, both ways together.
 
         g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
@@ -61,7 +61,7 @@ class Marvell(Defense):
         """The sumKL that may be left, in nats; not asked for where `power` is given."""
         return self.sumkl if self.error_bound is None else (2 - 4 * self.error_bound) ** 2
 
-    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+    def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
         """g: (n, d) gradients; y: (n,) classes 0 and 1."""
         positive = y != 0
         if 0 < int(positive.sum()) < len(y):
@@ -72,7 +72,7 @@ class Marvell(Defense):
                 self._withheld_batches += 1
                 what = "no batch before it had both" if self.one_class == "last" else "one_class=withhold"
                 raise WithheldError(f"the batch has rows of one class only, and {what}")
-        return self._perturbed(g, positive, rng)
+        return self._perturbed(g, positive, context.rng)
 
     def _noise_for(self, moments: "Moments", share: float) -> dict[str, Any]:
         """Standard deviations by class, along e and everywhere, and e."""

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Context, LabelDefense
 from vflbench.options import options
 
 
 @options
-class MaxNorm(Defense):
+class MaxNorm(LabelDefense):
     """Noise along each gradient, so that every expected norm is that of the longest in the batch.
 
         g'_i = g_i (1 + s_i e_i),   s_i^2 = max_j |g_j|^2 / |g_i|^2 - 1,   e_i ~ N(0, 1)
@@ -19,7 +19,7 @@ class MaxNorm(Defense):
     Alignment".
     """
 
-    def gradient(self, g: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+    def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
         """Perturb per-example gradients.
 
         g: (n, d). A zero row carries no direction to scale and stays zero. Computed in float64, where no square of a
@@ -29,5 +29,5 @@ class MaxNorm(Defense):
         squared_norm = exact.square().sum(dim=1, keepdim=True)  # (n, 1)
         ratio = squared_norm.max() / squared_norm
         scale = torch.where(squared_norm > 0, ratio - 1, 0.0).clamp_min(0).sqrt()
-        noise = torch.randn(len(g), 1, generator=rng, device=g.device, dtype=g.dtype)
+        noise = torch.randn(len(g), 1, generator=context.rng, device=g.device, dtype=g.dtype)
         return (exact * (1 + scale * noise)).to(g.dtype)

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Form
+from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
@@ -18,7 +18,7 @@ Levels = Annotated[int, Field(ge=2, le=2**24)]
 
 
 @options
-class Quantize(Defense):
+class Quantize(NonLabelDefense):
     """Uniform scalar quantization over a range that is known beforehand, ceil(log2 levels) bits a number.
 
         c = round((min(max(h, low), high) - low) / step),   h' = low + step c,   step = (high - low) / (levels - 1)
@@ -50,7 +50,7 @@ class Quantize(Defense):
         self._batches = 0
         self._low = self._high = 0.0
 
-    def embedding(self, h: Tensor | Encoded, rng: torch.Generator) -> Encoded:
+    def embedding(self, h: Tensor | Encoded, context: Context) -> Encoded:
         """h: (n, d)."""
         encoded = h if isinstance(h, Encoded) else Encoded(h.shape[1], h)
         numbers = encoded.numbers

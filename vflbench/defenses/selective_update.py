@@ -7,12 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Context, ParticipantDefense
 from vflbench.options import options
 
 
 @options
-class SelectiveUpdate(Defense):
+class SelectiveUpdate(ParticipantDefense):
     """Share a part of each update's coordinates; the others are sent as 0.
 
         u'_j = u_j  for j in S,  0 elsewhere;   |S| = ceil(fraction d)
@@ -26,10 +26,10 @@ class SelectiveUpdate(Defense):
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
     choose: Literal["largest", "random"] = "largest"
 
-    def update(self, u: Tensor, rng: torch.Generator) -> Tensor:
+    def update(self, u: Tensor, context: Context) -> Tensor:
         """u: (d,)."""
         if not len(u):
             return u
-        weight = u.abs() if self.choose == "largest" else torch.rand(u.shape, generator=rng, device=u.device)
+        weight = u.abs() if self.choose == "largest" else torch.rand(u.shape, generator=context.rng, device=u.device)
         shared = weight.topk(math.ceil(self.fraction * len(u))).indices
         return torch.zeros_like(u).index_copy_(0, shared, u[shared])

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import Context, ParticipantDefense
 from vflbench.options import options
 
 
 @options
-class Shuffle(Defense):
+class Shuffle(ParticipantDefense):
     """Draw a new order of the rows before each epoch, so that no batch of federated training comes twice.
 
     An attack that needs d + 1 updates of one batch gets one of each: alpha and beta change from round to round.
@@ -16,6 +16,6 @@ class Shuffle(Defense):
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, which names it.
     """
 
-    def order(self, order: Tensor, rng: torch.Generator) -> Tensor:
-        """order: (n,) places of the participant's rows. rng: of the order's device."""
-        return order[torch.randperm(len(order), generator=rng, device=order.device)]
+    def order(self, order: Tensor, context: Context) -> Tensor:
+        """order: (n,) places of the participant's rows, on the device of the generator."""
+        return order[torch.randperm(len(order), generator=context.rng, device=order.device)]

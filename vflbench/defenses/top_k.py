@@ -3,18 +3,17 @@
 from dataclasses import replace
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Form
+from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.messages.codec import Encoded, kept, largest
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import options
 
 
 @options
-class TopK(Defense):
+class TopK(NonLabelDefense):
     """The coordinates of largest magnitude of each row; the others arrive as 0.
 
         h'_j = h_j  if |h_j| is among the k largest of its row,  0 otherwise;   k = fraction d, rounded, at least 1
@@ -33,7 +32,7 @@ class TopK(Defense):
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
 
-    def embedding(self, h: Tensor, rng: torch.Generator) -> Encoded:
+    def embedding(self, h: Tensor, context: Context) -> Encoded:
         """h: (n, d)."""
         count = kept(self.fraction, h.shape[1])
         if count == h.shape[1]:

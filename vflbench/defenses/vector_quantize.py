@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Form
+from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.errors import NonFiniteError
 from vflbench.messages.codec import Codebook, Encoded, nearest
 from vflbench.options import Count, options
@@ -15,7 +15,7 @@ _MOST_PARTS = 65_536  # that a codebook is made of
 
 
 @options
-class VectorQuantize(Defense):
+class VectorQuantize(NonLabelDefense):
     """Product quantization: each run of `size` coordinates crosses as the number of the nearest of `words` words.
 
         h'_(run) = w_c,   c = argmin_c |h_(run) - w_c|,   ceil(d / size) ceil(log2 words) bits a row
@@ -42,13 +42,13 @@ class VectorQuantize(Defense):
         self._batches = 0
         self._parts = self._words = torch.empty(0, self.size)
 
-    def embedding(self, h: Tensor, rng: torch.Generator) -> Encoded:
+    def embedding(self, h: Tensor, context: Context) -> Encoded:
         """h: (n, d)."""
         if not bool(h.isfinite().all()):
             raise NonFiniteError("an embedding that is to be quantized is not a finite number")
         is_new = self._batches < self.learn_batches
         if is_new:
-            self._learn(h, rng)
+            self._learn(h, context.rng)
         book = Codebook(self._words.to(h.device))
         return Encoded(h.shape[1], book.codes(h), book, announced=self._words.reshape(-1).to(h.device) if is_new else None)
 

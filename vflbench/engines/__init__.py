@@ -1,0 +1,1 @@
+"""Engines: where parties live, and how messages travel between them."""

@@ -58,12 +58,16 @@ class Bottom(nn.Module):
         return copied
 
 
-class Top(nn.Module):
-    """The label party's part: ReLU layers h1 .. hk over the concatenated embeddings, and the logits.
+class TopModel(nn.Module):
+    """The label party's part of the network.
 
-    embeddings: one (n, width) a party; wide: what the linear parts add to the logits, (n, outputs) each.
-    Returns the activations h1 .. hk and the logits, (n, outputs).
+    A subclass's forward(embeddings, wide) gets one embedding (n, width) a party, and what linear parts add to the logits,
+    (n, outputs) each. It returns its activations, layer -> (n, width), and the logits (n, outputs).
     """
+
+
+class Top(TopModel):
+    """ReLU layers h1 .. hk over the concatenated embeddings, and the logits."""
 
     def __init__(self, inputs: int, layers: int, width: int, outputs: int, rng: torch.Generator):
         super().__init__()
@@ -85,7 +89,8 @@ class Model:
     bottom_layers, top_layers: ReLU layers below the cut (f1 .. fk, fk is the cut layer) and above it (h1 .. hk).
     width: of every layer. cut_width: of the cut layer, if it differs.
 
-    A subclass overrides `bottom`.
+    A subclass overrides `bottom`, and `top` where it wants another one. Either may return any torch module: see
+    `vflbench.models.wrapped` for what it is called with and returns.
     """
 
     bottom_layers: Count = 5
@@ -93,11 +98,11 @@ class Model:
     width: Count = 128
     cut_width: Count | None = None
 
-    def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
+    def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
         """A bottom for a party with these numeric columns and categorical columns of these sizes."""
         raise NotImplementedError
 
-    def top(self, inputs: int, outputs: int, rng: torch.Generator) -> Top:
+    def top(self, inputs: int, outputs: int, rng: torch.Generator) -> nn.Module:
         """A top over `inputs` embedding coordinates with `outputs` logits (1 for two classes, K for K > 2)."""
         return Top(inputs, self.top_layers, self.width, outputs, rng)
 

@@ -1,117 +1,120 @@
-"""Protocol: what every entry of configs/protocol builds: the order of messages in one round."""
+"""Protocol: what every entry of configs/protocol builds: who owns what, and the order of messages in one round."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 from typing import Protocol as Shape
 
 import torch
 from torch import Tensor
 
+from vflbench.data.aligned import AlignedRows
 from vflbench.data.batches import choose_batch_size, shuffled_batches
 from vflbench.data.rows import EncodedRows, TrainTest
-from vflbench.data.table import VerticalTable
-from vflbench.defenses.base import Defense, Figures
+from vflbench.data.table import Columns, VerticalTable
+from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
-from vflbench.messages.transcript import Knowledge, Seat, Transcript
+from vflbench.messages.facts import Fact
+from vflbench.messages.round import Facts, Round
+from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Model
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options
+from vflbench.protocols.adversary import Adversary
+
+NOTHING: frozenset[type[Fact]] = frozenset()
+"""The facts of a round that nobody watches."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a protocol needs to seat its parties. defense: makes a fresh instance at each call.
-    precision: of the products of the networks' layers. round_size: rows of a round.
+class Seating:
+    """What a protocol needs to seat its parties.
+
+    table: the training rows. rows: all rows by id, for the parties to look up what they own of them. defense: returns a
+    fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
+    round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen.
     """
 
     table: VerticalTable | EncodedRows
+    rows: AlignedRows
     model: Model
     optimizer: Optimizer
     wire: Wire
-    defense: Callable[[], Defense]
+    defense: Callable[[], Chain]
     generators: Generators
     device: torch.device
     precision: Literal["float32", "bf16"] = "float32"
     round_size: int = 0
+    adversaries: Mapping[str, Adversary] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> Mapping[str, Columns]:
+        return self.table.columns
 
-@dataclass(frozen=True)
-class Outcome:
-    """One round: the mean loss of its batch, what the defenses added to it, and what is worth a line in the log.
-
-    labels: (n,) that were trained on.
-    """
-
-    loss: float
-    penalty: float
-    labels: Tensor
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Private:
-    """What an attack that rebuilds a batch is after: all rows of a round that others own.
-
-    owner: their names. x: (m, d); y: (m,) in {-1, +1}; steps: (m,) the local step of the round that each row was in.
-    """
-
-    owner: str
-    x: Tensor
-    y: Tensor
-    steps: Tensor
+    @property
+    def classes(self) -> int:
+        return self.table.classes
 
 
 class Rounds(Shape):
-    """The rounds of one epoch, each with the rows that are trained on."""
+    """The rounds of one epoch, each as the ids of its rows."""
 
     batch_size: int
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[VerticalTable]: ...
+    def __iter__(self) -> Iterator[Tensor]: ...
 
 
 class Session:
-    """Parties that were seated and are ready for rounds."""
+    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them."""
 
-    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator) -> Rounds:
+    rows: AlignedRows
+    wire: Wire
+
+    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> Rounds:
         """The rounds of an epoch; the same generator state gives the same."""
-        return shuffled_batches(table, batch_size, rng)
+        return shuffled_batches(table, batch_size, rng, self.rows)
 
-    def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
-        """Train on one batch; with a transcript, also write down who saw what. The numbers are the same either way."""
+    def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
+        """Train on these rows, and return what happened. watch: facts to collect, of every party; training is the same
+        whatever is watched.
+        """
         raise NotImplementedError
 
-    def predict(self, batch: VerticalTable) -> Tensor:
-        """Logits (n, 1) for two classes, (n, K) for K > 2."""
+    def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
+        """What each party knows between rounds, about these rows: party -> facts. Of `watch`, those that are known then."""
+        return {}
+
+    def predict(self, ids: Tensor) -> Tensor:
+        """Logits of these rows: (n, 1) for two classes, (n, K) for K > 2."""
         raise NotImplementedError
 
-    def seats(self, seat: Seat) -> tuple[str, ...]:
-        """The parties that sit at such a seat."""
+    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
+        """The parties at each seat."""
         raise NotImplementedError
 
-    def known_ids(self, batch: VerticalTable) -> Tensor:
-        """(n,) ids of the rows that an attacker knows by name."""
-        return batch.ids
+    def cut_layers(self) -> dict[str, tuple[str, ...]]:
+        """Party -> its layers that cross, the cut layer first."""
+        return {}
 
-    def private(self, batch: VerticalTable) -> Private:
-        """The rows that an attack which rebuilds a batch is after."""
-        raise NotImplementedError
+    def layers(self) -> dict[str, tuple[str, ...]]:
+        """Party -> all layers of its network."""
+        return {}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         """(party, layer) -> what the defenses claim of each embedding that crosses."""
         return {}
 
     def figures(self) -> list[Figures]:
-        """What the defenses counted and measured since they were last asked; only where there is something."""
+        """What the defenses counted and measured since the last call; only where there is something."""
         return []
 
     @property
     def messages_per_row(self) -> int:
-        """Most gradients about one row that any party gets in an epoch: one a layer that crosses."""
+        """Most gradients about one row that any party gets in an epoch: one for each layer that crosses."""
         return 1
 
     def state(self) -> dict[str, Any]:
@@ -128,12 +131,12 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides `offers` and `start`. hooks: where a defense can stand."""
+    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit."""
 
-    hooks: ClassVar[tuple[str, ...]] = ("embedding", "labels", "loss", "penalty", "gradient")
+    seats: ClassVar[frozenset[Seat]] = frozenset({Seat.NON_LABEL, Seat.LABEL})
 
-    def offers(self, seat: Seat) -> frozenset[Knowledge]:
-        """What an attacker at that seat can know."""
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        """The facts that this protocol supplies to an attacker at that seat; the run supplies others, at any seat."""
         raise NotImplementedError
 
     def round_size(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
@@ -144,6 +147,6 @@ class Protocol:
         """How many, for the option epochs."""
         return 2 if wanted == "auto" else wanted
 
-    def start(self, setting: Setting) -> Session:
+    def start(self, seating: Seating) -> Session:
         """Build the parties."""
         raise NotImplementedError

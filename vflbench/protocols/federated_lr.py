@@ -1,6 +1,6 @@
 """Federated logistic regression: participants with rows of their own share the steps that they take on them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Annotated, Any, Literal
@@ -12,12 +12,16 @@ from torch.nn import functional as F
 
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable, join
-from vflbench.defenses.base import Figures
+from vflbench.defenses.base import Context
+from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
-from vflbench.messages.transcript import Knowledge, OwnFeatures, Rules, Seat, Transcript, Updates
+from vflbench.messages.facts import Fact, OwnColumns, Rules, Updates
+from vflbench.messages.round import PrivateBatch, Round, Training
+from vflbench.messages.threat import Seat
 from vflbench.options import Count, Positive, options
-from vflbench.protocols.base import Outcome, Private, Protocol, Rounds, Session, Setting
-from vflbench.protocols.logistic import SERVER, Participant, Server
+from vflbench.protocols.adversary import by_party
+from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
+from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _MOST_COLUMNS = 4096
 _SPARE_ROUNDS = 9
@@ -42,7 +46,7 @@ class FederatedLr(Protocol):
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019.
     """
 
-    hooks = ("order", "update")
+    seats = frozenset({Seat.PARTICIPANT})
 
     parties: Annotated[int, Field(ge=2, le=len(ascii_lowercase))] = 2
     batch_size: Count | Literal["auto"] = "auto"
@@ -57,9 +61,8 @@ class FederatedLr(Protocol):
             problem = "several local batches a round go with protocol.mode=asynchronous"
             raise UserError(problem, key="batches", value=self.batches)
 
-    def offers(self, seat: Seat) -> frozenset[Knowledge]:
-        known = {Knowledge.UPDATES, Knowledge.FEATURES, Knowledge.PRIOR}
-        return frozenset(known) if seat is Seat.PARTICIPANT else frozenset()
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        return frozenset({Updates, OwnColumns}) if seat is Seat.PARTICIPANT else frozenset()
 
     def round_size(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
         """Rows of a round: of every participant `batches` batches."""
@@ -81,26 +84,27 @@ class FederatedLr(Protocol):
         """`auto`: d + 10, a few more than the d + 1 rounds of one batch that recovering alpha and beta takes."""
         return width(data.train, intercept=self.intercept) + 1 + _SPARE_ROUNDS if wanted == "auto" else wanted
 
-    def start(self, setting: Setting) -> Session:
-        if setting.table.classes != 2:
+    def start(self, seating: Seating) -> "FederatedLrSession":
+        by_party(seating.adversaries, ())
+        if seating.classes != 2:
             raise UserError(
-                f"it tells two classes apart, and the labels have {setting.table.classes}; a dataset with the option "
+                f"it tells two classes apart, and the labels have {seating.classes}; a dataset with the option "
                 "`positive` makes two of them",
                 key="protocol",
                 value="federated_lr",
             )
-        return FederatedLrSession(self, setting)
+        return FederatedLrSession(self, seating)
 
 
 class FederatedLrSession(Session):
     """One round: every participant steps, the server adds the mean of the steps, everybody gets the new model."""
 
-    def __init__(self, protocol: FederatedLr, setting: Setting):
-        self.intercept, self.wire = protocol.intercept, setting.wire
+    def __init__(self, protocol: FederatedLr, seating: Seating):
+        self.intercept, self.wire, self.rows = protocol.intercept, seating.wire, seating.rows
         names = ascii_lowercase[: protocol.parties]
-        size = setting.round_size // (protocol.parties * protocol.batches)
+        size = seating.round_size // (protocol.parties * protocol.batches)
         self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size)
-        theta = torch.zeros(width(setting.table, intercept=self.intercept), dtype=torch.float64, device=setting.device)
+        theta = torch.zeros(width(seating.table, intercept=self.intercept), dtype=torch.float64, device=seating.device)
         self.server = Server(theta)
         self.participants = [
             Participant(
@@ -108,58 +112,68 @@ class FederatedLrSession(Session):
                 theta,
                 protocol.rate,
                 protocol.reduction,
-                setting.defense(),
-                setting.generators.on(setting.device, f"defense/{name}"),
+                seating.defense(),
+                seating.generators.on(seating.device, f"defense/{name}"),
             )
             for name in names
         ]
-        self._rows = _dealt(setting.table, len(names), setting.generators["participants"])
+        self._dealt = _dealt(seating.table, len(names), seating.generators["participants"])
 
     @property
     def curious(self) -> str:
         return self.participants[-1].name
 
-    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator) -> "FederatedRounds":
-        orders = [
-            p.defense.order(torch.arange(len(rows)), rng) for p, rows in zip(self.participants, self._rows, strict=True)
-        ]
-        own = torch.randperm(len(orders[-1]), generator=rng)  # the curious one takes new batches
-        return FederatedRounds(self._rows, [*orders[:-1], own], batch_size)
+    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> "FederatedRounds":
+        orders = []
+        for participant, rows in zip(self.participants, self._dealt, strict=True):
+            places = torch.arange(len(rows))
+            orders.append(participant.defense.order(places, Context(rows.ids, None, epoch, rng)))
+        curious = torch.randperm(len(orders[-1]), generator=rng)  # the curious one takes new batches
+        return FederatedRounds([rows.ids for rows in self._dealt], [*orders[:-1], curious], batch_size)
 
-    def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
+    def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         before, updates, losses = self.server.model, [], []
-        shares = self._shares(batch)
+        shares = self._shares(ids)
         for participant, rows in zip(self.participants, shares, strict=True):
             x, y = self.design(rows), _signs(rows.labels)
             batches = zip(x.split(self.rules.batch_size), y.split(self.rules.batch_size), strict=True)
-            message, loss = participant.step(list(batches))
+            message, loss = participant.step(list(batches), rows.ids, epoch)
             updates.append(self.wire.send(message))
             losses.append(loss)
         for participant, message in zip(self.participants, self.server.aggregate(updates, self.wire.send), strict=True):
             participant.learn(message)
-        if transcript is not None:
-            curious = self.participants[-1]
-            transcript.exchanged(
-                curious.name, Updates(self.rules, before.clone(), curious.own.clone(), curious.model.clone())
-            )
-            x = self.design(shares[-1])
-            transcript.held(curious.name, OwnFeatures(x, x.new_empty((len(x), 0))))
-        return Outcome(sum(losses) / len(losses), 0.0, batch.labels)
+        labels = torch.cat([rows.labels for rows in shares])
+        training = Training(sum(losses) / len(losses), 0.0, ids, labels)
+        known = shares[-1].ids
+        if not watch:
+            return Round(epoch, step, known, training=training)
+        curious = self.participants[-1]
+        x = self.design(shares[-1])
+        facts: dict[type[Fact], Fact] = {
+            Updates: Updates(self.rules, before.clone(), curious.own.clone(), curious.model.clone()),
+            OwnColumns: OwnColumns(x, x.new_empty((len(x), 0))),
+        }
+        private = self._private(shares) if Updates in watch else None
+        return Round(epoch, step, known, facts={curious.name: facts}, training=training, private=private)
 
-    def predict(self, batch: VerticalTable) -> Tensor:
-        return (self.design(batch) @ self.server.model)[:, None].float()
+    def predict(self, ids: Tensor) -> Tensor:
+        return (self.design(self.rows.rows(ids)) @ self.server.model)[:, None].float()
 
-    def seats(self, seat: Seat) -> tuple[str, ...]:
-        return (self.curious,) if seat is Seat.PARTICIPANT else ()
+    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
+        return {Seat.PARTICIPANT: (self.curious,)}
 
-    def known_ids(self, batch: VerticalTable) -> Tensor:
-        return self._shares(batch)[-1].ids
+    def cut_layers(self) -> dict[str, tuple[str, ...]]:
+        return {participant.name: (THETA,) for participant in self.participants}
 
-    def private(self, batch: VerticalTable) -> Private:
-        rows = join(self._shares(batch)[:-1])
+    def layers(self) -> dict[str, tuple[str, ...]]:
+        return self.cut_layers()
+
+    def _private(self, shares: Sequence[VerticalTable]) -> PrivateBatch:
+        """The rows of the others, which an attack tries to rebuild."""
+        rows = join(list(shares[:-1]))
         owner = "+".join(participant.name for participant in self.participants[:-1])
         steps = torch.arange(self.rules.batches).repeat_interleave(self.rules.batch_size).repeat(self.rules.parties - 1)
-        return Private(owner, self.design(rows), _signs(rows.labels), steps.to(rows.ids.device))
+        return PrivateBatch(owner, self.design(rows), _signs(rows.labels), steps.to(rows.ids.device))
 
     def design(self, rows: VerticalTable) -> Tensor:
         """(n, d) float64: a column of ones where asked for, numeric columns, one-hot categorical ones, party by party."""
@@ -181,46 +195,48 @@ class FederatedLrSession(Session):
         for participant in self.participants:
             participant.restore(state["participants"][participant.name])
 
-    def _shares(self, batch: VerticalTable) -> list[VerticalTable]:
-        """Each participant's rows of a round."""
+    def _shares(self, ids: Tensor) -> list[VerticalTable]:
+        """Each participant's rows of a round, looked up among its own."""
         size = self.rules.batches * self.rules.batch_size
-        return [batch.rows(slice(i * size, (i + 1) * size)) for i in range(self.rules.parties)]
+        rows = self.rows.rows(ids)
+        return [rows.rows(slice(i * size, (i + 1) * size)) for i in range(self.rules.parties)]
 
 
 @dataclass(frozen=True)
 class FederatedRounds(Rounds):
     """The rounds of one epoch: in each, of every participant the next batches, one participant after the other.
 
-    rows: of each participant; orders: (n,) places, in which it cuts them. What doesn't fill a round waits for another epoch.
+    ids_of: of each participant's rows; orders: (n,) places, in which it cuts them. What doesn't fill a round waits for
+    another epoch.
     """
 
-    rows_of: Sequence[VerticalTable]
+    ids_of: Sequence[Tensor]
     orders: Sequence[Tensor]
     batch_size: int
 
     @property
     def share(self) -> int:
-        return self.batch_size // len(self.rows_of)
+        return self.batch_size // len(self.ids_of)
 
     def __len__(self) -> int:
         return min(map(len, self.orders)) // self.share
 
-    def __iter__(self) -> Iterator[VerticalTable]:
+    def __iter__(self) -> Iterator[Tensor]:
         for start in range(0, len(self) * self.share, self.share):
             places = [order[start : start + self.share] for order in self.orders]
-            yield join([rows.rows(own.to(rows.ids.device)) for rows, own in zip(self.rows_of, places, strict=True)])
+            yield torch.cat([ids[order.to(ids.device)] for ids, order in zip(self.ids_of, places, strict=True)])
 
 
 def width(table: VerticalTable | EncodedRows, *, intercept: bool) -> int:
     """d: numeric columns, one for each category, and one for the intercept."""
-    found = sum(len(columns.numeric) + sum(columns.cardinalities) for columns in table.columns.values()) + intercept
-    if found > _MOST_COLUMNS:
+    total = sum(len(columns.numeric) + sum(columns.cardinalities) for columns in table.columns.values()) + intercept
+    if total > _MOST_COLUMNS:
         raise UserError(
-            f"its columns, categories one-hot, make {found} features, and federated_lr takes {_MOST_COLUMNS} at most; name "
+            f"its columns, categories one-hot, make {total} features, and federated_lr takes {_MOST_COLUMNS} at most; name "
             "fewer of them in dataset.parties, or share rare categories by dataset.min_count",
             key="dataset",
         )
-    return found
+    return total
 
 
 def _dealt(table: VerticalTable | EncodedRows, parties: int, rng: torch.Generator) -> list[VerticalTable]:

@@ -6,8 +6,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Defense, Figures
-from vflbench.messages.wire import Kind, Message
+from vflbench.defenses.base import Context
+from vflbench.defenses.chain import Chain, Figures
+from vflbench.messages.message import Kind, Message
 
 SERVER = "server"
 THETA = "theta"
@@ -41,15 +42,15 @@ class Participant:
         model: Tensor,
         rate: float,
         reduction: Literal["sum", "mean"],
-        defense: Defense,
+        defense: Chain,
         rng: torch.Generator,
     ):
         self.name, self.model, self.rate, self.reduction = name, model, rate, reduction
         self.defense, self.rng = defense, rng
         self.own = torch.zeros_like(model)
 
-    def step(self, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[Message, float]:
-        """One local step a batch, from the model it knows. batches: x (m, d) and y (m,) in {-1, +1}.
+    def step(self, batches: Sequence[tuple[Tensor, Tensor]], ids: Tensor, epoch: int = 0) -> tuple[Message, float]:
+        """One local step a batch, from the model it knows. batches: x (m, d) and y (m,) in {-1, +1}; ids: of their rows.
 
             theta_(i+1) = theta_i - rate g_i(theta_i);   sent: theta_n - theta_0
 
@@ -59,7 +60,7 @@ class Participant:
         for x, y in batches:
             losses.append(taylor_loss(theta, x, y).mean())
             theta = theta - self.rate * gradient(theta, x, y, self.reduction)
-        self.own = self.defense.update(theta - self.model, self.rng)
+        self.own = self.defense.update(theta - self.model, Context(ids, None, epoch, self.rng))
         empty = torch.empty(0, dtype=torch.int64, device=theta.device)
         return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.own}), torch.stack(losses).mean().item()
 

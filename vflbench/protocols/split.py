@@ -1,19 +1,42 @@
 """Split learning: embeddings up, gradients down."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflbench.data.table import LABEL_PARTY, VerticalTable, non_label_parties
-from vflbench.defenses.base import Figures
-from vflbench.messages.transcript import Knowledge, PeerModel, Seat, Transcript
-from vflbench.messages.wire import Kind, Wire
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.table import LABEL_PARTY, non_label_parties
+from vflbench.defenses.chain import Figures
+from vflbench.messages.facts import (
+    Compression,
+    Embeddings,
+    Fact,
+    Gradients,
+    NoiseMean,
+    OwnColumns,
+    OwnModel,
+    PeerModel,
+    PeerModels,
+    Predictions,
+    Queries,
+    SummedGradients,
+)
+from vflbench.messages.message import Message
+from vflbench.messages.round import Facts, Round, Training, in_order
+from vflbench.messages.threat import Seat
+from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom
+from vflbench.models.wrapped import as_bottom, as_top, drawing_from
 from vflbench.options import options
-from vflbench.protocols.base import Outcome, Protocol, Session, Setting
-from vflbench.protocols.parties import LabelParty, Noise, NonLabelParty
+from vflbench.protocols.adversary import by_party
+from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
+from vflbench.protocols.label_party import LabelParty, Response
+from vflbench.protocols.non_label_party import NonLabelParty
+from vflbench.protocols.parties import Lookup, Noise
 
 
 @options
@@ -23,83 +46,138 @@ class Split(Protocol):
     Source: Vepakomma et al., "Split learning for health: Distributed deep learning without sharing raw patient data", 2018.
     """
 
-    def offers(self, seat: Seat) -> frozenset[Knowledge]:
-        everywhere = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-        more = {Knowledge.GRADIENTS, Knowledge.HINTS, Knowledge.FEATURES}
-        of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
-        of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
-        return everywhere | (more if seat is Seat.NON_LABEL else of_peers | of_messages)
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        offered: dict[Seat, set[type[Fact]]] = {
+            Seat.NON_LABEL: {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel},
+            Seat.LABEL: {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions},
+        }
+        return frozenset(offered.get(seat, set()))
 
-    def start(self, setting: Setting) -> Session:
-        outputs = 1 if setting.table.classes == 2 else setting.table.classes
-        bottoms = {party: _bottom(party, outputs, setting) for party in setting.table.columns}
+    def start(self, seating: Seating) -> "SplitSession":
+        outputs = 1 if seating.classes == 2 else seating.classes
+        names = non_label_parties(seating.columns)
+        cheating = by_party(seating.adversaries, names)
+        bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
         parties = [
-            NonLabelParty(party, bottoms[party], setting.optimizer, setting.defense, _noise(party, setting))
-            for party in non_label_parties(setting.table.columns)
+            NonLabelParty(
+                party,
+                partial(seating.rows.features, party),
+                bottoms[party],
+                seating.optimizer,
+                seating.defense,
+                _noise(party, seating),
+                cheating.get(party),
+            )
+            for party in names
         ]
         inputs = sum(bottom.cut_width for bottom in bottoms.values())
-        top = setting.model.top(inputs, outputs, setting.generators[f"model/{LABEL_PARTY}/top"]).to(setting.device)
+        rng = seating.generators[f"model/{LABEL_PARTY}/top"]
+        with drawing_from(rng):
+            top = as_top(seating.model.top(inputs, outputs, rng), inputs, outputs).to(seating.device)
+        own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
+            seating.rows.labels,
+            own_rows,
             top,
             bottoms.get(LABEL_PARTY),
-            setting.optimizer,
-            setting.defense,
-            _noise(LABEL_PARTY, setting),
+            seating.optimizer,
+            seating.defense,
+            _noise(LABEL_PARTY, seating),
         )
-        autocast = torch.autocast(setting.device.type, torch.bfloat16, enabled=setting.precision == "bf16")
-        return SplitSession(parties, label_party, setting.wire, autocast)
+        autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
+        return SplitSession(parties, label_party, outputs, seating, autocast)
 
 
 class SplitSession(Session):
     """One round: every non-label party embeds, the label party answers, every non-label party learns."""
 
-    def __init__(self, parties: list[NonLabelParty], label_party: LabelParty, wire: Wire, autocast: torch.autocast):
-        self.parties, self.label_party, self.wire, self._autocast = parties, label_party, wire, autocast
+    def __init__(
+        self,
+        parties: list[NonLabelParty],
+        label_party: LabelParty,
+        outputs: int,
+        seating: Seating,
+        autocast: torch.autocast,
+    ):
+        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
+        self.rows: AlignedRows = seating.rows
+        self.wire: Wire = seating.wire
+        self._columns = seating.columns
 
-    def round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
+    def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
-            return self._round(batch, transcript)
+            embeddings = [self.wire.send(party.embed(ids, epoch, watched=bool(watch))) for party in self.parties]
+            of_peers = self._models_of_peers(watch)  # as they are before this batch teaches them
+            response = self.label_party.respond(embeddings, epoch)
+            gradients: dict[str, Message] = {}
+            for party, message in zip(self.parties, response.messages, strict=True):
+                if message is not None:
+                    gradients[party.name] = self.wire.send(message)
+                    party.learn(gradients[party.name])
+        training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
+        if not watch:
+            return Round(epoch, step, ids, training=training)
+        facts = {party.name: self._facts_of(party, gradients.get(party.name), ids) for party in self.parties}
+        facts[LABEL_PARTY] = {**_facts_of_label_party(embeddings, response), **of_peers}
+        wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
+        return Round(epoch, step, ids, facts=wanted, training=training)
 
-    def _round(self, batch: VerticalTable, transcript: Transcript | None) -> Outcome:
-        watched = transcript is not None
-        self.wire.tap = transcript.received if watched else None
-        embeddings = [
-            self.wire.send(party.embed(batch.features[party.name], batch.ids, watched=watched)) for party in self.parties
-        ]
-        if transcript is not None:
-            self._tell_of_parties(transcript, batch)  # as they are before this batch teaches them
-        response = self.label_party.respond(embeddings, batch.features.get(LABEL_PARTY), batch.labels)
-        for party, message in zip(self.parties, response.messages, strict=True):
-            if message is not None:
-                party.learn(self.wire.send(message))
-        self.wire.tap = None
-        if transcript is not None:
-            transcript.computed(LABEL_PARTY, Kind.EMBEDDING, response.activations)
-            for party in self.parties:
-                transcript.computed(party.name, Kind.EMBEDDING, party.activations)
-                transcript.computed(party.name, Kind.GRADIENT, party.layer_gradients)
-        return Outcome(response.loss, response.penalty, response.labels, response.notes)
+    def _facts_of(self, party: NonLabelParty, gradient: Message | None, ids: Tensor) -> dict[type[Fact], Fact]:
+        """What a non-label party can compute from the round; where its gradient was withheld, less."""
+        received = {} if gradient is None else dict(gradient.tensors)
+        layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
+        columns = self.rows.features(party.name, ids)
+        summed = {name: p.grad.detach() for name, p in party.bottom.named_parameters() if p.grad is not None}
+        return {
+            Embeddings: Embeddings(_ordered({layer: h.detach().float() for layer, h in party.activations.items()})),
+            Gradients: Gradients(_ordered(layers)),
+            SummedGradients: SummedGradients(summed),
+            OwnColumns: OwnColumns(columns.numeric, columns.categorical),
+            OwnModel: OwnModel(party.own_layers),
+        }
 
-    def _tell_of_parties(self, transcript: Transcript, batch: VerticalTable) -> None:
+    def _models_of_peers(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
+        """Copies of networks, which take their time, so only where they are watched."""
+        facts: dict[type[Fact], Fact] = {}
+        if PeerModels in watch:
+            columns = {party.name: self._columns[party.name] for party in self.parties}
+            facts[PeerModels] = PeerModels(
+                {
+                    party.name: PeerModel(
+                        party.bottom.frozen(), columns[party.name].numeric, columns[party.name].cardinalities
+                    )
+                    for party in self.parties
+                }
+            )
+        if Queries in watch:
+            facts[Queries] = Queries({party.name: party.answerer() for party in self.parties})
+        return facts
+
+    def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: self._models_of_peers(watch)}
         for party in self.parties:
-            if Knowledge.PEER_MODEL in transcript.wanted:
-                columns = batch.features[party.name].columns
-                model = PeerModel(party.bottom.frozen(), columns.numeric, columns.cardinalities)
-                transcript.tell(party.name, Knowledge.PEER_MODEL, model)
-            if Knowledge.QUERIES in transcript.wanted:
-                transcript.tell(party.name, Knowledge.QUERIES, party.answerer())
+            columns = self.rows.features(party.name, ids)
+            facts = {OwnColumns: OwnColumns(columns.numeric, columns.categorical), OwnModel: OwnModel(party.own_layers)}
+            known[party.name] = {kind: fact for kind, fact in facts.items() if kind in watch}
+        return known
 
-    def predict(self, batch: VerticalTable) -> Tensor:
+    def predict(self, ids: Tensor) -> Tensor:
         with self._autocast:
-            embeddings = [self.wire.send(party.predict(batch.features[party.name], batch.ids)) for party in self.parties]
-            return self.label_party.predict(embeddings, batch.features.get(LABEL_PARTY))
+            return self.label_party.predict([self.wire.send(party.predict(ids)) for party in self.parties])
 
-    def seats(self, seat: Seat) -> tuple[str, ...]:
-        return tuple(party.name for party in self.parties) if seat is Seat.NON_LABEL else (LABEL_PARTY,)
+    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
+        return {Seat.NON_LABEL: tuple(party.name for party in self.parties), Seat.LABEL: (LABEL_PARTY,)}
+
+    def cut_layers(self) -> dict[str, tuple[str, ...]]:
+        return {party.name: party.bottom.sends for party in self.parties}
+
+    def layers(self) -> dict[str, tuple[str, ...]]:
+        bottom = self.label_party.bottom
+        own = (*(() if bottom is None else bottom.layers), *_layers(self.label_party))
+        return {**{party.name: party.bottom.layers for party in self.parties}, LABEL_PARTY: own}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
-        outputs = self.label_party.top.output.out_features
-        return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(outputs).items()}
+        return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
 
     def figures(self) -> list[Figures]:
         return [figures for party in (*self.parties, self.label_party) for figures in party.figures() if figures.values]
@@ -117,12 +195,37 @@ class SplitSession(Session):
         self.label_party.restore(state[LABEL_PARTY])
 
 
-def _bottom(party: str, outputs: int, setting: Setting) -> Bottom:
-    columns = setting.table.columns[party]
-    rng = setting.generators[f"model/{party}"]
-    return setting.model.bottom(columns.numeric, columns.cardinalities, outputs, rng).to(setting.device)
+def _facts_of_label_party(embeddings: list[Message], response: Response) -> dict[type[Fact], Fact]:
+    layers = _ordered({layer: h.detach().float() for layer, h in response.activations.items()})
+    encoded = {message.sender: message.encoded for message in embeddings}
+    means = {
+        party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
+        for party, layers_of in encoded.items()
+    }
+    return {
+        Embeddings: Embeddings(layers, {message.sender: _ordered(message.tensors) for message in embeddings}),
+        Compression: Compression(encoded),
+        NoiseMean: NoiseMean(means),
+        Predictions: Predictions(response.logits),
+    }
 
 
-def _noise(party: str, setting: Setting) -> Noise:
+def _ordered(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {layer: layers[layer] for layer in in_order(layers)}
+
+
+def _layers(label_party: LabelParty) -> tuple[str, ...]:
+    return tuple(getattr(label_party.top, "layers", ()))
+
+
+def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
+    columns = seating.columns[party]
+    rng = seating.generators[f"model/{party}"]
+    with drawing_from(rng):
+        module = seating.model.bottom(columns.numeric, columns.cardinalities, outputs, rng)
+        return as_bottom(module, columns.numeric, columns.cardinalities).to(seating.device)
+
+
+def _noise(party: str, seating: Seating) -> Noise:
     names = (f"defense/{party}", f"defense/{party}/predicting")
-    return Noise(*(setting.generators.on(torch.device(setting.device), name) for name in names))
+    return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))

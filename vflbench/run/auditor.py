@@ -1,269 +1,282 @@
-"""Attacks at their posts: what they may see, their answers, and the truth those are held against."""
+"""The auditor: shows attacks what their threats declare of each round, and has their answers graded."""
 
-import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.data.rows import EncodedRows
-from vflbench.data.table import LABEL_PARTY, VerticalTable
+from vflbench.attacks.base import Attack
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import EncodedRows, evenly_spaced
+from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
-from vflbench.messages.transcript import Knowledge, OwnFeatures, Seat, Transcript
-from vflbench.messages.wire import Kind
-from vflbench.metrics.batch import batch_example, batch_figures
-from vflbench.metrics.dependence import DependenceTable
-from vflbench.metrics.leakage import LeakTable
-from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.numerics.mixing import mix
+from vflbench.messages.facts import Auxiliary, ClassHints, ClassShares, Embeddings, Fact, Known, OwnColumns
+from vflbench.messages.message import Kind
+from vflbench.messages.round import Facts, PrivateBatch, Round
+from vflbench.messages.threat import Seat
+from vflbench.metrics.leakage import Leak
 from vflbench.options import restore_state, state_of
-from vflbench.protocols.base import Private, Protocol, Session
+from vflbench.run.answers import Findings, Marker, Question, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.grading import Grader, auxiliary_rows
+from vflbench.run.known_rows import FollowedRows, KnownRows, Population, RowNames, draw_one_of_each, draw_positives
+from vflbench.run.posts import Hints, Post, posted
 
-_GROUPS = 5  # of followed rows, at least, so that there is an interval
+EPOCH_ROWS = 4096
+"""Training rows, spread evenly, about which an attack is asked at the end of an epoch, if it follows none of its own."""
 
-
-@dataclass(frozen=True)
-class Post:
-    """An attack at its seat. visible: False where it scores, for the record, what nobody sees."""
-
-    name: str
-    attack: Attack
-    party: str
-    rng: torch.Generator
-    visible: bool
-
-    def key(self, layer: str) -> tuple[str, str, str, str, bool]:
-        return self.name, str(self.attack.scores or "none"), self.party, layer, self.visible
-
-    def told(self, transcript: Transcript) -> Tensor | None:
-        """Places of the rows whose class it is told; None if the batch has too few of them."""
-        positives = transcript.hints[: self.attack.hints]
-        one_a_class = transcript.class_hints if self.attack.class_hints else positives[:0]
-        if len(positives) < self.attack.hints or (self.attack.class_hints and not len(one_a_class)):
-            return None
-        return torch.cat([positives, one_a_class.to(positives.device)])
+_GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
 class Auditor:
-    """Runs every attack on an audited batch, and lets the metrics compare its answer with the truth.
+    """Runs every attack at its post, and lets the metrics compare its answer with the truth.
 
-    Attacks that follow rows are shown these in every batch, and asked at the end of an epoch, group by group.
+    Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
+    collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
+
+    attacks: those that can run here. seats: the parties at each seat. train: the training rows; rows: all rows by id, with
+    the labels that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked.
+    held_out: rows that are not trained on. cut_layers: party -> layers that cross. cheating: parties with an adversary.
+    dcor: measure the distance correlation of embeddings and labels.
     """
 
     def __init__(
         self,
         attacks: Mapping[str, Attack],
-        session: Session,
+        seats: Mapping[Seat, tuple[str, ...]],
+        train: Population,
+        rows: AlignedRows,
         generators: Generators,
-        train: EncodedRows,
-        batch_size: int = 512,
-        canaries: int = 0,
+        *,
+        group: int,
+        steps_audited: Callable[[int], int],
+        canaries: Canaries,
         held_out: EncodedRows | None = None,
+        cut_layers: Mapping[str, Sequence[str]] | None = None,
+        cheating: Collection[str] = (),
+        dcor: bool = False,
     ):
-        """canaries: how many training rows get a coin for a label. held_out: rows that are not trained on, for attacks that
-        rebuild data: some know such rows, and what they rebuild is compared with what these say of any row.
+        self.canaries, self._rows, self._train, self._group = canaries, rows, train, group
+        self._steps_audited, self._dcor = steps_audited, dcor
+        self._parties = seats.get(Seat.NON_LABEL, ())
+        self._hints_rng, self._classes_rng = generators["hints"], generators["class hints"]
+        self._names = RowNames(generators["row names"])
+        self.posts = list(posted(attacks, seats, cheating, lambda name: generators.on(train.device, name)))
+        self._facts_wanted = frozenset(kind for attack in attacks.values() for kind in attack.threat.knows)
+        self._shares = ClassShares(train.class_ratios)
+        most_followed = max((post.attack.follows for post in self.posts), default=0)
+        self._followed = FollowedRows(train, most_followed, generators["followed rows"], canaries)
+        most_known = max((post.threat.known_rows for post in self.posts), default=0)
+        self._known = KnownRows(train, most_known, generators["known rows"], canaries)
+        sampled = any(self._asks_about_a_sample(post) for post in self.posts)
+        self._sample = FollowedRows(train, EPOCH_ROWS * sampled, generators["sampled rows"], canaries)
+        seed = int(torch.randint(2**62, (), generator=generators["grading"]))
+        self._auxiliary: dict[str, OwnColumns] = {}
+        if held_out is not None and Auxiliary in self._facts_wanted:
+            columns = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
+            self._auxiliary = {party: OwnColumns(block.numeric, block.categorical) for party, block in columns.items()}
+        grader = Grader(train, held_out, seed) if held_out is not None and isinstance(train, EncodedRows) else None
+        self._private: dict[int, PrivateBatch] = {}
+        cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
+        self._marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
+        self._audited: set[int] = set()
+        self._layers: dict[tuple[str, Kind | None], tuple[str, ...]] = {}
+        self._missed: dict[str, tuple[int, int]] = {}
+        self.tables, self._epoch = Tables(), 0
+
+    @staticmethod
+    def _asks_about_a_sample(post: Post) -> bool:
+        own_rows = post.threat.seat in (Seat.NON_LABEL, Seat.LABEL)
+        return own_rows and post.attack.answers_epochs() and not post.attack.follows
+
+    def begin_epoch(self, number: int, steps: int) -> None:
+        """Choose the rounds that are attacked: spread evenly, the first and the last among them."""
+        self._audited = set(evenly_spaced(steps, self._steps_audited(steps)).tolist())
+        self._epoch = number
+
+    def wants(self, step: int) -> frozenset[type[Fact]]:
+        """The facts to collect of a round; none of one that is not attacked."""
+        measured = {Embeddings} if self._dcor else set()
+        return self._facts_wanted | measured if self._is_watched(step) else frozenset()
+
+    def _is_watched(self, step: int) -> bool:
+        return step in self._audited or any(post.attack.follows for post in self.posts)
+
+    def see(self, round_: Round) -> None:
+        """A round is over: show it to the attacks that look at it, and grade what they answer."""
+        if round_.training is not None:
+            self.canaries.read(round_.training.ids, round_.training.labels)
+        if not self._is_watched(round_.step):
+            return
+        labels, names = self._rows.labels(round_.ids), self._names.of(round_.ids)
+        canary = self.canaries.among(round_.ids)
+        hints = self._draw_hints(labels, canary, [post for post in self.posts if not post.attack.follows])
+        if round_.private is not None and round_.step in self._audited:
+            self._private[round_.step] = round_.private
+        for post in self.posts:
+            self._layers[post.party, post.message] = round_.layers(post.party, post.message)
+            if post.attack.follows:
+                self._show_followed(post, round_, names)
+            elif round_.step in self._audited and post.attack.answers_batches():
+                self._attack(post, round_, names, labels, canary, hints)
+        if self._dcor and round_.step in self._audited:
+            self._measure(round_, labels, canary)
+
+    def _draw_hints(self, labels: Tensor, canary: Tensor, posts: Sequence[Post]) -> Hints:
+        """As many known positives as any of these attacks needs and as there are, and a known row of each class if any needs
+        that and each class has one.
         """
-        self.canaries = Canaries(train, canaries, generators["canaries"])
-        self._parties = session.seats(Seat.NON_LABEL)
-        self._class_ratios = train.class_ratios
-        self._hints, self._class_hints = generators["hints"], generators["class hints"]
-        # Positions in a file that is sorted by label would be the labels: attackers see other names for the rows.
-        self._row_key = int(torch.randint(2**62, (), generator=generators["row names"]))
-        self._posts: list[Post] = []
-        for name, attack in attacks.items():
-            posts = [(party, True) for party in session.seats(attack.seat)]
-            if attack.seat is Seat.NON_LABEL and attack.scores is Kind.EMBEDDING:
-                posts.append((LABEL_PARTY, False))
-            for party, visible in posts:
-                rng = generators.on(train.device, f"attack/{name}/{party}")
-                self._posts.append(Post(name, copy.deepcopy(attack), party, rng, visible))
-        self._lookers = [post for post in self._posts if not (post.attack.follows or post.attack.collects)]
-        self._followers = [post for post in self._posts if post.attack.follows]
-        self._collectors = [post for post in self._posts if post.attack.collects]
-        self._session, self._private = session, {}
-        self._wanted = frozenset(known for attack in attacks.values() for known in attack.knows)
-        self._auxiliary: dict[str, OwnFeatures] = {}
-        if any(attack.rebuilds for attack in attacks.values()):
-            seed = int(torch.randint(2**62, (), generator=generators["grading"]))
-            self._grader = Grader(train, held_out, seed)
-            if Knowledge.AUXILIARY in self._wanted:
-                known = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
-                self._auxiliary = {party: OwnFeatures(block.numeric, block.categorical) for party, block in known.items()}
-        self._group = batch_size
-        most = max((post.attack.follows for post in self._followers), default=0)
-        self._followed = _Followed(train, most, generators["followed rows"], self.canaries)
+        positives = classes = torch.empty(0, dtype=torch.int64)
+        needed = max((post.threat.hints for post in posts), default=0)
+        if needed:
+            positives = draw_positives(labels, canary, needed, self._hints_rng).to(labels.device)
+        if any(ClassHints in post.threat.knows for post in posts):
+            classes = draw_one_of_each(labels.cpu(), len(self._shares.shares), self._classes_rng).to(labels.device)
+        return Hints(positives, classes)
+
+    def _show_followed(self, post: Post, round_: Round, names: Tensor) -> None:
+        rows = self._followed.among(round_.ids, post.attack.follows)
+        if len(rows):
+            known = self._with_run_facts(post, round_.facts.get(post.party, {}))
+            facts = post.facts(known, Hints(rows[:0], rows[:0]), rows)
+            post.attack.batch(post.view(round_.epoch, round_.step, names[rows], facts))
+
+    def _attack(self, post: Post, round_: Round, names: Tensor, labels: Tensor, canary: Tensor, hints: Hints) -> None:
+        places = post.known_places(hints)
+        if places is None:
+            self._leave_out(post, hints, self._layers[post.party, post.message])
+            return
+        known = self._with_run_facts(post, round_.facts.get(post.party, {}))
+        view = post.view(round_.epoch, round_.step, names.clone(), post.facts(known, hints))
+        question = Question(round_.ids, names, labels, self._mask(post, round_.ids, places), canary)
+        self._marker.mark(post, post.attack.batch(view), question, self.tables)
+
+    def _with_run_facts(self, post: Post, known: Facts) -> dict[type[Fact], Fact]:
+        """What the run supplies beside the facts of the round: class shares, known rows, auxiliary rows."""
+        supplied: dict[type[Fact], Fact] = {ClassShares: self._shares, Auxiliary: Auxiliary(self._auxiliary)}
+        if post.threat.known_rows:
+            supplied[Known] = self._known.fact(post.threat.known_rows, self._names)
+        return {**{kind: fact.named(self._names.ids) for kind, fact in known.items()}, **supplied}
+
+    def _mask(self, post: Post, ids: Tensor, places: Tensor) -> Tensor:
+        """(n,) bool: rows whose label the attacker was given, in this batch or for the whole run."""
+        mask = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+        mask[places.to(ids.device)] = True
+        return mask | self._known.among(ids, post.threat.known_rows) if post.threat.known_rows else mask
+
+    def _leave_out(self, post: Post, hints: Hints, layers: Sequence[str]) -> None:
+        """A batch, or a group of rows, has too few rows that the attack could be given the class of."""
+        best = max(len(hints.positives), self._missed.get(post.name, (0, 0))[1])
+        self._missed[post.name] = (post.threat.hints, best)
+        for layer in layers:
+            self.tables.leaks.leave_out(post.key(layer))
+
+    def _measure(self, round_: Round, labels: Tensor, canary: Tensor) -> None:
+        """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
+        for party in (*self._parties, LABEL_PARTY):
+            embeddings = round_.facts.get(party, {}).get(Embeddings)
+            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
+            for layer, h in layers.items():
+                self.tables.dependence.add((party, layer, party != LABEL_PARTY), h[~canary], labels[~canary])
 
     @property
-    def follows(self) -> bool:
-        """Whether every batch must have a transcript."""
-        return bool(self._followers)
+    def rows_at_the_end(self) -> Tensor:
+        """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
+        return torch.cat([self._followed.ids, self._sample.ids])
 
-    def transcript(self, batch: VerticalTable, epoch: int, step: int) -> Transcript:
-        """An empty transcript for a batch that is about to be trained on."""
-        features = None
-        if any(Knowledge.FEATURES in post.attack.knows for post in self._posts):
-            features = {party: OwnFeatures(block.numeric, block.categorical) for party, block in batch.features.items()}
-        ids = self._session.known_ids(batch)
-        transcript = self._transcript(ids, batch.labels, epoch, step, self._lookers, features, self._wanted)
-        for party, known in self._auxiliary.items():
-            transcript.tell(party, Knowledge.AUXILIARY, known)
-        return transcript
+    @property
+    def wants_at_the_end(self) -> frozenset[type[Fact]]:
+        """The facts that attacks read at the end of an epoch."""
+        return frozenset(kind for post in self.posts if post.attack.answers_epochs() for kind in post.threat.knows)
 
-    def attack(self, transcript: Transcript, batch: VerticalTable, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
-        """Every attack that looks at batches one by one."""
-        for post in self._collectors:
-            post.attack.observe(transcript.view(post.party, post.attack.knows, post.rng))
-            self._private[transcript.step] = self._session.private(batch)
-        truth, canary = batch.labels, self.canaries.among(batch.ids)
-        for post in self._lookers:
-            told = post.told(transcript)
-            if told is None:
-                for layer in transcript.layers(post.party, post.attack.scores):
-                    leaks.leave_out(post.key(layer))
-                continue
-            view = transcript.view(post.party, post.attack.knows, post.rng, visible=post.visible, hints=post.attack.hints)
-            if post.attack.rebuilds:
-                self._grader.grade(post.name, post.attack.rebuild(view), batch, rebuilt)
-                continue
-            for layer, scores in post.attack.infer(view).items():
-                leaks.add(post.key(layer), scores, truth, told, canary)
+    def end_epoch(self, facts: Mapping[str, Facts]) -> Findings:
+        """Ask the attacks that answer at the end of an epoch, and return what the epoch came to.
 
-    def measure(self, transcript: Transcript, batch: VerticalTable, table: DependenceTable) -> None:
-        """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
-        rows = ~self.canaries.among(batch.ids)
-        for party, visible in [*((party, True) for party in self._parties), (LABEL_PARTY, False)]:
-            view = transcript.view(party, frozenset({Knowledge.EMBEDDINGS}), self._hints, visible=visible)
-            for layer, h in view.embeddings.items():
-                table.add((party, layer, visible), h[rows], batch.labels[rows])
-
-    def observe(self, transcript: Transcript, batch: VerticalTable) -> None:
-        """Show the rows of this batch that are followed to those who follow them."""
-        for post in self._followers:
-            rows = self._followed.among(batch.ids, post.attack.follows)
-            if len(rows):
-                post.attack.observe(transcript.view(post.party, post.attack.knows, post.rng, rows=rows))
-
-    def conclude(self, epoch: int, step: int, leaks: LeakTable, rebuilt: ReconstructionTable) -> None:
-        """Ask those who follow rows, group by group, about the rows that were met so far."""
-        for post in self._followers:
-            ids, labels = self._followed.met(post.attack.follows)
-            layers, unasked, canary = set(), 0, self.canaries.among(ids)
-            for group in torch.arange(len(ids)).chunk(max(_GROUPS, len(ids) // self._group)):
-                transcript = self._transcript(ids[group], labels[group], epoch, step, [post])
-                told = post.told(transcript)
-                if told is None:
-                    unasked += 1
-                    continue
-                view = transcript.view(post.party, post.attack.knows, post.rng, hints=post.attack.hints)
-                for layer, scores in post.attack.infer(view).items():
-                    leaks.add(post.key(layer), scores, labels[group], told, canary[group])
-                    layers.add(layer)
-            for layer in unasked * sorted(layers):
-                leaks.leave_out(post.key(layer))
-
-        for post in self._collectors:
-            self._collect(post, epoch, rebuilt)
-
-    def _collect(self, post: Post, epoch: int, table: ReconstructionTable) -> None:
-        """Ask for every private batch that was audited, and hold it against the truth of the last round."""
-        for step, private in sorted(self._private.items()):
-            transcript = Transcript(torch.empty(0, dtype=torch.int64), epoch, step, self._class_ratios)
-            for layer, answer in post.attack.rebuild_batch(transcript.view(post.party, post.attack.knows, post.rng)).items():
-                table.add(
-                    (post.name, str(post.attack.scores), private.owner, layer, post.visible),
-                    {**batch_figures(private.x, private.y, private.steps, **_parts(answer)), **answer.figures},
-                    batch_example(private.x, private.y, **_parts(answer), shares=answer.shares),
-                    answer.note,
-                )
-
-    def _transcript(
-        self,
-        ids: Tensor,
-        labels: Tensor,
-        epoch: int,
-        step: int,
-        posts: Sequence[Post],
-        features: Mapping[str, OwnFeatures] | None = None,
-        wanted: frozenset[Knowledge] = frozenset(),
-    ) -> Transcript:
-        """With as many known positives, drawn at random, as any of these attacks needs and as there are, and a known row of
-        each class if any needs that and each class has one.
+        facts: what each party knows between rounds about `rows_at_the_end`.
         """
-        needed, hints, class_hints = max((post.attack.hints for post in posts), default=0), None, None
-        if needed:
-            positives = ((labels != 0) & ~self.canaries.among(ids)).nonzero()[:, 0].cpu()
-            hints = positives[torch.randperm(len(positives), generator=self._hints)[:needed]].to(ids.device)
-        if any(post.attack.class_hints for post in posts):
-            class_hints = _one_of_each(labels.cpu(), len(self._class_ratios), self._class_hints).to(ids.device)
-        names = row_names(ids, self._row_key)
-        return Transcript(names, epoch, step, self._class_ratios, hints, class_hints, features, wanted)
+        for post in self.posts:
+            if post.attack.answers_epochs():
+                self._ask(post, facts.get(post.party, {}))
+        findings, self.tables = self.tables.findings(), Tables()
+        return findings
+
+    def _ask(self, post: Post, facts: Facts) -> None:
+        """About the rows that it follows and that were met, or about the sample; in groups as large as a batch."""
+        place = torch.arange(len(self._followed.ids) + len(self._sample.ids), device=self._train.device)
+        if post.attack.follows:
+            ids, labels = self._followed.met(post.attack.follows)
+            place = place[: post.attack.follows][self._followed.is_met[: post.attack.follows]]
+        else:
+            ids, labels = self._sample.ids, self._sample.labels
+            place = place[len(self._followed.ids) :]
+            if not self._asks_about_a_sample(post):
+                ids, labels, place = ids[:0], labels[:0], place[:0]
+        groups = torch.arange(len(ids), device=ids.device).chunk(max(_GROUPS, len(ids) // self._group))
+        asked_in_groups = post.threat.hints or ClassHints in post.threat.knows
+        known = self._with_run_facts(post, facts)
+        everyone = self._question(post, ids, labels)
+        if not asked_in_groups:
+            here = {kind: fact.rows(place) for kind, fact in known.items()}
+            view = post.view(self._epoch, None, everyone.names.clone(), post.facts(here, _no_hints(ids)))
+            answers = post.attack.epoch(view)
+            self._marker.mark_in_groups(post, answers, everyone, groups, self.tables)
+            return
+        unasked, layers = 0, set[str]()
+        for group in groups:
+            question = everyone.group(group)
+            hints = self._draw_hints(question.labels, question.canary, [post])
+            places = post.known_places(hints)
+            if places is None:
+                unasked += 1
+                self._leave_out(post, hints, ())
+                continue
+            question = self._question(post, question.ids, question.labels, places)
+            here = {kind: fact.rows(place[group]) for kind, fact in known.items()}
+            view = post.view(self._epoch, None, question.names.clone(), post.facts(here, hints))
+            layers |= self._marker.mark(post, post.attack.epoch(view), question, self.tables)
+        for layer in unasked * sorted(layers or self._layers.get((post.party, post.message), ())):
+            self.tables.leaks.leave_out(post.key(layer))
+
+    def _question(self, post: Post, ids: Tensor, labels: Tensor, places: Tensor | None = None) -> Question:
+        known = self._mask(post, ids, ids[:0] if places is None else places)
+        return Question(ids, self._names.of(ids), labels, known, self.canaries.among(ids), is_batch=False)
+
+    def unscored(self, leaks: Sequence[Leak]) -> dict[str, str]:
+        """Attack -> why none of its batches could be scored. leaks: of the epoch."""
+        scored = {leak.attack for leak in leaks if leak.batches}
+        return {
+            name: f"it needs {needed} known positives of each batch or group of rows, and none had more than {most}"
+            if needed
+            else "it needs a known row of each class in each batch, and no batch had one"
+            for name, (needed, most) in self._missed.items()
+            if name not in scored
+        }
 
     def state(self) -> dict[str, Any]:
-        """What every attack keeps, [attack, party, state] each, and which of the followed rows were met."""
-        posts = [[post.name, post.party, state_of(post.attack)] for post in self._posts]
-        private = [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()]
-        return {"posts": posts, "met": self._followed.is_met, "canaries": self.canaries.state(), "private": private}
+        """What every attack keeps, [attack, party, state] each, which rows were met, and the figures of the epoch so far."""
+        return {
+            "posts": [[post.name, post.party, state_of(post.attack)] for post in self.posts],
+            "met": self._followed.is_met,
+            "canaries": self.canaries.state(),
+            "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
+            "missed": [[name, *counts] for name, counts in self._missed.items()],
+            "layers": [[party, str(kind or ""), list(layers)] for (party, kind), layers in self._layers.items()],
+            "tables": self.tables.state(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for post, (_, _, own) in zip(self._posts, state["posts"], strict=True):
-            restore_state(post.attack, own)
+        for post, (_, _, saved) in zip(self.posts, state["posts"], strict=True):
+            restore_state(post.attack, saved)
         self._followed.is_met.copy_(state["met"])
         self.canaries.restore(state["canaries"])
-        self._private = {step: Private(own, *(v.clone() for v in rows)) for step, own, *rows in state["private"]}
+        self._private.clear()
+        for step, owner, *rows in state["private"]:
+            self._private[step] = PrivateBatch(owner, *(values.clone() for values in rows))
+        self._missed = {name: (needed, most) for name, needed, most in state["missed"]}
+        self._layers = {(party, Kind(kind) if kind else None): tuple(layers) for party, kind, layers in state["layers"]}
+        self.tables = Tables.from_state(state["tables"])
 
 
-def _one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tensor:
-    """(K,) the place of one row of each class, drawn at random; empty if a class has no row here."""
-    order = torch.randperm(len(labels), generator=rng)
-    is_class = labels[order] == torch.arange(classes)[:, None]
-    return order[is_class.int().argmax(dim=1)] if bool(is_class.any(dim=1).all()) else order[:0]
-
-
-class _Followed:
-    """The training rows that some attacks follow, in a random order, of which each attack takes the first so many."""
-
-    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator, canaries: Canaries):
-        self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
-        if count:
-            rows = canaries.plant(train.sample(count))
-            order = torch.randperm(len(rows), generator=rng)[:count].to(train.device)
-            self.ids, self.labels = rows.ids[order], rows.labels[order]
-        self._sorted, self._rank = self.ids.sort()
-        self.is_met = torch.zeros(len(self.ids), dtype=torch.bool, device=train.device)
-
-    def among(self, ids: Tensor, first: int) -> Tensor:
-        """Places of those of the `first` followed rows that are in a batch; they are met from now on."""
-        if not len(self.ids):
-            return torch.empty(0, dtype=torch.int64, device=ids.device)
-        place = torch.searchsorted(self._sorted, ids).clamp_(max=len(self._sorted) - 1)
-        rank = self._rank[place]
-        found = (self._sorted[place] == ids) & (rank < first)
-        self.is_met[rank[found]] = True
-        return found.nonzero()[:, 0]
-
-    def met(self, first: int) -> tuple[Tensor, Tensor]:
-        """Ids and labels of those of the `first` that were met."""
-        is_met = self.is_met[:first]
-        return self.ids[:first][is_met], self.labels[:first][is_met]
-
-
-def _parts(answer: RebuiltBatch) -> dict[str, Any]:
-    """What the metrics compare."""
-    names = ("rows", "labels", "candidates", "guess", "guess_label", "steps", "binary")
-    return {name: getattr(answer, name) for name in names}
-
-
-def row_names(ids: Tensor, key: int) -> Tensor:
-    """Names that tell rows apart and nothing else."""
-    return mix(ids, key)
-
-
-def unmet_attacks(attacks: Mapping[str, Attack], protocol: Protocol, classes: int) -> dict[str, str]:
-    """Attack -> why it can't run here."""
-    reasons = {name: attack.unmet(protocol.offers(attack.seat), classes) for name, attack in attacks.items()}
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+def _no_hints(ids: Tensor) -> Hints:
+    return Hints(ids[:0], ids[:0])

@@ -1,14 +1,12 @@
 """Canaries: training rows whose label is a fair coin, by which a promise about labels can be put to the test."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench.data.rows import EncodedRows
-from vflbench.data.table import VerticalTable
 from vflbench.metrics.canary import Guesses
 
 
@@ -55,12 +53,12 @@ class Canaries:
         """(n,) bool: which of these rows are canaries."""
         return self._find(ids)[0]
 
-    def plant(self, batch: VerticalTable) -> VerticalTable:
-        """The same rows with the coins for labels where they are canaries."""
+    def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """(n,) labels of these rows, with the coins in place of canaries' own."""
         if not len(self):
-            return batch
-        found, place = self._find(batch.ids)
-        return replace(batch, labels=torch.where(found, self.labels[place], batch.labels))
+            return labels
+        is_canary, place = self._find(ids)
+        return torch.where(is_canary, self.labels[place], labels)
 
     def read(self, ids: Tensor, trained_on: Tensor) -> None:
         """The label party trained on these (n,) labels."""

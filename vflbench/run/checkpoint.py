@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 _PLAIN = (type(None), bool, int, float, str)
 
 
@@ -31,6 +31,10 @@ class Checkpoint:
         self.path = folder / "checkpoint.pt"
         self.wanted, self.fresh = wanted, fresh
         self.refused: str | None = None
+
+    def beside(self, name: str) -> "Checkpoint":
+        """The checkpoint of a run in a folder of this one's folder."""
+        return Checkpoint(self.path.parent / name, self.wanted, fresh=self.fresh)
 
     def save(self, state: Mapping[str, Any]) -> bool:
         """Replace the file by this state. False if none is wanted, or if the state holds what a checkpoint can't.

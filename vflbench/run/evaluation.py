@@ -20,7 +20,7 @@ _BATCH = 8192
 
 def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """What the model is worth after an epoch, on train and test rows, and what went over the wire."""
-    result.traffic["train"] = progress.wire.take_traffic()
+    result.traffic["train"] = progress.session.wire.take_traffic()
     result.figures = progress.session.figures()
     for split, table in tables.items():
         start = perf_counter()
@@ -29,12 +29,13 @@ def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, Verti
             raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
         result.utility[split] = utility(logits, labels)
         result.seconds[f"{split}_prediction"] = perf_counter() - start
-        result.traffic[f"{split}_prediction"] = progress.wire.take_traffic()
+        result.traffic[f"{split}_prediction"] = progress.session.wire.take_traffic()
     return result
 
 
 def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tensor, Tensor]:
     """Logits and labels of every row, in order."""
-    scored = [(session.predict(batch), batch.labels) for batch in ordered_batches(table, _BATCH)]
+    batches = ordered_batches(table, _BATCH, session.rows)
+    scored = [(session.predict(batch.ids), batch.labels) for batch in batches]
     logits, labels = zip(*scored, strict=True)
     return torch.cat(logits), torch.cat(labels)

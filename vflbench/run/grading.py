@@ -6,10 +6,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Rebuilt
+from vflbench.attacks.base import RebuiltRows
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import Columns, Features, VerticalTable, non_label_parties
-from vflbench.messages.wire import Kind
+from vflbench.messages.message import Kind
 from vflbench.metrics.inversion import picture_figures, table_figures
 from vflbench.metrics.recogniser import Recogniser
 from vflbench.metrics.reconstruction import ReconstructionTable
@@ -37,10 +37,12 @@ class Grader:
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._train, self._held_out, self._seed = train, held_out, seed
 
-    def grade(self, attack: str, rebuilt: Rebuilt, batch: VerticalTable, table: ReconstructionTable) -> None:
-        """Add what an attack made of a batch. Rows of the picture are chosen by class, a few of each."""
-        rows = batch.rows(rebuilt.places)
-        drawn = torch.Generator().manual_seed(self._seed ^ int(batch.ids[0]))
+    def grade(self, attack: str, rebuilt: RebuiltRows, rows: VerticalTable, number: int, table: ReconstructionTable) -> None:
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn.
+
+        Rows of the picture are chosen by class, a few of each.
+        """
+        drawn = torch.Generator().manual_seed(self._seed ^ number)
         answer = {
             party: Features(rows.features[party].columns, own.numeric, own.categorical)
             for party, own in rebuilt.features.items()

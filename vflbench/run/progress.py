@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from vflbench.generators import Generators
-from vflbench.messages.wire import Wire
-from vflbench.metrics.dependence import DependenceTable
-from vflbench.metrics.leakage import LeakTable
-from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.protocols.base import Outcome, Session
+from vflbench.messages.round import Training
+from vflbench.protocols.base import Session
+from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.summary import EpochResult
 
@@ -31,22 +29,26 @@ class Epoch:
     step: int = 0
     losses: list[float] = field(default_factory=list)
     penalties: list[float] = field(default_factory=list)
-    leaks: LeakTable = field(default_factory=LeakTable)
-    dependence: DependenceTable = field(default_factory=DependenceTable)
-    reconstructions: ReconstructionTable = field(default_factory=ReconstructionTable)
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, training: Training) -> None:
         """One more batch was trained on."""
-        self.losses.append(outcome.loss)
-        self.penalties.append(outcome.penalty)
+        self.losses.append(training.loss)
+        self.penalties.append(training.penalty)
         self.step += 1
 
-    def result(self) -> EpochResult:
-        """What training came to; what the model is worth is still to be measured."""
+    def result(self, findings: Findings) -> EpochResult:
+        """What training and the attacks came to; what the model is worth is still to be measured."""
         loss, penalty = math.fsum(self.losses) / self.step, math.fsum(self.penalties) / self.step
-        found = {"dependence": self.dependence.found(), "reconstructions": self.reconstructions.found()}
-        return EpochResult(self.number, loss, penalty, self.leaks.leaks(), dict(self.seconds), **found)
+        return EpochResult(
+            self.number,
+            loss,
+            penalty,
+            findings.leaks,
+            dict(self.seconds),
+            dependence=findings.dependence,
+            reconstructions=findings.reconstructions,
+        )
 
     def state(self) -> dict[str, Any]:
         return {
@@ -55,17 +57,12 @@ class Epoch:
             "step": self.step,
             "losses": torch.tensor(self.losses, dtype=torch.float64),
             "penalties": torch.tensor(self.penalties, dtype=torch.float64),
-            "leaks": self.leaks.state(),
-            "dependence": self.dependence.state(),
-            "reconstructions": self.reconstructions.state(),
             "seconds": self.seconds,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        values = {"order": state["order"].clone(), "leaks": LeakTable.from_state(state["leaks"])}
-        values["dependence"] = DependenceTable.from_state(state["dependence"])
-        values["reconstructions"] = ReconstructionTable.from_state(state["reconstructions"])
+        values = {"order": state["order"].clone()}
         values |= {name: state[name].tolist() for name in ("losses", "penalties")}
         return cls(**{**state, **values})
 
@@ -77,7 +74,6 @@ class Progress:
     generators: Generators
     session: Session
     auditor: Auditor
-    wire: Wire
     results: list[EpochResult] = field(default_factory=list)
     epoch: Epoch | None = None
 
@@ -105,7 +101,7 @@ class Progress:
             "generators": generators,
             "session": self.session.state(),
             "attacks": self.auditor.state(),
-            "traffic": self.wire.state(),
+            "traffic": self.session.wire.state(),
             "results": [result.state() for result in self.results],
             "epoch": None if self.epoch is None else self.epoch.state(),
         }
@@ -115,6 +111,6 @@ class Progress:
         self.generators.restore(state["generators"])
         self.session.restore(state["session"])
         self.auditor.restore(state["attacks"])
-        self.wire.restore(state["traffic"])
+        self.session.wire.restore(state["traffic"])
         self.results = [EpochResult.from_state(result) for result in state["results"]]
         self.epoch = None if state["epoch"] is None else Epoch.from_state(state["epoch"])

@@ -6,8 +6,10 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from vflbench.data.rows import TrainTest
-from vflbench.defenses.base import Defense, Figures
-from vflbench.messages.wire import Kind, Traffic, traffic_from, traffic_state
+from vflbench.defenses.base import Defense
+from vflbench.defenses.chain import Figures
+from vflbench.messages.message import Kind
+from vflbench.messages.wire import Traffic, traffic_from, traffic_state
 from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leakage import CLASS_FIGURES, Leak
@@ -123,6 +125,7 @@ def epoch_rows(result: EpochResult) -> list[Row]:
 def summarise(
     results: Sequence[EpochResult],
     skipped: Mapping[str, str],
+    unscored: Mapping[str, str],
     defenses: Mapping[str, Defense],
     data: TrainTest,
     messages_per_row: int,
@@ -149,6 +152,7 @@ def summarise(
         "distance_correlation": [asdict(found) for found in last.dependence],
         "reconstructions": [asdict(found) for found in last.reconstructions],
         "skipped": dict(skipped),
+        "unscored": dict(unscored),
         "guarantees": promises,
         "privacy": privacy,
         "embedding_privacy": embedding_account(claims, len(results)),
@@ -207,34 +211,3 @@ def _weight(leak: Leak) -> tuple[bool, float]:
     """What an attacker sees weighs more than what none does; a leak that is not defined (nan), least."""
     value = leak.classes["ami"] if leak.of_classes else leak.two_sided
     return leak.visible, value.mean if leak.batches else -1.0
-
-
-def describe(data: TrainTest) -> dict[str, Any]:
-    """What manifest.json says of the data."""
-    parties = {
-        party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
-        for party, columns in data.train.columns.items()
-    }
-    return {
-        "fingerprint": data.fingerprint,
-        "train_rows": len(data.train),
-        "test_rows": len(data.test),
-        "classes": data.train.classes,
-        "train_positive_ratio": data.train.positive_ratio,
-        "train_class_ratios": list(data.train.class_ratios),
-        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
-        "parties": parties,
-        **data.facts,
-    }
-
-
-def introduce(data: TrainTest) -> str:
-    """One line on the data and the parties."""
-    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
-    facts = "".join(
-        f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
-    )
-    return (
-        f"{len(data.train):,} training and {len(data.test):,} test rows, "
-        f"positive ratio {data.train.positive_ratio:.4f}{facts}; {held}"
-    )

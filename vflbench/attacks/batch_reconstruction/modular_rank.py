@@ -8,20 +8,20 @@ PRIME = 2**31 - 1
 def rank(a: np.ndarray) -> int:
     """The rank of an integer matrix over the field of 2^31 - 1 elements.
 
-    a: (n, k) integers. Never more than the rank over the rationals, and less only where the prime divides every minor of
-    that size: impossible while these stay below the prime (positive semidefinite matrices up to 8 x 8 with a diagonal of
-    at most 8, for one), and of chance 2^-31 for what arises from data otherwise.
+    a: (n, k) integers. The result never exceeds the rank over the rationals. It is smaller only if the prime divides every
+    minor of that size. This is impossible while these minors stay below the prime (for example positive semidefinite
+    matrices up to 8 x 8 with a diagonal of at most 8), and otherwise has probability 2^-31 for matrices computed from data.
     """
     a = np.array(a, dtype=np.int64) % PRIME
-    found = 0
+    pivots = 0
     for column in range(a.shape[1]):
-        pivots = np.flatnonzero(a[found:, column])
-        if not len(pivots):
+        nonzero = np.flatnonzero(a[pivots:, column])
+        if not len(nonzero):
             continue
-        a[[found, found + pivots[0]]] = a[[found + pivots[0], found]]
-        a[found] = a[found] * pow(int(a[found, column]), -1, PRIME) % PRIME
-        a[found + 1 :] = (a[found + 1 :] - a[found + 1 :, column, None] * a[found] % PRIME) % PRIME
-        found += 1
-        if found == len(a):
+        a[[pivots, pivots + nonzero[0]]] = a[[pivots + nonzero[0], pivots]]
+        a[pivots] = a[pivots] * pow(int(a[pivots, column]), -1, PRIME) % PRIME
+        a[pivots + 1 :] = (a[pivots + 1 :] - a[pivots + 1 :, column, None] * a[pivots] % PRIME) % PRIME
+        pivots += 1
+        if pivots == len(a):
             break
-    return found
+    return pivots

@@ -1,4 +1,4 @@
-"""Batches with real-valued columns: which columns are binary, and the others from the rows that these give away."""
+"""Batches with real-valued columns: which columns are binary, and the others, once the binary ones give the rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ import numpy as np
 
 from vflbench.attacks.batch_reconstruction.modular_rank import rank
 
-Broken = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
-_SAFE = 0.25  # beyond it an integer is no evidence
+CountViolations = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
+_LARGEST_TOLERANCE = 0.25  # beyond it an integer is no evidence of a binary column
 
 
 @dataclass(frozen=True)
 class BinaryColumns:
-    """kept: indices of the columns that are binary for all one can tell, ascending. left_out: column -> why it is not.
+    """kept: ascending indices of the columns that pass all tests. left_out: column -> why it is not binary.
 
     alpha: (k, k) int64 and beta: (k,) int64 of the kept columns. intercept: the index of the column of ones, or None.
     """
@@ -33,36 +33,46 @@ def binary_columns(
     tolerance: np.ndarray | float = 1e-3,
     intercept: int | None = None,
 ) -> BinaryColumns:
-    """Split the columns of a batch into binary ones and others, from alpha = X^T X and beta = X^T Y alone.
+    """Split the columns of a batch into binary and other ones, from alpha = X^T X and beta = X^T Y alone.
 
     One column: alpha_ii integral in [0, m]; beta_i integral, |beta_i| <= alpha_ii, both odd or both even; with an intercept
-    alpha_0i = alpha_ii, which among integer columns only the binary ones meet (sum x = sum x^2). Pairs: alpha_ij integral,
+    alpha_0i = alpha_ii, which among integer columns only binary ones satisfy (sum x = sum x^2). Pairs: alpha_ij integral,
     max(0, alpha_ii + alpha_jj - m) <= alpha_ij <= min(alpha_ii, alpha_jj). Triples: alpha_ij + alpha_ik - alpha_jk <=
-    alpha_ii, and the ones of three columns in union at most m. Of the columns that break pairs (then triples) the one
-    that breaks most is left out, until none does; between equals, the one whose products are farther from integers.
+    alpha_ii, and the union of three columns' ones at most m. While columns violate pairs (then triples), the one with the
+    most violations is left out; among equals, the one whose products are farther from integers.
 
-    alpha: (d, d) float64, unrounded; beta: (d,). rows: m. tolerance: how far from an integer is one still, below 1/4: a
-    number or (d, d), say six standard errors. intercept: index of the column of ones; if None, a column
-    with alpha_ii = m and alpha_ij = alpha_jj for another j at least is taken for it.
-    A column that takes two values only by chance of this batch is binary here. A column of counts may pass where there is no
-    intercept; a solver then finds no batch. Raises ValueError for shapes that do not fit or a tolerance of 1/4 or more.
+    alpha: (d, d) float64, unrounded; beta: (d,). rows: m. tolerance: the largest distance from an integer, below 1/4; a
+    number or (d, d), for example six standard errors. intercept: index of the column of ones. If None, it is a column with
+    alpha_ii = m and alpha_ij = alpha_jj for at least one other j.
+    A column that takes only 0 and 1 in this batch by chance counts as binary. Without an intercept a column of counts may
+    pass; a solver then finds no batch. Raises ValueError for wrong shapes or a tolerance of 1/4 or more.
     """
     alpha, beta = np.asarray(alpha, dtype=float), np.asarray(beta, dtype=float)
     d = len(beta)
     if alpha.shape != (d, d) or beta.ndim != 1:
-        raise ValueError(f"alpha is (d, d) and beta (d,), not {alpha.shape} and {beta.shape}")
+        raise ValueError(f"alpha must be (d, d) and beta (d,), not {alpha.shape} and {beta.shape}")
     slack = np.broadcast_to(np.asarray(tolerance, dtype=float), (d, d))
-    if not (slack < _SAFE).all():
-        raise ValueError(f"no integer is told from others with a tolerance of {slack.max():.2g}: it must be below 1/4")
+    if not (slack < _LARGEST_TOLERANCE).all():
+        raise ValueError(f"the tolerance must be below 1/4, not {slack.max():.2g}")
     if intercept is None:
         intercept = _find_intercept(alpha, beta, rows, slack)
     left_out = {}
     for i in range(d):
-        if why := _alone(alpha, beta, rows, slack, intercept, i):
+        if why := _why_not_binary(alpha, beta, rows, slack, intercept, i):
             left_out[i] = why
     kept = [i for i in range(d) if i not in left_out]
-    kept = _peel(alpha, rows, slack, kept, left_out, _broken_pairs, "{} of its products with other columns are none of ones")
-    kept = _peel(alpha, rows, slack, kept, left_out, _broken_triples, "{} triples of columns with it overlap as no ones can")
+    kept = _drop_worst(
+        alpha,
+        rows,
+        slack,
+        kept,
+        left_out,
+        _violated_pairs,
+        "{} of its products with other columns are impossible for binary ones",
+    )
+    kept = _drop_worst(
+        alpha, rows, slack, kept, left_out, _violated_triples, "{} triples of columns with it overlap in an impossible way"
+    )
     chosen = np.array(kept, dtype=np.int64)
     integers = np.rint(alpha[np.ix_(chosen, chosen)]).astype(np.int64)
     return BinaryColumns(chosen, left_out, integers, np.rint(beta[chosen]).astype(np.int64), intercept)
@@ -76,7 +86,7 @@ def _find_intercept(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.nd
     ones = np.diagonal(alpha)
     counts = []
     for i in np.flatnonzero(np.abs(ones - rows) <= np.diagonal(slack)):
-        if _alone(alpha, beta, rows, slack, None, i):
+        if _why_not_binary(alpha, beta, rows, slack, None, i):
             continue
         others = (np.abs(alpha[i] - ones) <= slack[i]) & _integral(ones, np.diagonal(slack)) & (ones > 0.5)
         counts.append((int(others.sum()) - 1, -int(i)))
@@ -84,58 +94,68 @@ def _find_intercept(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.nd
     return -index if count > 0 else None
 
 
-def _alone(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray, intercept: int | None, i: int) -> str | None:
+def _why_not_binary(
+    alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray, intercept: int | None, i: int
+) -> str | None:
     """Why column i is not binary, from its own sums, or None."""
     squares, near = alpha[i, i], slack[i, i]
     if abs(squares - round(squares)) > near:
-        return f"the sum of its squares is {squares:.6g}, no integer"
+        return f"the sum of its squares is {squares:.6g}, not an integer"
     if not -near <= squares <= rows + near:
         return f"the sum of its squares is {squares:.6g}, more than the {rows} rows"
     if abs(beta[i] - round(beta[i])) > near:
-        return f"its sum with the labels is {beta[i]:.6g}, no integer"
+        return f"its product with the labels is {beta[i]:.6g}, not an integer"
     if abs(beta[i]) > squares + 2 * near:
-        return f"its sum with the labels is {beta[i]:.6g}, more than the {squares:.6g} of its squares"
+        return f"its product with the labels is {beta[i]:.6g}, more than the {squares:.6g} of its squares"
     if round(beta[i]) % 2 != round(squares) % 2:
-        return f"of its sums with the labels and of squares ({beta[i]:.6g}, {squares:.6g}) one is odd, one even"
+        return (
+            f"its product with the labels, {beta[i]:.6g}, and sum of squares, {squares:.6g}, are not both odd or both even"
+        )
     if intercept is not None and abs(alpha[intercept, i] - squares) > slack[intercept, i] + near:
-        return f"its sum is {alpha[intercept, i]:.6g}, that of its squares {squares:.6g}: equal for 0 and 1 only"
+        return f"its sum is {alpha[intercept, i]:.6g}, that of its squares {squares:.6g}: equal only for 0 and 1"
     return None
 
 
-def _broken_pairs(alpha: np.ndarray, rows: int, slack: np.ndarray) -> np.ndarray:
-    """How many pairs each column breaks. (k,) int."""
+def _violated_pairs(alpha: np.ndarray, rows: int, slack: np.ndarray) -> np.ndarray:
+    """The number of pairs that each column violates. (k,) int."""
     ones = np.diagonal(alpha)
     least = np.maximum(0, np.add.outer(ones, ones) - rows)
-    broken = ~_integral(alpha, slack) | (alpha < least - 3 * slack) | (alpha > np.minimum.outer(ones, ones) + 2 * slack)
-    np.fill_diagonal(broken, False)
-    return broken.sum(1)
+    violations = ~_integral(alpha, slack) | (alpha < least - 3 * slack) | (alpha > np.minimum.outer(ones, ones) + 2 * slack)
+    np.fill_diagonal(violations, False)
+    return violations.sum(1)
 
 
-def _broken_triples(alpha: np.ndarray, rows: int, _: np.ndarray) -> np.ndarray:
-    """How many triples each column breaks. (k,) int."""
+def _violated_triples(alpha: np.ndarray, rows: int, _: np.ndarray) -> np.ndarray:
+    """The number of triples that each column violates. (k,) int."""
     a = np.rint(alpha).astype(np.int64)  # the pairs have been checked
     ones = np.diagonal(a)
     counts = np.zeros(len(a), dtype=np.int64)
     for i in range(len(a)):
-        # n(j and k, not i) is never less than 0, n(i) holds both of its overlaps less their common part, at most a_jk
+        # The ones of i contain its overlaps with j and k, whose common part is at most a_jk: a_ij + a_ik - a_jk <= a_ii.
         over = a[i][:, None] + a[i][None, :] - a > ones[i]
         pairwise = a[i][:, None] + a[i][None, :] + a
         least = ones[i] + ones[:, None] + ones[None, :] - pairwise  # the union without the common ones of all three
-        broken = over | (least > rows)
-        np.fill_diagonal(broken, False)
-        broken[i, :] = broken[:, i] = False
-        counts[i] += broken.sum() // 2
-        counts += broken.sum(1)
+        violations = over | (least > rows)
+        np.fill_diagonal(violations, False)
+        violations[i, :] = violations[:, i] = False
+        counts[i] += violations.sum() // 2
+        counts += violations.sum(1)
     return counts
 
 
-def _peel(
-    alpha: np.ndarray, rows: int, slack: np.ndarray, kept: list[int], left_out: dict[int, str], broken: Broken, why: str
+def _drop_worst(
+    alpha: np.ndarray,
+    rows: int,
+    slack: np.ndarray,
+    kept: list[int],
+    left_out: dict[int, str],
+    violations: CountViolations,
+    why: str,
 ) -> list[int]:
     kept = list(kept)
     while kept:
         part = np.ix_(kept, kept)
-        counts = broken(alpha[part], rows, slack[part])
+        counts = violations(alpha[part], rows, slack[part])
         if not counts.any():
             break
         off = np.abs(alpha[part] - np.rint(alpha[part])).sum(1)
@@ -148,8 +168,8 @@ def _peel(
 class RealFeatures:
     """values: (m, r), the real-valued features of the rows of X_B, None with a refusal.
 
-    condition: of X_B. residual: largest |X_B^T x - alpha_BR|. gram_residual: largest |X_R^T X_R - alpha_RR|, None if that
-    was not given. refusal: why there are none, or None.
+    condition: of X_B. residual: largest |X_B^T x - alpha_BR|. gram_residual: largest |X_R^T X_R - alpha_RR|, None without
+    alpha_RR. refusal: why there are none, or None.
     """
 
     values: np.ndarray | None = None
@@ -165,32 +185,32 @@ def real_features(
     """The other features of the same rows: the solution of X_B^T x = alpha_BR, unique if the rows of X_B are independent.
 
     x_binary: (m, b) of 0 and 1, the reconstructed rows. alpha_br: (b, r), products of its columns with the real-valued ones;
-    with beta (b, 1) for alpha_br the same solves for the labels. alpha_rr: (r, r), theirs among themselves, a check that
-    the solution did not use: another batch with the same X_B^T X_B fails it or the residual. tolerance: relative, of
-    both checks. Raises ValueError for shapes that do not fit.
+    with beta (b, 1) in place of alpha_br the solution is the labels. alpha_rr: (r, r), products of the real-valued columns;
+    a check that the solution does not use. Another batch with the same X_B^T X_B fails it or the residual. tolerance:
+    relative, of both checks. Raises ValueError for wrong shapes.
     """
     x, right = np.asarray(x_binary, dtype=float), np.asarray(alpha_br, dtype=float)
     if x.ndim != 2 or right.ndim != 2 or len(right) != x.shape[1]:
-        raise ValueError(f"X_B is (m, b) and alpha_BR (b, r), not {x.shape} and {right.shape}")
+        raise ValueError(f"X_B must be (m, b) and alpha_BR (b, r), not {x.shape} and {right.shape}")
     rows = len(x)
     if rows == 0:
         return RealFeatures(refusal="the batch has no rows")
     independent = rank(np.asarray(x_binary, dtype=np.int64))
     if independent < rows:
-        why = f"the {rows} binary rows are not independent (rank {independent}): their other features are not determined"
+        why = f"the {rows} binary rows have rank {independent}, so their other features are not determined"
         return RealFeatures(refusal=why)
     values = np.linalg.lstsq(x.T, right, rcond=None)[0]
     condition = float(np.linalg.cond(x))
     scale = max(1.0, float(np.abs(right).max(initial=0.0)))
     residual = float(np.abs(x.T @ values - right).max(initial=0.0))
     if residual > tolerance * scale:
-        why = f"no features of these rows have such products (off by {residual:.2g}): not this batch, or noise"
+        why = f"no features of these rows have these products (off by {residual:.2g}): not this batch, or noise"
         return RealFeatures(condition=condition, residual=residual, refusal=why)
     if alpha_rr is None:
         return RealFeatures(values, condition, residual)
     gram = np.asarray(alpha_rr, dtype=float)
     off = float(np.abs(values.T @ values - gram).max(initial=0.0))
     if off > tolerance * condition * max(1.0, float(np.abs(gram).max(initial=0.0))):
-        why = f"the features do not have the products that they should among themselves (off by {off:.2g}): not this batch"
+        why = f"the products of the features among themselves are wrong (off by {off:.2g}): not this batch"
         return RealFeatures(condition=condition, residual=residual, gram_residual=off, refusal=why)
     return RealFeatures(values, condition, residual, off)

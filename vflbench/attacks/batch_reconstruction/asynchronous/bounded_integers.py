@@ -1,4 +1,4 @@
-"""Linear equations in small integers: counts of rows within groups of equal ones."""
+"""Linear equations in small integers: numbers of rows among groups of equal ones."""
 
 from collections.abc import Callable
 from itertools import product
@@ -7,41 +7,42 @@ import numpy as np
 
 
 def equal_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct rows, for each row the index of its own, and how many there are of each."""
+    """Distinct rows, for each row the index of its distinct row, and how many rows there are of each."""
     distinct, group, sizes = np.unique(z, axis=0, return_inverse=True, return_counts=True)
     return distinct, group.ravel(), sizes
 
 
 def bounded_integers(
-    matrix: np.ndarray, right: np.ndarray, most_of: np.ndarray, fits: Callable[[np.ndarray], bool], most: int
+    matrix: np.ndarray, right: np.ndarray, upper: np.ndarray, fits: Callable[[np.ndarray], bool], max_tries: int
 ) -> tuple[list[np.ndarray], bool]:
-    """Integer x in [0, most_of] with matrix @ x = right that `fits`, and whether these are all.
+    """Integer x in [0, upper] with matrix @ x = right for which `fits` is true, and whether these are all.
 
-    Gauss-Jordan in float64 with full pivoting; the unknowns without a pivot are tried one by one.
+    Gauss-Jordan elimination in float64 with full pivoting; then up to `max_tries` combinations of values
+    are tried for the unknowns without a pivot.
     """
     pivots, free, reduced, target = _eliminated(matrix, right)
     if target is None:
         return [], True
-    options = [range(int(most_of[f]) + 1) for f in free]
+    options = [range(int(upper[f]) + 1) for f in free]
     size = float(np.prod([len(o) for o in options], dtype=float))
-    found = []
-    for tried, values in enumerate(product(*options)):
-        if tried == most:
-            return found, False
-        x = np.zeros(len(most_of), dtype=np.int64)
+    solutions = []
+    for tries, values in enumerate(product(*options)):
+        if tries == max_tries:
+            return solutions, False
+        x = np.zeros(len(upper), dtype=np.int64)
         x[free] = values
         solved = target - reduced @ x[free]
-        whole = np.rint(solved)
-        if (np.abs(solved - whole) > 1e-3).any() or (whole < 0).any() or (whole > most_of[pivots]).any():
+        rounded = np.rint(solved)
+        if (np.abs(solved - rounded) > 1e-3).any() or (rounded < 0).any() or (rounded > upper[pivots]).any():
             continue
-        x[pivots] = whole.astype(np.int64)
+        x[pivots] = rounded.astype(np.int64)
         if fits(x):
-            found.append(x)
-    return found, size <= most
+            solutions.append(x)
+    return solutions, size <= max_tries
 
 
 def _eliminated(matrix: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """x[pivots] = target - reduced @ x[free]; target None where the equations contradict each other."""
+    """x[pivots] = target - reduced @ x[free]; target None if the equations contradict each other."""
     a, b = matrix.astype(float), right.astype(float)
     unknowns = np.arange(a.shape[1])
     scale = max(1.0, float(np.abs(a).max(initial=0.0)))

@@ -1,26 +1,28 @@
-"""Bounded integer solutions of a few equations: how many of each group of equal rows have a one in the next column."""
+"""Bounded integer solutions of a few equations: how many rows of each group have a one in the next column."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
 from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
-# So many values of the undetermined counts are tried at once.
-_AT_ONCE = 1 << 14
+# The largest number of combinations of the free unknowns that are tried at once.
+_COMBINATIONS = 1 << 14
 
 
-def placements(member: np.ndarray, target: np.ndarray, low: np.ndarray, high: np.ndarray, clock: Clock) -> Iterator:
+def bounded_counts(
+    member: np.ndarray, target: np.ndarray, low: np.ndarray, high: np.ndarray, time_limit: TimeLimit
+) -> Iterator[np.ndarray]:
     """Every integer n with low <= n <= high and member n = target, each once.
 
-    member: (k, g) of 0 and 1, target: (k,), low, high: (g,), all int64. Yields (g,) int64 arrays. Bounds are tightened by
-    each equation; what they leave open is solved by elimination modulo a prime, which no solution escapes, and checked in
-    integers. Raises TimeIsUp.
+    member: (k, g) of 0 and 1, target: (k,), low, high: (g,), all int64. Yields (g,) int64 arrays. Each equation tightens the
+    bounds. The remaining unknowns are solved by elimination modulo a prime, which loses no solution, and each solution is
+    checked in integers. Raises TimeLimitReached.
     """
     stack = [(low, high)]
     while stack:
-        clock.tick()
+        time_limit.check()
         bounds = _tighten(member, target, *stack.pop())
         if bounds is None:
             continue
@@ -46,8 +48,10 @@ def placements(member: np.ndarray, target: np.ndarray, low: np.ndarray, high: np
         stack += [(low, lower), (upper, high)]
 
 
-def _tighten(member, target, low, high) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bounds after each equation has had its say, or None where one can't be met."""
+def _tighten(
+    member: np.ndarray, target: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bounds that all equations together imply, or None if one equation can't hold."""
     outside = (member == 0) * (1 << 40)
     while True:
         need, spare = target - member @ low, member @ high - target
@@ -65,7 +69,7 @@ def _tighten(member, target, low, high) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _solve(member: np.ndarray, target: np.ndarray, most: np.ndarray) -> np.ndarray | int:
-    """All n with 0 <= n <= most and member n = target, (N, g), or, where too much is open, the index to branch on."""
+    """All n with 0 <= n <= most and member n = target, (N, g), or, if too many unknowns are free, the index to branch on."""
     order = np.argsort(-most, kind="stable")
     system, pivots = _reduced(np.c_[member[:, order], target])
     unknowns = len(most)
@@ -73,14 +77,14 @@ def _solve(member: np.ndarray, target: np.ndarray, most: np.ndarray) -> np.ndarr
         return np.empty((0, unknowns), dtype=np.int64)
     free = [i for i in range(unknowns) if i not in set(pivots)]
     sizes = [int(most[order[i]]) + 1 for i in free]
-    if np.prod(sizes, dtype=float) > _AT_ONCE:
+    if np.prod(sizes, dtype=float) > _COMBINATIONS:
         return int(order[free[-1]])
     values = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
-    found = np.empty((values.shape[1], unknowns), dtype=np.int64)
-    found[:, order[free]] = values.T
-    found[:, order[pivots]] = ((system[: len(pivots), -1, None] - system[: len(pivots), free] @ values) % PRIME).T
-    found = found[(found <= most).all(1)]
-    return found[(found @ member.T == target).all(1)]
+    solutions = np.empty((values.shape[1], unknowns), dtype=np.int64)
+    solutions[:, order[free]] = values.T
+    solutions[:, order[pivots]] = ((system[: len(pivots), -1, None] - system[: len(pivots), free] @ values) % PRIME).T
+    solutions = solutions[(solutions <= most).all(1)]
+    return solutions[(solutions @ member.T == target).all(1)]
 
 
 def _reduced(a: np.ndarray) -> tuple[np.ndarray, list[int]]:

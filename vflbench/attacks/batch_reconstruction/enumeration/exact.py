@@ -4,99 +4,103 @@ from typing import Literal
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.enumeration import lattice_reduction as lattice
-from vflbench.attacks.batch_reconstruction.enumeration.column_order import levels
+from vflbench.attacks.batch_reconstruction.enumeration import lattice_reduction
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import order_columns
 from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
 from vflbench.attacks.batch_reconstruction.enumeration.labellings import labellings
-from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import candidates
-from vflbench.attacks.batch_reconstruction.enumeration.time_limit import Clock, TimeIsUp
-from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
+from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit, TimeLimitReached
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
 from vflbench.errors import UserError
 
 Method = Literal["auto", "columns", "candidates", "lattice"]
 
-# Below so many rows a search by columns ends within milliseconds, before flint has reduced anything.
+# With fewer rows a search by columns ends within milliseconds, before flint has reduced anything.
 _FEW_ROWS = 12
-# Beyond so many a single reduction takes seconds, during which no time limit is heard, and seldom ends in unit vectors.
+# With more rows a single reduction takes seconds, cannot be stopped at the time limit, and seldom ends in unit vectors.
 _MANY_ROWS = 128
-# The widest tree of row candidates: as an aid, and where it was asked for.
-_WIDEST, _WIDEST_ASKED = 1 << 17, 1 << 21
+# The largest width of the tree of row candidates: for `auto`, and for `candidates`.
+_WIDEST, _WIDEST_CANDIDATES = 1 << 17, 1 << 21
 
 
 def enumerate_batches(
     gram: Gram, *, method: Method = "auto", time_limit: float | None = 60.0, max_batches: int = 1000
-) -> Answer:
-    """Every batch X, up to row order, with X^T X = alpha, and with labels that fit beta where it is given.
+) -> Solutions:
+    """Every batch X, up to row order, with X^T X = alpha, and with labels that fit beta if it is given.
 
-    gram: what the updates come to. time_limit: seconds, None for none. max_batches: when one more is met the search ends
-    and says "at least" so many; as many labellings are kept of each batch.
+    gram: the sums that the updates determine. time_limit: seconds, None for no limit. max_batches: the search ends at the
+    next batch and reports "more than" this number; as many labellings of each batch are kept.
 
     method: `columns` places columns one at a time over groups of equal rows; `candidates` first enumerates the vectors
-    that can be rows, and lets them prune; `lattice` reduces a basis of alpha's rows (rank m, and in practice d >= m + 4),
-    which proves that there is one batch, and needs `vflbench[lattice]`; `auto` takes the lattice where it applies and
-    there are more than a few rows, else candidates as far as there are not too many.
+    that can be rows, and prunes by them; `lattice` reduces a basis of alpha's rows (rank m, and in practice d >= m + 4),
+    which proves that there is one batch, and needs `vflbench[lattice]`; `auto` takes the lattice if it applies and
+    there are more than a few rows, else candidates unless there are too many of them.
 
-    Returns an Answer, each of whose batches was verified in integers: `proved` with all of them, `found` with some, `limit`
-    with none in time, `infeasible` where there is none. Raises UserError where the lattice was asked for and can't be used.
+    Returns Solutions, with each batch verified in integers: `proved` with all of them, `partial` with some, `limit` with
+    none in time, `infeasible` if there is none. Raises UserError if method is `lattice` and python-flint is missing.
     """
-    clock = Clock(time_limit)
-    if method == "lattice" and not lattice.installed():
+    timer = TimeLimit(time_limit)
+    if method == "lattice" and not lattice_reduction.flint_installed():
         raise UserError("it needs python-flint: pip install 'vflbench[lattice]'", key="method", value=method)
     if (problem := gram.inconsistency()) is not None:
-        return _answer(_Found(gram, max_batches, clock), method, True, problem)
-    found = _Found(gram, max_batches, clock)
+        return _solutions(_Matches(gram, max_batches, timer), method, True, problem)
+    matches = _Matches(gram, max_batches, timer)
     if gram.rows == 0:
-        found.take(np.zeros((0, len(gram.alpha)), dtype=np.int64))
-        return _answer(found, method, True, "a batch without rows")
+        matches.add(np.zeros((0, len(gram.alpha)), dtype=np.int64))
+        return _solutions(matches, method, True, "a batch without rows")
     try:
-        return _search(gram, method, found, clock)
-    except TimeIsUp:
-        return _answer(found, method, False, f"the time limit of {time_limit:g} s was reached")
+        return _search(gram, method, matches, timer)
+    except TimeLimitReached:
+        return _solutions(matches, method, False, f"the time limit of {time_limit:g} s was reached")
 
 
-def _search(gram: Gram, method: Method, found: "_Found", clock: Clock) -> Answer:
-    whole = gram.with_intercept
-    order = levels(whole)
-    full = len(order) == gram.rows
-    if method == "lattice" and not full:
-        return _answer(found, method, False, f"the lattice needs rank {gram.rows}, with the intercept it is {len(order)}")
-    worth_it = full and _FEW_ROWS <= gram.rows <= _MANY_ROWS and lattice.installed()
-    if method == "lattice" or (method == "auto" and worth_it):
-        if (x := lattice.only_batch(whole, [level.column for level in order], clock)) is not None:
-            found.take(x)
-            return _answer(found, "lattice", True, "the lattice of alpha's rows is Z^m: no other batch has it")
+def _search(gram: Gram, method: Method, matches: "_Matches", time_limit: TimeLimit) -> Solutions:
+    with_intercept = gram.with_intercept
+    levels = order_columns(with_intercept)
+    full_rank = len(levels) == gram.rows
+    if method == "lattice" and not full_rank:
+        return _solutions(
+            matches, method, False, f"the lattice needs rank {gram.rows}, with the intercept it is {len(levels)}"
+        )
+    use_lattice = full_rank and _FEW_ROWS <= gram.rows <= _MANY_ROWS and lattice_reduction.flint_installed()
+    if method == "lattice" or (method == "auto" and use_lattice):
+        span = [level.column for level in levels]
+        if (x := lattice_reduction.unique_batch(with_intercept, span, time_limit)) is not None:
+            matches.add(x)
+            return _solutions(matches, "lattice", True, "the lattice of alpha's rows is Z^m: no other batch has it")
         if method == "lattice":
-            return _answer(found, method, False, "alpha's rows do not generate the lattice of the batch's rows")
+            return _solutions(matches, method, False, "alpha's rows do not generate the lattice of the batch's rows")
     tree = None
     if method != "columns":
-        tree = candidates(order, gram.rows, _WIDEST_ASKED if method == "candidates" else _WIDEST, clock)
+        tree = row_candidates(levels, gram.rows, _WIDEST_CANDIDATES if method == "candidates" else _WIDEST, time_limit)
     name = "columns" if tree is None else "candidates"
-    for x in ColumnSearch(whole, order, tree, clock).batches():
-        if not found.take(x):
-            return _answer(found, name, False, f"more than {len(found.batches)} batches match")
-    return _answer(found, name, True, "the search ended")
+    for x in ColumnSearch(with_intercept, levels, tree, time_limit).batches():
+        if not matches.add(x):
+            return _solutions(matches, name, False, f"more than {len(matches.batches)} batches match")
+    return _solutions(matches, name, True, "the search ended")
 
 
-class _Found:
+class _Matches:
     """The verified batches so far."""
 
-    def __init__(self, gram: Gram, most: int, clock: Clock):
-        self._gram, self._most, self.clock = gram, most, clock
+    def __init__(self, gram: Gram, most: int, time_limit: TimeLimit):
+        self._gram, self._most, self.time_limit = gram, most, time_limit
         self.labels: list[tuple[np.ndarray, ...]] | None = None if gram.beta is None else []
         self.batches: list[np.ndarray] = []
         self.all_labels = True
 
-    def take(self, x: np.ndarray) -> bool:
+    def add(self, x: np.ndarray) -> bool:
         """Keep a batch if it has the Gram matrix and some labels fit. False if that would be one too many."""
-        if not self._gram.holds(x):
+        if not self._gram.matches(x):
             return True
-        x = in_order(x)
+        x = sort_rows(x)
         fitting: tuple[np.ndarray, ...] = ()
         if self.labels is not None:
-            fitting, every = labellings(self._gram, x, max(self._most, 1), self.clock)
+            fitting, complete = labellings(self._gram, x, max(self._most, 1), self.time_limit)
             if not fitting:
                 return True
-            self.all_labels &= every
+            self.all_labels &= complete
         if len(self.batches) >= self._most:
             return False
         self.batches.append(x)
@@ -105,17 +109,17 @@ class _Found:
         return True
 
 
-def _answer(found: _Found, method: str, complete: bool, note: str) -> Answer:
-    count = len(found.batches)
-    status = ("proved" if count else "infeasible") if complete else ("found" if count else "limit")
-    return Answer(
+def _solutions(matches: _Matches, method: str, complete: bool, note: str) -> Solutions:
+    count = len(matches.batches)
+    status = ("proved" if count else "infeasible") if complete else ("partial" if count else "limit")
+    return Solutions(
         status=status,
-        batches=tuple(found.batches),
-        labels=None if found.labels is None else tuple(found.labels),
+        batches=tuple(matches.batches),
+        labels=None if matches.labels is None else tuple(matches.labels),
         count=count,
         complete=complete,
-        seconds=found.clock.seconds,
-        note=note if found.all_labels else f"{note}; of some batches more labellings fit than were kept",
+        seconds=matches.time_limit.seconds,
+        note=note if matches.all_labels else f"{note}; for some batches more labellings fit than were kept",
         method=method,
-        labellings=None if found.labels is None else sum(map(len, found.labels)),
+        labellings=None if matches.labels is None else sum(map(len, matches.labels)),
     )

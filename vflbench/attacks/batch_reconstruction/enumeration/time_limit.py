@@ -1,14 +1,14 @@
-"""A time limit that a search asks about at every step."""
+"""A time limit that a search checks at every step."""
 
 import time
 
 
-class TimeIsUp(Exception):  # noqa: N818 (not a mistake of anybody's)
+class TimeLimitReached(Exception):  # noqa: N818 (not an error)
     """The search reached its time limit."""
 
 
-class Clock:
-    """Counts from its making. `tick` raises TimeIsUp after `limit` seconds (None: never)."""
+class TimeLimit:
+    """Starts when it is created. `check` raises TimeLimitReached after `limit` seconds (None: never)."""
 
     def __init__(self, limit: float | None):
         self._start = time.perf_counter()
@@ -16,8 +16,9 @@ class Clock:
 
     @property
     def seconds(self) -> float:
+        """Elapsed so far."""
         return time.perf_counter() - self._start
 
-    def tick(self) -> None:
+    def check(self) -> None:
         if self.seconds > self._limit:
-            raise TimeIsUp
+            raise TimeLimitReached

@@ -11,27 +11,32 @@ from typing import Any
 import pulp
 
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation, write
-from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import KEY, Budget, Outcome, run_program
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation, write_programme
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import (
+    SOLVER_KEY,
+    SolverBudget,
+    SolverResult,
+    run_program,
+)
 from vflbench.errors import UserError
 
-# What HiGHS and CBC say where they came to an end: with a batch, or with a proof that there is none.
+# The statuses of HiGHS and CBC that mean an end: True with a batch, False with a proof that there is none.
 ENDED = {"Optimal": True, "Infeasible": False, "Primal infeasible or unbounded": False, "Integer infeasible": False}
-GRACE = 5  # seconds that CBC may take beyond its limit: it looks at the clock between its steps
+GRACE_SECONDS = 5  # beyond CBC's time limit: it checks the time between its steps
 
 
 class PulpProgramme:
-    """A programme in PuLP: `formulation.Language`."""
+    """A programme in PuLP: `formulation.ModellingLanguage`."""
 
-    def __init__(self, budget: Budget):
-        self.budget, self.unknowns = budget, 0
+    def __init__(self, budget: SolverBudget):
+        self.budget, self.count = budget, 0
         self.problem = pulp.LpProblem("batch")
-        self.problem += 0  # any batch that fits will do
+        self.problem += 0  # no objective: any matching batch
 
     def binary(self, low: int = 0, high: int = 1) -> pulp.LpVariable:
         return self._variable(low, high, pulp.LpInteger)
 
-    def share(self) -> pulp.LpVariable:
+    def fraction(self) -> pulp.LpVariable:
         return self._variable(0, 1, pulp.LpContinuous)
 
     def total(self, terms: Iterable[Any]) -> pulp.LpAffineExpression:
@@ -42,43 +47,43 @@ class PulpProgramme:
         self.problem += constraint
 
     def _variable(self, low: int, high: int, kind: str) -> pulp.LpVariable:
-        self.unknowns += 1
-        return self.problem.add_variable(f"v{self.unknowns}", low, high, kind)
+        self.count += 1
+        return self.problem.add_variable(f"v{self.count}", low, high, kind)
 
 
-def highs(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
-    """HiGHS through PuLP, inside this program. PuLP calls what it has at the time limit optimal: HiGHS itself is asked."""
+def highs(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverResult:
+    """HiGHS through PuLP, in this process. The status comes from HiGHS: PuLP calls a batch at the time limit optimal."""
     if not pulp.HiGHS().available():
-        why = "is not installed: pip install highspy, or take solver exact"
+        why = "is not installed: pip install highspy, or use solver exact"
         if "ortools" in sys.modules:
-            why = "cannot be loaded beside OR-Tools: each brings a libhighs.so.1 of its own"
-        raise UserError(f"HiGHS {why}", key=KEY, value="highs")
+            why = "cannot be loaded beside OR-Tools: each includes its own libhighs.so.1"
+        raise UserError(f"HiGHS {why}", key=SOLVER_KEY, value="highs")
     programme = PulpProgramme(budget)
-    wanted = write(programme, gram, formulation).all
+    unknowns = write_programme(programme, gram, formulation).all
     adapter = _highs_adapter(budget)(msg=False, threads=budget.threads, random_seed=budget.seed)
     programme.problem.solve(adapter)
     model = programme.problem.solverModel
     status = model.modelStatusToString(model.getModelStatus())
-    values = [value.varValue for value in wanted]
-    return Outcome(None if None in values else values, ENDED.get(status), f"HiGHS: {status}")
+    values = [value.varValue for value in unknowns]
+    return SolverResult(None if None in values else values, ENDED.get(status), f"HiGHS: {status}")
 
 
-def _highs_adapter(budget: Budget) -> type:
+def _highs_adapter(budget: SolverBudget) -> type:
     class Interruptible(pulp.HiGHS):
-        """PuLP's HiGHS, but Ctrl-C stops it, and it gives values only where HiGHS calls them feasible."""
+        """PuLP's HiGHS, but Ctrl-C stops it, and it returns values only if HiGHS calls them feasible."""
 
-        def callSolver(self, lp):  # noqa: N802 - PuLP's name
+        def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802 - PuLP's name
             model = lp.solverModel
-            model.setOptionValue("time_limit", budget.left)  # here, since PuLP's own writing takes time too
+            model.setOptionValue("time_limit", budget.left)  # only here: PuLP takes time to write the model
             model.HandleUserInterrupt = True
 
             def run() -> None:
                 model.run()
-                model.resetGlobalScheduler(False)  # else a later programme could not ask for other threads
+                model.resetGlobalScheduler(False)  # otherwise a later programme could not change the number of threads
 
-            interruptible(run, model.cancelSolve)
+            run_interruptible(run, model.cancelSolve)
 
-        def findSolutionValues(self, lp):  # noqa: N802 - PuLP's name
+        def findSolutionValues(self, lp: pulp.LpProblem) -> tuple[int, int]:  # noqa: N802 - PuLP's name
             model = lp.solverModel
             if model.solutionStatusToString(model.getInfo().primal_solution_status) != "Feasible":
                 return pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound
@@ -90,17 +95,17 @@ def _highs_adapter(budget: Budget) -> type:
     return Interruptible
 
 
-def interruptible(run: Callable[[], Any], cancel: Callable[[], Any]) -> None:
-    """Run what holds on to its thread for long; on Ctrl-C cancel it, wait until it has stopped, and pass Ctrl-C on.
+def run_interruptible(run: Callable[[], Any], cancel: Callable[[], Any]) -> None:
+    """Run a call that does not return to Python for long; on Ctrl-C cancel it, wait until it has stopped, and re-raise.
 
-    A signal reaches Python only between two of its own steps, and a solver's run is one such step.
+    Python handles a signal only between two of its own steps, and a solver's run is one such step.
     """
     failures: list[BaseException] = []
 
     def guarded() -> None:
         try:
             run()
-        except BaseException as failure:  # handed on below, to the thread that asked
+        except BaseException as failure:  # raised below, in the calling thread
             failures.append(failure)
 
     thread = threading.Thread(target=guarded, daemon=True)
@@ -116,42 +121,42 @@ def interruptible(run: Callable[[], Any], cancel: Callable[[], Any]) -> None:
         raise failures[0]
 
 
-def cbc(gram: Gram, formulation: Formulation, budget: Budget) -> Outcome:
-    """CBC, the program that PuLP brings along (or one on the PATH), on the file that PuLP writes.
+def cbc(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverResult:
+    """CBC, the program that PuLP includes (or one on the PATH), on the file that PuLP writes.
 
-    Run from here and not by PuLP, so that Ctrl-C ends it too, its files lie in a folder that goes with it, and a run past
-    its limit is killed. The first line of its answer says whether it came to an end. Raises RuntimeError if it breaks.
+    It is started here and not by PuLP, so that Ctrl-C ends it too, its files are in a folder that is removed, and a run past
+    its limit is killed. The first line of its solution says whether it ended. Raises RuntimeError if it fails.
     """
     program = cbc_program()
     if program is None:
-        raise UserError("no CBC comes with this PuLP, nor is one on the PATH: take solver highs", key=KEY, value="cbc")
+        raise UserError("PuLP includes no CBC, and none is on the PATH: use solver highs", key=SOLVER_KEY, value="cbc")
     programme = PulpProgramme(budget)
-    wanted = write(programme, gram, formulation).all
+    unknowns = write_programme(programme, gram, formulation).all
     with TemporaryDirectory(prefix="vflbench-cbc-") as folder:
-        model, answer = Path(folder, "batch.mps"), Path(folder, "batch.sol")
+        model, solution = Path(folder, "batch.mps"), Path(folder, "batch.sol")
         variables, names, _, _ = programme.problem.writeMPS(str(model), rename=True)
         command = [program, str(model), "-sec", f"{budget.left:.2f}", "-timeMode", "elapsed"]
         command += ["-randomSeed", str(budget.seed), "-randomCbcSeed", str(budget.seed)]
         command += ["-threads", str(budget.threads)] if budget.threads > 1 else []
-        command += ["-solve", "-printingOptions", "all", "-solution", str(answer)]
-        if run_program(command, budget.left + GRACE) is None:
-            return Outcome(None, None, f"CBC: killed, {GRACE} seconds after the time limit")
-        status, values = read_cbc(answer)
-    found = {name: values.get(names[name]) for name in (variable.name for variable in variables)}
-    in_order = [found[unknown.name] for unknown in wanted]
+        command += ["-solve", "-printingOptions", "all", "-solution", str(solution)]
+        if run_program(command, budget.left + GRACE_SECONDS) is None:
+            return SolverResult(None, None, f"CBC: killed {GRACE_SECONDS} seconds after the time limit")
+        status, values = read_cbc(solution)
+    by_name = {name: values.get(names[name]) for name in (variable.name for variable in variables)}
+    values_in_order = [by_name[unknown.name] for unknown in unknowns]
     ended = ENDED.get(status.split(" - ")[0])
-    usable = ended is not False and "continuous" not in status and None not in in_order
-    return Outcome(in_order if usable else None, ended, f"CBC: {status}")
+    usable = ended is not False and "continuous" not in status and None not in values_in_order
+    return SolverResult(values_in_order if usable else None, ended, f"CBC: {status}")
 
 
 def cbc_program() -> str | None:
-    """Where CBC is, or None."""
+    """The path of CBC, or None."""
     bundled = getattr(pulp.PULP_CBC_CMD, "pulp_cbc_path", None)
-    return next((found for name in (bundled, "cbc") if name and (found := which(name))), None)
+    return next((path for name in (bundled, "cbc") if name and (path := which(name))), None)
 
 
-def read_cbc(answer: Path) -> tuple[str, dict[str, float]]:
-    """The first line of CBC's answer, and the value of each column. `**` before a line marks a broken bound."""
-    status, *lines = answer.read_text().splitlines()
+def read_cbc(solution: Path) -> tuple[str, dict[str, float]]:
+    """The first line of CBC's solution file, and the value of each column. `**` before a line marks a violated bound."""
+    status, *lines = solution.read_text().splitlines()
     fields = [line.removeprefix("**").split() for line in lines]
     return status.strip(), {field[1]: float(field[2]) for field in fields if len(field) >= 3}

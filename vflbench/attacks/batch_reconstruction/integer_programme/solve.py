@@ -1,4 +1,4 @@
-"""A batch from its Gram matrix by an integer programme, the paper's way: one batch that fits, verified in integers."""
+"""A batch from its Gram matrix by an integer programme, as in the paper: one matching batch, verified in integers."""
 
 import time
 from collections.abc import Callable
@@ -7,15 +7,16 @@ from typing import get_args
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
+from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.cpsat import cpsat
 from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation
 from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import cbc, highs
-from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import KEY, Budget, Outcome, Solver
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import SOLVER_KEY, Solver, SolverBudget, SolverResult
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
 from vflbench.errors import UserError
 
-Ask = Callable[[Gram, Formulation, Budget], Outcome]
-SOLVERS: dict[Solver, Ask] = {"highs": highs, "cbc": cbc, "cpsat": cpsat}
+SolverFunction = Callable[[Gram, Formulation, SolverBudget], SolverResult]
+SOLVERS: dict[Solver, SolverFunction] = {"highs": highs, "cbc": cbc, "cpsat": cpsat}
 
 
 def solve(
@@ -26,73 +27,71 @@ def solve(
     time_limit: float = 60.0,
     threads: int = 1,
     seed: int = 0,
-) -> Answer:
-    """One batch X (and labels, where beta is known) with X^T X = alpha and X^T Y = beta.
+) -> Solutions:
+    """One batch X (and labels, if beta is known) with X^T X = alpha and X^T Y = beta.
 
-    formulation: `tight` or the paper's own, `published`; see `vflbench.attacks.batch_reconstruction.integer_programme.formulation`. solver: `highs`, `cbc`
-    or `cpsat`. time_limit: seconds, for writing the programme and solving it. threads, seed: for the solver.
+    formulation: `tight` or the paper's own, `published`; see the module `formulation`. solver: `highs`, `cbc` or `cpsat`.
+    time_limit: seconds, for writing the programme and solving it. threads, seed: for the solver.
 
-    Returns an Answer with count 1 and complete False, for a programme does not go on to the next batch: `proved` where the
-    solver came to its end, `found` where it was stopped with a batch in hand, `limit` where it had none, `infeasible` where
-    alpha or beta contradict themselves or the solver proved that there is no batch. Whatever the solver says, its values
-    are rounded and verified in integers: a batch that does not hold is none.
+    Returns Solutions with count 1 and complete False, since a programme does not go on to the next batch: `proved` if the
+    solver ended, `partial` if it was stopped with a batch, `limit` if it was stopped without one, `infeasible` if alpha or
+    beta are inconsistent or the solver proved that no batch exists. The solver's values are always rounded and verified in
+    integers; a batch that fails the verification is discarded.
 
-    Raises UserError for a formulation or a solver that isn't there.
+    Raises UserError for an unknown formulation or an unknown or missing solver.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
     if formulation not in get_args(Formulation):
         raise UserError("tight or published", key="attack.batch_reconstruction.formulation", value=formulation)
     if solver not in SOLVERS:
-        raise UserError(f"one of {', '.join(SOLVERS)}", key=KEY, value=solver)
+        raise UserError(f"one of {', '.join(SOLVERS)}", key=SOLVER_KEY, value=solver)
     start = time.monotonic()
-    budget = Budget(start + time_limit, threads, seed)
-    answer = _solve(gram, formulation, SOLVERS[solver], budget)
-    return replace(answer, seconds=time.monotonic() - start, method=f"{solver} {formulation}")
+    budget = SolverBudget(start + time_limit, threads, seed)
+    solutions = _solve(gram, formulation, SOLVERS[solver], budget)
+    return replace(solutions, seconds=time.monotonic() - start, method=f"{solver} {formulation}")
 
 
-def _solve(
-    gram: Gram, formulation: Formulation, ask: Callable[[Gram, Formulation, Budget], Outcome], budget: Budget
-) -> Answer:
+def _solve(gram: Gram, formulation: Formulation, solver: SolverFunction, budget: SolverBudget) -> Solutions:
     if (reason := gram.inconsistency()) is not None:
-        return Answer("infeasible", complete=True, note=reason)
+        return Solutions("infeasible", complete=True, note=reason)
     if gram.rows == 0 or len(gram.alpha) == 0:  # no unknowns: the empty batch fits
-        outcome = Outcome([0.0] * gram.rows, True, "nothing to solve")
+        result = SolverResult([0.0] * gram.rows, True, "nothing to solve")
     else:
         try:
-            outcome = ask(gram, formulation, budget)
-        except TimeoutError as late:
-            return Answer("limit", note=str(late))
-    if outcome.values is not None and (batch := verified(outcome.values, gram)) is not None:
-        x, labelling = batch
+            result = solver(gram, formulation, budget)
+        except TimeoutError as timeout:
+            return Solutions("limit", note=str(timeout))
+    if result.values is not None and (verified_batch := verified(result.values, gram)) is not None:
+        x, labelling = verified_batch
         labels = None if labelling is None else ((labelling,),)
-        status = "proved" if outcome.ended else "found"
-        return Answer(status, (x,), labels, count=1, note=outcome.note, labellings=None if labelling is None else 1)
-    if outcome.ended is False and time.monotonic() < budget.deadline:  # past it a solver's "infeasible" may mean "stopped"
-        return Answer("infeasible", complete=True, note=outcome.note)
-    broken = "; its values don't hold in integers" if outcome.values is not None else ""
-    return Answer("limit", note=outcome.note + broken)
+        status = "proved" if result.ended else "partial"
+        return Solutions(status, (x,), labels, count=1, note=result.note, labellings=None if labelling is None else 1)
+    if result.ended is False and time.monotonic() < budget.deadline:  # later, a solver's "infeasible" may mean "stopped"
+        return Solutions("infeasible", complete=True, note=result.note)
+    failed = "; its values fail the verification in integers" if result.values is not None else ""
+    return Solutions("limit", note=result.note + failed)
 
 
 def verified(values: list[float], gram: Gram) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The batch and its labelling in a solver's values (X row by row, then y), or None where they don't fit the Gram matrix.
+    """The batch and its labelling in a solver's values (X row by row, then y), or None if they do not fit the Gram matrix.
 
-    Returns X (m, d) uint8 with rows in lexicographic order, and the labelling as in Answer: the share of positives in each
-    row's group of equal rows, nan for rows of zeros; None where beta is unknown.
+    Returns X (m, d) uint8 with rows in lexicographic order, and the labelling as in `Solutions`: the share of positives
+    among the equal rows, nan for rows of zeros; None if beta is unknown.
     """
     m, d = gram.rows, len(gram.alpha)
     bits = np.rint(np.asarray(values)).astype(np.int64)
     x, y = bits[: m * d].reshape(m, d), bits[m * d :]
     if gram.beta is None:
-        return (in_order(x), None) if gram.holds(x) else None
-    if not gram.holds(x, 2 * y - 1):
+        return (sort_rows(x), None) if gram.matches(x) else None
+    if not gram.matches(x, 2 * y - 1):
         return None
-    return in_order(x), shares_of_positives(in_order(x), y[np.lexsort(x.T[::-1])] if x.size else y)
+    return sort_rows(x), shares_of_positives(sort_rows(x), y[np.lexsort(x.T[::-1])] if x.size else y)
 
 
 def shares_of_positives(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(m,): the share of positives among the rows equal to each; nan for rows of zeros, which are in no sum. y: 0 and 1."""
+    """(m,): the share of positives among the rows equal to each; nan for rows of zeros, which enter no sum. y: 0 and 1."""
     equal = (x[:, None, :] == x[None, :, :]).all(axis=2)
-    share = (equal @ y) / np.maximum(equal.sum(axis=1), 1)
-    share[~x.any(axis=1)] = np.nan
-    return share
+    shares = (equal @ y) / np.maximum(equal.sum(axis=1), 1)
+    shares[~x.any(axis=1)] = np.nan
+    return shares

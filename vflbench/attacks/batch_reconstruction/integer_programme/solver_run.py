@@ -1,4 +1,4 @@
-"""What a solver of an integer programme is given, and what it answers."""
+"""The interface of the solvers of an integer programme: what they get, what they return, and how their programs run."""
 
 import subprocess
 import time
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 Solver = Literal["highs", "cbc", "cpsat"]
-KEY = "attack.batch_reconstruction.solver"
+SOLVER_KEY = "attack.batch_reconstruction.solver"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """values: one number an unknown, in the order asked for, not yet rounded or verified; None where there are none.
+class SolverResult:
+    """values: one number for each unknown, in the requested order, not yet rounded or verified; None if there are none.
 
-    ended: True if the solver calls them optimal, False if it proved that there are none, None if it was stopped.
-    note: its own words. A solver's word is no proof: see `programme.solve`.
+    ended: True if the solver reports them as optimal, False if it reports infeasibility, None if it was stopped.
+    note: its own words. They prove nothing without the verification in `solve`.
     """
 
     values: list[float] | None
@@ -24,7 +24,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Budget:
+class SolverBudget:
     """deadline: on time.monotonic(). threads, seed: for the solver."""
 
     deadline: float
@@ -33,27 +33,27 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds, never 0: solvers take 0 for no limit."""
+        """Seconds, never 0: for solvers 0 means no limit."""
         return max(self.deadline - time.monotonic(), 0.01)
 
     def check(self) -> None:
-        """Raises TimeoutError when the time is up."""
+        """Raises TimeoutError after the deadline."""
         if time.monotonic() > self.deadline:
-            raise TimeoutError("the time was up before the programme was written down")
+            raise TimeoutError("the time limit was reached before the programme was written")
 
 
 def run_program(
-    command: Sequence[str], seconds: float, given: bytes = b"", env: Mapping[str, str] | None = None
+    command: Sequence[str], seconds: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> bytes | None:
-    """What a program writes to stdout, given this on stdin; None if it was killed after so many seconds.
+    """What a program writes to stdout, given this stdin; None if it was killed after `seconds`.
 
-    It does not outlive this call: Ctrl-C kills it, and waits until it has gone, which subprocess.run does not. Raises
-    RuntimeError, with what it wrote to stderr, if it fails.
+    The program never outlives this call: Ctrl-C kills it and waits for its end, which subprocess.run does not. Raises
+    RuntimeError with the program's stderr if it fails.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as program:
         try:
-            written, errors = program.communicate(given, timeout=seconds)
+            written, errors = program.communicate(stdin, timeout=seconds)
         except BaseException as end:
             program.kill()
             program.wait()

@@ -1,26 +1,26 @@
-"""An affine map from noisy pairs, and how far its entries can be trusted."""
+"""An affine map by least squares from noisy pairs, and the standard errors of its entries."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import t as student
 
-_DEVIATIONS = 6.0  # an error of so many standard errors happens once in 5e8
+_DEVIATIONS = 6.0  # standard errors; a larger error has probability 2e-9
 FLOAT64 = 2.0**-53
 FLOAT32 = 2.0**-24
 _DIRECTION, _NO_DIRECTION = 1e-8, 1e-13
-"""Singular values, relative to the largest, of directions that the points take, and of those that they never do."""
+"""Singular values, relative to the largest: at least this for a direction of the points, at most that for none."""
 
 
 @dataclass(frozen=True)
 class AffineFit:
     """values = points @ linear + constant, by least squares.
 
-    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,). The errors hold the
-    spread of the residual and the `floor`; they are scaled by Student's quantile, so that 6 of them mean the same with few
-    pairs as with many.
+    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,). The errors combine
+    the spread of the residual and the `floor`. They are scaled by Student's quantile, so that 6 of them mean the same for
+    any number of pairs.
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
-    spare: pairs beyond the d + 1 that a map takes; with none the residual is 0 whatever the noise.
+    spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
     floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
     refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
     """
@@ -38,10 +38,10 @@ class AffineFit:
     refusal: str | None = None
 
 
-def unit_of(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
-    """The relative rounding of what was sent: 2^-24 if float32 holds either exactly, else 2^-53; `unit` if given.
+def rounding_unit(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
+    """The relative rounding of the messages: 2^-24 if float32 represents either array exactly, else 2^-53; `unit` if given.
 
-    Updates that were computed from differences of float32 parameters need not be such numbers themselves.
+    Updates computed from differences of float32 parameters need not be float32 numbers themselves.
     """
     if unit is not None:
         return unit
@@ -49,56 +49,56 @@ def unit_of(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) 
     return FLOAT32 if single else FLOAT64
 
 
-def pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, checked. Raises ValueError if they are not (n, d) and (n, d) of finite numbers, d >= 1."""
+def checked_pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64. Raises ValueError unless both are (n, d), d >= 1, and finite."""
     points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if points.ndim != 2 or points.shape != values.shape or points.shape[1] == 0:
-        raise ValueError(f"thetas and updates are both (n, d) with d >= 1, not {points.shape} and {values.shape}")
+        raise ValueError(f"thetas and updates must both be (n, d) with d >= 1, not {points.shape} and {values.shape}")
     if not (np.isfinite(points).all() and np.isfinite(values).all()):
-        raise ValueError("thetas and updates are finite numbers: these are not")
+        raise ValueError("thetas and updates must be finite numbers")
     return points, values
 
 
 def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> AffineFit:
     """Least squares through the singular values of the centred points, columns scaled to equal length.
 
-    points: (n, d) float64, known exactly. values: (n, k) float64, each with an absolute rounding error of some `floor`.
-    d + 1 affinely independent points are needed: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, n the
-    normal of the hyperplane that holds them. Where more points than that lie in a smaller subspace, clearly so, and the
-    values of all d coordinates lie in it as well, the map is that of this subspace, 0 across it: parameters only move along
-    rows of the data, so directions that they never take are those in which no row has a component.
+    points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. The fit
+    needs d + 1 affinely independent points: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, with n the
+    normal of their hyperplane. There is one exception. If the points clearly lie in a smaller subspace, and the values of
+    all d coordinates lie in it as well, the map is fitted within this subspace and is 0 across it. The reason: parameters
+    only move along rows of the data, so no row has a component in a direction that they never take.
     """
     n, d = points.shape
     spare = n - d - 1
     if spare < 0:
-        return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates take {d + 1} pairs, there are {n}")
+        return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates need {d + 1} pairs, there are {n}")
     basis = _subspace(points, values)
     if basis is not None:
-        return _within(basis, points, values, floor)
+        return _fit_in_subspace(basis, points, values, floor)
     centre = points.mean(0)
     centred = points - centre
     length = np.linalg.norm(centred, axis=0)
     if not length.all():
-        still = np.flatnonzero(length == 0)[:5].tolist()
-        return AffineFit(n, spare, refusal=f"the thetas are not affinely independent: coordinates {still} never change")
+        fixed = np.flatnonzero(length == 0)[:5].tolist()
+        return AffineFit(n, spare, refusal=f"the thetas are not affinely independent: coordinates {fixed} never change")
     u, singular, vt = np.linalg.svd(centred / length, full_matrices=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] else float("inf")
     if singular[-1] <= singular[0] * max(n, d) * 2 * FLOAT64:
-        told = f"the thetas of {n} rounds are not affinely independent: the condition of the design is {condition:.1e}"
-        return AffineFit(n, spare, condition=condition, refusal=told)
+        why = f"the thetas of {n} rounds are not affinely independent: the condition of the design is {condition:.1e}"
+        return AffineFit(n, spare, condition=condition, refusal=why)
     inverse = vt.T / singular / length[:, None]  # (d, d): points' pseudo-inverse is inverse @ u^T
     mean = values.mean(0)
     linear = inverse @ (u.T @ (values - mean))
     constant = mean - centre @ linear
-    rest = values - points @ linear - constant
-    residual = float(np.sqrt(np.mean(rest**2)))
-    # The points are exact, but the fit rounds its products: as if each point were off by half a unit in the last place.
+    residuals = values - points @ linear - constant
+    residual = float(np.sqrt(np.mean(residuals**2)))
+    # The points are exact, but the fit rounds its products, as if each point were off by half a unit in the last place.
     floor = floor + FLOAT64 * float(np.abs(points).max() * np.abs(linear).sum(0).max() + np.abs(constant).max())
     freedom = spare * values.shape[1]
     spread = np.zeros(values.shape[1])
     if freedom:
-        each = np.sqrt((rest**2).sum(0) / spare)
-        pooled = float(np.sqrt((rest**2).sum() / freedom))
+        each = np.sqrt((residuals**2).sum(0) / spare)
+        pooled = float(np.sqrt((residuals**2).sum() / freedom))
         spread = np.maximum(each, pooled) * float(student.isf(1e-9, freedom)) / _DEVIATIONS
     error = np.hypot(spread, floor)
     slope = np.linalg.norm(inverse, axis=1)
@@ -118,7 +118,7 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
 
 
 def _subspace(points: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """(d, r) orthonormal: the directions of points, r < d of them, if values (n, d) have no others; else None."""
+    """(d, r) orthonormal: the directions of the points, r < d of them, if values (n, d) have no others; else None."""
     d = points.shape[1]
     if values.shape[1] != d or not points.any():
         return None
@@ -131,8 +131,8 @@ def _subspace(points: np.ndarray, values: np.ndarray) -> np.ndarray | None:
     return basis if np.abs(across).max() <= 1e-9 * np.abs(values).max() else None
 
 
-def _within(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: float) -> AffineFit:
-    """The fit in coordinates of a subspace, put back."""
+def _fit_in_subspace(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: float) -> AffineFit:
+    """The fit in coordinates of a subspace, transformed back."""
     fit = fit_affine(points @ basis, values, floor=floor)
     if fit.refusal:
         return fit
@@ -140,11 +140,11 @@ def _within(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: fl
 
 
 def fit_shared(points: np.ndarray, values: np.ndarray, shared: np.ndarray, *, floor: float) -> AffineFit:
-    """As `fit_affine`, each coordinate of the values from the rounds in which it was shared. shared: (n, k) bool.
+    """As `fit_affine`, but each coordinate of the values from the rounds in which it was shared. shared: (n, k) bool.
 
-    rounds, spare: of the coordinate with fewest; condition: the worst; residual: over all. Points are known in every round.
+    rounds, spare: of the coordinate with the fewest; condition: the worst; residual: over all. All points are known.
     """
-    fits = [fit_affine(points[told], values[told, k : k + 1], floor=floor) for k, told in enumerate(shared.T)]
+    fits = [fit_affine(points[sent], values[sent, k : k + 1], floor=floor) for k, sent in enumerate(shared.T)]
     rounds, spare = min(fit.rounds for fit in fits), min(fit.spare for fit in fits)
     if refused := [k for k, fit in enumerate(fits) if fit.refusal]:
         first = refused[0]
@@ -167,8 +167,8 @@ def fit_shared(points: np.ndarray, values: np.ndarray, shared: np.ndarray, *, fl
 
 
 def chance_limit(entries: int, tries: int = 1) -> float:
-    """How near to integers `entries` numbers must all be, so that chance does it less than once in 10^6 / `tries`.
+    """The distance r to an integer that `entries` random numbers all stay within with probability 10^-6 / `tries` or less.
 
-    (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 whatever their number
+    (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 for any number of entries
     """
     return min(5 / 16, 0.5 * (1e-6 / tries) ** (1 / max(entries, 1)))

@@ -5,18 +5,18 @@ from importlib import import_module
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.recovery.affine import pairs
+from vflbench.attacks.batch_reconstruction.recovery.affine import checked_pairs
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
-    Recovered,
+    RecoveredSums,
     Reduction,
-    check_setting,
-    floor_of,
+    check_rate_and_rows,
     inconsistency,
+    rounding_floor,
 )
 from vflbench.errors import UserError
 
 _GUARD = 2**12  # finer than the rounding of the updates, so that scaling to integers adds nothing
-_SLACK = 16  # rounding errors that what fits may be off
+_SLACK = 16  # rounding errors that a solution may be off
 _DENSITIES = (0.5, 0.3, 0.7, 0.1, 0.9, 0.02)
 
 
@@ -32,16 +32,16 @@ class _Relations:
     def closest(self, target: np.ndarray) -> np.ndarray:
         """A lattice point near the target (Babai's nearest plane), in Python integers times _GUARD."""
         point = np.zeros(self.basis.shape[1], dtype=object)
-        rest = target.copy()
+        remainder = target.copy()
         for i in range(len(self.basis) - 1, -1, -1):
             b = self.orthogonal[i]
-            times = round(float(rest @ b / (b @ b)))
-            rest = rest - times * self.real[i]
+            times = round(float(remainder @ b / (b @ b)))
+            remainder = remainder - times * self.real[i]
             point = point + times * self.basis[i]
         return point
 
 
-def lattice(
+def integer_relations(
     thetas: np.ndarray,
     updates: np.ndarray,
     *,
@@ -51,70 +51,70 @@ def lattice(
     most_rows: int = 64,
     unit: float | None = None,
     most_pairs: int = 16,
-) -> Recovered:
+) -> RecoveredSums:
     """alpha and beta from few pairs, as integer relations. Needs python-flint (extra `lattice`).
 
         4 g_i(theta_t) = sum_k alpha_ik theta_tk - 2 beta_i      for every t, alpha_ik and beta_i integers in [-m, m]
 
-    A pair of float64 tells some 45 bits a coordinate, so two pairs determine 21 integers below 12. The lattice of
+    A float64 pair carries some 45 bits for each coordinate, so two pairs determine 21 integers below 12. The lattice of
     (v, w (theta_t.v - 2 v_beta)), with w one over the rounding error of 4 g, is reduced once by LLL; row i is its point
-    nearest to (centre, w 4 g_i). An answer must fit every pair to rounding, be symmetric although each row is found on its
-    own, and be consistent.
+    nearest to (centre, w 4 g_i). A solution must fit every pair up to rounding, be symmetric although each row is computed
+    independently, and be consistent.
 
-    thetas, updates: (n, d), n >= 1; of more than `most_pairs`, evenly chosen ones are used. rate, reduction, rows, unit: as
-    in `least_squares`; without rows, sizes up to most_rows are tried, least first. A refusal says: too few pairs (the
-    nearest point is not the only one that fits), or noise. Raises UserError where python-flint is missing, ValueError for
-    what makes no sense.
+    thetas, updates: (n, d), n >= 1; of more than `most_pairs`, evenly spaced ones are used. rate, reduction, rows, unit: as
+    in `least_squares`; without rows, sizes up to most_rows are tried, least first. A refusal names too few pairs (the
+    nearest point is not the only one that fits) or noise. Raises UserError if python-flint is missing, ValueError for
+    invalid shapes, sizes or numbers.
 
     Source: the embedding technique, Lagarias and Odlyzko, "Solving low-density subset sum problems", 1985; L. Babai, "On
     Lovasz' lattice reduction and the nearest lattice point problem", 1986.
     """
-    thetas, updates = pairs(thetas, updates)
-    check_setting(rate, rows)
+    thetas, updates = checked_pairs(thetas, updates)
+    check_rate_and_rows(rate, rows)
     n = len(thetas)
     if n == 0:
-        return Recovered(0, rows=rows, refusal="too few rounds: there is none", method="lattice")
+        return RecoveredSums(0, rows=rows, refusal="too few rounds: there is none", method="lattice")
     chosen = np.unique(np.linspace(0, n - 1, min(n, most_pairs)).round().astype(int))
     thetas, updates = thetas[chosen], updates[chosen]
-    floor = floor_of(thetas, updates, rate, unit)
+    floor = rounding_floor(thetas, updates, rate, unit)
     values = -4 / rate * updates
     sizes = [rows] if rows else range(1, most_rows + 1)
     relations, error = None, 0.0
     refusal = ""
     for size in sizes:
         scale = size if reduction == "mean" else 1
-        # Products of integers up to m round as well: one part in 2^53 of theta each, were they summed in float64.
-        wanted = scale * floor + 2.0**-53 * size * float(np.abs(thetas).sum(1).max() + 2)
-        if relations is None or wanted > 2 * error:
-            relations, error = _reduced(thetas, 1 / wanted), wanted
-        found, refusal = _solve(relations, thetas, scale * values, error, size)
-        if found is not None and (why := inconsistency(*found, size)):
-            found, refusal = None, f"what fits is no batch of {size} binary rows: {why}"
-        if found is not None and _has_another(relations, *found, rows or most_rows):
-            found, refusal = None, f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
-        if found is not None:
-            alpha, beta = found
-            # With sums and no batch size, `size` was only a bound on the entries.
+        # Products of integers up to m are rounded as well: by one part in 2^53 of theta each, if summed in float64.
+        needed = scale * floor + 2.0**-53 * size * float(np.abs(thetas).sum(1).max() + 2)
+        if relations is None or needed > 2 * error:
+            relations, error = _reduced(thetas, 1 / needed), needed
+        solution, refusal = _solve(relations, thetas, scale * values, error, size)
+        if solution is not None and (why := inconsistency(*solution, size)):
+            solution, refusal = None, f"the solution is no batch of {size} binary rows: {why}"
+        if solution is not None and _has_another(relations, *solution, rows or most_rows):
+            solution, refusal = None, f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
+        if solution is not None:
+            alpha, beta = solution
+            # For sums with an unknown batch size, `size` was only a bound on the entries.
             known = rows if reduction == "sum" else size
-            rest = scale * values - thetas @ alpha + 2 * beta
-            answer = Recovered(len(thetas), rows=known, residual=float(np.sqrt(np.mean(rest**2))), method="lattice")
-            return replace(answer, alpha=alpha, beta=beta, real_alpha=alpha.astype(float), real_beta=beta.astype(float))
+            residuals = scale * values - thetas @ alpha + 2 * beta
+            result = RecoveredSums(len(thetas), rows=known, residual=float(np.sqrt(np.mean(residuals**2))), method="lattice")
+            return replace(result, alpha=alpha, beta=beta, real_alpha=alpha.astype(float), real_beta=beta.astype(float))
     if not rows:
         refusal = f"no batch size up to {most_rows} fits; of {sizes[-1]} rows, {refusal}"
-    return Recovered(len(thetas), rows=rows, refusal=refusal, method="lattice")
+    return RecoveredSums(len(thetas), rows=rows, refusal=refusal, method="lattice")
 
 
 def _reduced(thetas: np.ndarray, weight: float) -> _Relations:
     try:
         flint = import_module("flint")
     except ImportError as error:
-        problem = "recovery by lattice needs python-flint: pip install 'vflbench[lattice]'"
+        problem = "it needs python-flint: pip install 'vflbench[lattice]'"
         raise UserError(problem, key="attack.batch_reconstruction.recovery", value="lattice") from error
     n, d = thetas.shape
     columns = np.vstack([thetas.T, np.full((1, n), -2.0)])
     rows = []
     for i, column in enumerate(columns):
-        scaled = [_times(weight * _GUARD, x) for x in column]
+        scaled = [_scaled_to_integer(weight * _GUARD, x) for x in column]
         rows.append([_GUARD if j == i else 0 for j in range(d + 1)] + scaled)
     reduced = flint.fmpz_mat(rows).lll(delta=0.999)
     basis = np.array([[int(x) for x in row] for row in reduced.tolist()], dtype=object)
@@ -128,7 +128,7 @@ def _reduced(thetas: np.ndarray, weight: float) -> _Relations:
     return _Relations(basis, real, orthogonal, float(np.linalg.norm(orthogonal, axis=1).min()))
 
 
-def _times(weight: float, x: float) -> int:
+def _scaled_to_integer(weight: float, x: float) -> int:
     """round(weight x), exactly."""
     top, bottom = float(x).as_integer_ratio()
     up, down = weight.as_integer_ratio()
@@ -138,31 +138,33 @@ def _times(weight: float, x: float) -> int:
 def _solve(
     relations: _Relations, thetas: np.ndarray, values: np.ndarray, error: float, rows: int
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, str]:
-    """(alpha, beta) that fit, or None and why not. error: what one unit of the lattice's last n coordinates stands for."""
+    """(alpha, beta) that fit, or None and the reason. error: the unit of the lattice's last n coordinates."""
     d = thetas.shape[1]
     alpha, beta = np.zeros((d, d), dtype=np.int64), np.zeros(d, dtype=np.int64)
     for i in range(d):
         row = _row(relations, thetas, values[:, i], error, rows, i)
         if row is None:
-            sure = relations.shortest > 2 * _reach(d, rows, values.shape[0])
-            told = (
+            certain = relations.shortest > 2 * _largest_distance(d, rows, values.shape[0])
+            causes = (
                 "noise, clipping, a batch that changes or columns that are not binary"
-                if sure
+                if certain
                 else "too few pairs for so many coordinates, or noise, clipping or columns that are not binary"
             )
-            return None, f"no small integers fit coordinate {i} in {len(thetas)} pairs: {told}"
+            return None, f"no small integers fit coordinate {i} in {len(thetas)} pairs: {causes}"
         alpha[i], beta[i] = row
     if not np.array_equal(alpha, alpha.T):
-        why = f"the relation is not unique: {len(thetas)} pairs are too few for {d} coordinates, what fits is not symmetric"
+        why = (
+            f"the relation is not unique: {len(thetas)} pairs are too few for {d} coordinates, the solution is not symmetric"
+        )
         return None, why
     return (alpha, beta), ""
 
 
 def _has_another(relations: _Relations, alpha: np.ndarray, beta: np.ndarray, rows: int) -> bool:
-    """Whether a neighbour fits as well and is consistent.
+    """Whether a neighbouring solution fits as well and is consistent.
 
     If (v, w) is a relation of the thetas themselves, theta_t.v = 2 w for every t, then alpha + v v^T and beta + w v fit too,
-    and with two of them alpha + v u^T + u v^T. All that fits is a sum of such; those of the reduced basis are tried.
+    and with two of them alpha + v u^T + u v^T. Every other solution is a sum of such; those of the reduced basis are tried.
     """
     d = len(beta)
     fit = np.abs(relations.real[:, d + 1 :]).max(1)
@@ -179,8 +181,8 @@ def _has_another(relations: _Relations, alpha: np.ndarray, beta: np.ndarray, row
     return False
 
 
-def _reach(d: int, rows: int, n: int) -> float:
-    """A distance within which a true row lies of its centre: entries half of m off, beta all of it, and rounding."""
+def _largest_distance(d: int, rows: int, n: int) -> float:
+    """A bound on the distance of a true row from its centre: entries up to m/2 off, beta up to m, and rounding."""
     return float(np.sqrt(d * (rows / 2) ** 2 + rows**2 + n))
 
 
@@ -196,9 +198,9 @@ def _row(
         target = np.concatenate([centre, values / error])
         point = relations.closest(target)
         row = np.array([int(x) // _GUARD for x in point[: d + 1]], dtype=np.int64)
-        rest = values - thetas @ row[:d] + 2 * row[d]
+        residuals = values - thetas @ row[:d] + 2 * row[d]
         inside = row[:d].min() >= 0 and row[:d].max() <= row[i] <= rows and abs(row[d]) <= row[i]
-        if not inside or (row[d] - row[i]) % 2 or np.abs(rest).max() > _SLACK * error:
+        if not inside or (row[d] - row[i]) % 2 or np.abs(residuals).max() > _SLACK * error:
             continue
         distance = float(np.linalg.norm(point.astype(float) / _GUARD - target))
         if distance < nearest:

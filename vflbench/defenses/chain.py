@@ -1,0 +1,138 @@
+"""Several defenses one after the other, and the combinations that make no sense."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from vflbench.defenses.base import (
+    Context,
+    Defense,
+    Form,
+    LabelDefense,
+    NonLabelDefense,
+    ParticipantDefense,
+    seats_of,
+)
+from vflbench.errors import UserError
+from vflbench.messages.codec import Encoded
+from vflbench.messages.threat import Seat
+from vflbench.metrics.embedding_privacy import Sent
+
+D = TypeVar("D", bound=Defense)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the defenses at one layer of one party counted and measured; `layer` and `message` may be empty.
+
+    message: the kind of message that they change. values: NAME.FIGURE -> value.
+    """
+
+    party: str
+    layer: str
+    message: str
+    values: Mapping[str, float]
+
+
+class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
+    """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense."""
+
+    def __init__(self, defenses: Mapping[str, Defense]):
+        self.named = dict(defenses)
+        refuse_disorder(self.named)
+
+    def at(self, seat: type[D]) -> dict[str, D]:
+        """Those that stand at a seat, by name."""
+        return {name: defense for name, defense in self.named.items() if isinstance(defense, seat)}
+
+    def embedding(self, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
+        for defense in self.at(NonLabelDefense).values():
+            h = defense.embedding(h, context)
+        return h
+
+    def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
+        for defense in self.at(NonLabelDefense).values():
+            g = defense.received(g, h, context)
+        return g
+
+    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
+        for defense in self.at(LabelDefense).values():
+            y = defense.labels(y, logits, context)
+        return y
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
+        """The first loss that any of them gives."""
+        losses = (defense.loss(logits, y) for defense in self.at(LabelDefense).values())
+        return next((loss for loss in losses if loss is not None), None)
+
+    def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
+        return sum(defense.penalty(embeddings, y) for defense in self.at(LabelDefense).values())
+
+    def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
+        for defense in self.at(LabelDefense).values():
+            g = defense.gradient(g, y, context)
+        return g
+
+    def order(self, order: Tensor, context: Context) -> Tensor:
+        for defense in self.at(ParticipantDefense).values():
+            order = defense.order(order, context)
+        return order
+
+    def update(self, u: Tensor, context: Context) -> Tensor:
+        for defense in self.at(ParticipantDefense).values():
+            u = defense.update(u, context)
+        return u
+
+    def claims(self, width: int) -> Sent:
+        """What is known about a message after all of them."""
+        sent = Sent(width)
+        for name, defense in self.at(NonLabelDefense).items():
+            sent = defense.sent(name, sent)
+        return sent
+
+    def figures(self) -> dict[str, float]:
+        """NAME.FIGURE -> value."""
+        return {f"{name}.{figure}": v for name, defense in self.named.items() for figure, v in defense.figures().items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"defenses": [defense.state() for defense in self.named.values()]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for defense, saved in zip(self.named.values(), state["defenses"], strict=True):
+            defense.restore(saved)
+
+
+def refuse_disorder(defenses: Mapping[str, Defense]) -> None:
+    """Raises UserError for the first that can't take an embedding as the one before it leaves it."""
+    form, before = Form.REAL, "the network"
+    for name, defense in defenses.items():
+        if not isinstance(defense, NonLabelDefense) or type(defense).embedding is NonLabelDefense.embedding:
+            continue
+        if form not in defense.takes:
+            allowed = " or ".join(sorted(str(form) for form in defense.takes))
+            problem = (
+                f"{name} takes an embedding as {allowed}, and {before} leaves {form}; orders that make sense are "
+                "[embedding_noise,top_k,quantize,binomial], any of them left out but quantize before binomial, and "
+                "[embedding_noise,vector_quantize]"
+            )
+            raise UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
+        form, before = defense.gives, name
+
+
+def refuse_unfit(defenses: Mapping[str, Defense], seats: frozenset[Seat], protocol: str, classes: int) -> None:
+    """Raises UserError for the first that stands at no seat of this protocol, or can't protect so many classes.
+
+    seats: of the protocol. protocol: its name.
+    """
+    for name, defense in defenses.items():
+        stands_at = seats_of(defense)
+        if stands_at and not stands_at & seats:
+            where = " and ".join(sorted(f"the {seat}" for seat in stands_at))
+            problem = f"it stands at {where}, which the protocol {protocol} does not have, so it would protect nothing"
+            raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
+    for name, defense in defenses.items():
+        if defense.max_classes is not None and classes > defense.max_classes:
+            problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
+            raise UserError(problem, key="defense", value=name)

@@ -1,0 +1,55 @@
+"""Messages: what one party sends to another about a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from torch import Tensor
+
+from vflbench.messages.codec import Encoded
+
+
+class Kind(StrEnum):
+    """What a message holds. Embeddings go up to the label party and gradients come down; in federated learning, updates go
+    up to the server and the model comes down.
+    """
+
+    EMBEDDING = "embedding"
+    GRADIENT = "gradient"
+    UPDATE = "update"
+    MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one party sends to another about one batch.
+
+    sender, receiver: party names.
+    ids: (n,) row ids. Both sides know them from aligning their rows beforehand, so they aren't sent again. None: (0,).
+    tensors: layer name -> (n, d), values without any autograd history; of an update or a model, (d,).
+    encoded: for each layer that crosses compressed, the bytes that cross instead of these values, and how they are decoded.
+    """
+
+    sender: str
+    receiver: str
+    kind: Kind
+    ids: Tensor
+    tensors: Mapping[str, Tensor]
+    encoded: Mapping[str, Encoded] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        attached = [layer for layer, values in self.tensors.items() if values.requires_grad]
+        if attached:
+            raise ValueError(f"{self.sender} -> {self.receiver}: {attached[0]} still hangs on the sender's graph; detach it")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that cross."""
+        plain = {layer: values for layer, values in self.tensors.items() if layer not in self.encoded}
+        compressed = sum(encoded.nbytes for encoded in self.encoded.values())
+        return compressed + sum(values.numel() * values.element_size() for values in plain.values())
+
+    @property
+    def corrected(self) -> dict[str, Tensor]:
+        """layer name -> (n, d): the receiver's network input, without the mean of noise that `tensors` still have."""
+        return {**self.tensors, **{layer: encoded.corrected for layer, encoded in self.encoded.items()}}

@@ -1,0 +1,75 @@
+"""A round of training as a value: what was sent, and what each party could compute from it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from vflbench.messages.facts import Fact
+from vflbench.messages.message import Kind
+
+Facts = Mapping[type[Fact], Fact]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the label side reports about the step itself; no attacker sees it.
+
+    loss: mean classification loss of the batch. penalty: what defenses added to it. ids: (n,) all rows that were trained on.
+    labels: (n,) the classes that were trained on. notes: lines for the log.
+    """
+
+    loss: float
+    penalty: float
+    ids: Tensor
+    labels: Tensor
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrivateBatch:
+    """The rows that an attack on a whole batch tries to rebuild: the truth that its answer is graded against.
+
+    owner: names of the parties that own the rows. x: (m, d). y: (m,) in {-1, +1}. steps: (m,) the local step of each row.
+    """
+
+    owner: str
+    x: Tensor
+    y: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, from memory or from disk: whoever reads it can't tell.
+
+    epoch, step: when. phase: `train`. ids: (n,) row ids that attackers know. facts: party -> kind of fact -> fact; empty
+    where the round was not watched. training: of the step itself; None in a recording. private: only where a whole batch is
+    to be rebuilt.
+    """
+
+    epoch: int
+    step: int
+    ids: Tensor
+    phase: str = "train"
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    training: Training | None = None
+    private: PrivateBatch | None = None
+
+    def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
+        """The party's own layers of which it has values of that kind; `features` for what is about no message."""
+        if kind is None:
+            return ("features",)
+        facts = (fact for fact in self.facts.get(party, {}).values() if fact.message is kind)
+        return next((tuple(fact.layers) for fact in facts if hasattr(fact, "layers")), ())
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Layer names as a reader counts them: f2 before f10, and f10 before h1."""
+    return sorted(names, key=_place)
+
+
+def _place(name: str) -> tuple[str, int, str]:
+    letters = name.rstrip("0123456789")
+    digits = name[len(letters) :]
+    return letters, int(digits or 0), name

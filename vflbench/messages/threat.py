@@ -1,0 +1,92 @@
+"""The threat model of an attack: where the attacker sits and what it knows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from vflbench.messages.facts import BatchHints, Fact, Known
+from vflbench.messages.message import Kind
+
+
+class Seat(StrEnum):
+    """The party whose view the attacker has."""
+
+    NON_LABEL = "non-label party"
+    LABEL = "label party"
+    PARTICIPANT = "participant"
+
+
+_PLACES = {
+    Seat.NON_LABEL: "a non-label party",
+    Seat.LABEL: "the label party",
+    Seat.PARTICIPANT: "one of the participants",
+}
+
+
+@dataclass(frozen=True)
+class Threat:
+    """Who attacks. An attack states it once, as an instance: its options may decide.
+
+    seat: whose view the attacker has. knows: the facts that it may read. known_rows: rows whose labels it knows during the
+    whole run (`Known`). hints: known positives of each batch (`BatchHints`). active: whether it deviates from the protocol;
+    an honest-but-curious attacker, who doesn't, is passive.
+    """
+
+    seat: Seat
+    knows: frozenset[type[Fact]]
+    known_rows: int = 0
+    hints: int = 0
+    active: bool = False
+
+    def __init__(
+        self,
+        seat: Seat = Seat.NON_LABEL,
+        knows: Iterable[type[Fact]] = (),
+        known_rows: int = 0,
+        hints: int = 0,
+        active: bool = False,
+    ):
+        facts = {*knows} | ({Known} if known_rows else set()) | ({BatchHints} if hints else set())
+        for name, value in {"seat": seat, "knows": frozenset(facts), "known_rows": known_rows, "hints": hints}.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "active", active)
+        counts = {Known: known_rows, BatchHints: hints}
+        for kind, count in counts.items():
+            if kind in facts and count < 1:
+                raise ValueError(f"a threat with {kind.__name__} must say how many: known_rows or hints")
+
+    @property
+    def message(self) -> Kind | None:
+        """The kind of message through which it learns; None if it reads no message. Gradients come before embeddings."""
+        kinds = {fact.message for fact in self.knows}
+        return next((kind for kind in (Kind.GRADIENT, Kind.EMBEDDING, Kind.UPDATE, Kind.MODEL) if kind in kinds), None)
+
+    @property
+    def titles(self) -> list[str]:
+        """What it knows, in words, in alphabetical order."""
+        counted = {Known: f"the labels of {self.known_rows} rows", BatchHints: f"{self.hints} known positives of each batch"}
+        return sorted(counted.get(fact, fact.title or fact.__name__) for fact in self.knows)
+
+    def __str__(self) -> str:
+        level = "; active" if self.active else ""
+        return f"{self.seat}; knows {', '.join(self.titles) or 'nothing'}{level}"
+
+    def sentence(self) -> str:
+        """The threat in a sentence, for reports."""
+        level = "An active attacker" if self.active else "An honest-but-curious attacker"
+        words = self.titles
+        known = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+        return f"{level} at {_PLACES[self.seat]}" + (f", who knows: {known}." if known else ".")
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for manifest.json."""
+        return {
+            "seat": str(self.seat),
+            "knows": sorted(fact.title or fact.__name__ for fact in self.knows),
+            "known_rows": self.known_rows,
+            "hints": self.hints,
+            "active": self.active,
+            "message": str(self.message) if self.message else "none",
+            "text": self.sentence(),
+        }

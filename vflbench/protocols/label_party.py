@@ -1,0 +1,151 @@
+"""The label party: it owns the labels and the top model, and answers embeddings with gradients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vflbench.data.table import LABEL_PARTY, Features
+from vflbench.defenses.base import Context, WithheldError
+from vflbench.defenses.chain import Chain, Figures
+from vflbench.messages.message import Kind, Message
+from vflbench.models.base import WIDE, Bottom, TopModel
+from vflbench.models.optimizers.base import Optimizer
+from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the label party makes of one batch.
+
+    messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
+    labels: (n,) it trained on. logits: of the batch, before the step. activations: name -> (n, d) of its own. notes: why
+    something was withheld.
+    """
+
+    messages: tuple[Message | None, ...]
+    loss: float
+    penalty: float
+    labels: Tensor
+    logits: Tensor
+    activations: Mapping[str, Tensor]
+    notes: tuple[str, ...]
+
+
+class LabelParty:
+    """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own.
+
+    labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none.
+    """
+
+    def __init__(
+        self,
+        labels: Callable[[Tensor], Tensor],
+        rows: Lookup | None,
+        top: TopModel,
+        bottom: Bottom | None,
+        optimizer: Optimizer,
+        defense: Callable[[], Chain],
+        noise: Noise,
+    ):
+        self.labels, self.rows, self.top, self.bottom = labels, rows, top, bottom
+        self.defense = defense()
+        self._new_defense = defense
+        self._gradient_defenses: dict[tuple[str, str], Chain] = {}
+        self.noise = noise
+        self.network = torch.nn.ModuleList([top] if bottom is None else [top, bottom])
+        self.optimizer = attach(optimizer, self.network)
+
+    def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
+        """One optimiser step, and the gradients to send back.
+
+            L = loss(logits, y) + penalty(embeddings, y);   g = dL / d embedding, defended
+
+        embeddings: one message a non-label party, in the same order at each call.
+        """
+        ids = embeddings[0].ids
+        columns = None if self.rows is None else self.rows(ids)
+        context = context_of(ids, columns, epoch, self.noise.training)
+        received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
+        activations, logits = self._forward(received, columns)
+        y = self.defense.labels(self.labels(ids), logits.detach(), context)
+        loss = self.defense.loss(logits, y)
+        if loss is None:
+            loss = classification_loss(logits, y)
+        penalty = torch.as_tensor(
+            self.defense.penalty([torch.cat(list(tensors.values()), dim=1) for tensors in received], y)
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss + penalty).backward()
+        self.optimizer.step()
+        messages, notes = [], []
+        for message, tensors in zip(embeddings, received, strict=True):
+            gradients = {layer: h.grad for layer, h in tensors.items()}
+            try:
+                defended = self._defended(gradients, y, message.sender, context)
+                messages.append(Message(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, defended))
+            except WithheldError as reason:
+                messages.append(None)
+                notes.append(f"no gradient is sent to party {message.sender}: {reason}")
+        own_layers = {name: values.detach() for name, values in activations.items()}
+        return Response(tuple(messages), loss.item(), penalty.item(), y, logits.detach(), own_layers, tuple(notes))
+
+    def _defended(self, gradients: Mapping[str, Tensor], y: Tensor, party: str, context: Context) -> dict[str, Tensor]:
+        return {layer: self._gradient_defense(party, layer).gradient(g, y, context) for layer, g in gradients.items()}
+
+    def _gradient_defense(self, party: str, layer: str) -> Chain:
+        slot = (party, layer)
+        if slot not in self._gradient_defenses:
+            self._gradient_defenses[slot] = self._new_defense()
+        return self._gradient_defenses[slot]
+
+    @torch.no_grad()
+    def predict(self, embeddings: Sequence[Message]) -> Tensor:
+        """Logits (n, 1) for two classes, (n, K) for K > 2."""
+        columns = None if self.rows is None else self.rows(embeddings[0].ids)
+        self.network.eval()
+        logits = self._forward([message.corrected for message in embeddings], columns)[1]
+        self.network.train()
+        return logits
+
+    def _forward(
+        self, received: Sequence[Mapping[str, Tensor]], columns: Features | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own_layers, inputs = {}, list(received)
+        if self.bottom is not None and columns is not None:
+            own_layers = self.bottom(columns.numeric, columns.categorical)
+            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
+        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+        activations, logits = self.top([_deep(tensors) for tensors in inputs], wide)
+        return {**own_layers, **activations}, logits.float()
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since the last call."""
+        at_slots = [Figures(*slot, str(Kind.GRADIENT), d.figures()) for slot, d in self._gradient_defenses.items()]
+        return [Figures(LABEL_PARTY, "", "", self.defense.figures()), *at_slots]
+
+    def state(self) -> dict[str, Any]:
+        """What training has made of it. Its generators are saved with all others."""
+        slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
+        return {**learned(self.network, self.optimizer), "defense": self.defense.state(), "gradient_defenses": slots}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        relearn(self.network, self.optimizer, state)
+        self.defense.restore(state["defense"])
+        for party, layer, saved in state["gradient_defenses"]:
+            self._gradient_defense(party, layer).restore(saved)
+
+
+def _deep(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The embedding among what a party sends: everything but the linear part's logits."""
+    return next(values for layer, values in tensors.items() if layer != WIDE)
+
+
+def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy in nats. logits (n, 1): logistic loss of class 1; (n, K): softmax. y: (n,) classes."""
+    if logits.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype))
+    return F.cross_entropy(logits, y)

@@ -1,0 +1,150 @@
+"""The non-label party: it owns features, sends embeddings and learns from the gradients that come back."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflbench.data.table import LABEL_PARTY
+from vflbench.defenses.base import Context
+from vflbench.defenses.chain import Chain, Figures
+from vflbench.messages.codec import Encoded
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.message import Kind, Message
+from vflbench.metrics.embedding_privacy import Sent
+from vflbench.models.base import Bottom
+from vflbench.models.optimizers.base import Optimizer
+from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
+
+
+class NonLabelParty:
+    """Owns features, never sees a label.
+
+    rows: looks its own columns up. adversary: how it cheats, if it does. activations, layer_gradients: name -> (n, d) of the
+    last batch that it learned from while `watched` was set; they are what an attacker at this seat can compute by itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Lookup,
+        bottom: Bottom,
+        optimizer: Optimizer,
+        defense: Callable[[], Chain],
+        noise: Noise,
+        adversary: Adversary | None = None,
+    ):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
+        self.defenses = {layer: defense() for layer in bottom.sends}
+        self.adversary = adversary
+        self.optimizer = attach(optimizer, bottom) if adversary is None else adversary.attach(bottom, optimizer)
+        self.activations: dict[str, Tensor] = {}
+        self._context: Context | None = None
+
+    def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
+        """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
+        columns = self.rows(ids)
+        self.activations = self.bottom(columns.numeric, columns.categorical)
+        if watched:
+            for values in self.activations.values():
+                if values.requires_grad:
+                    values.retain_grad()
+        self._context = context_of(ids, columns, epoch, self.noise.training)
+        message = self._message(self.activations, self.defenses, self._context)
+        return message if self.adversary is None else self._cheat(message, self._context)
+
+    def learn(self, gradient: Message) -> None:
+        """One optimiser step from the gradients of what was sent last; a compressed embedding counts as the identity."""
+        if self._context is None:
+            raise RuntimeError(f"party {self.name} has sent no embedding that this gradient could be about")
+        self.optimizer.zero_grad(set_to_none=True)
+        layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
+        if layers:
+            gradients = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]
+            torch.autograd.backward([self.activations[layer] for layer in layers], gradients)
+        self.optimizer.step()
+
+    def _learned_from(self, layer: str, g: Tensor, context: Context) -> Tensor:
+        h = self.activations[layer]
+        g = self.defenses[layer].received(g, h.detach(), context)
+        if self.adversary is not None:
+            g = self.adversary.gradient(layer, g, h.detach(), context)
+        return g.to(h.dtype)
+
+    @property
+    def layer_gradients(self) -> dict[str, Tensor]:
+        return {layer: values.grad for layer, values in self.activations.items() if values.grad is not None}
+
+    @torch.no_grad()
+    def predict(self, ids: Tensor) -> Message:
+        """The embedding of rows to be scored; nothing is learned from it, by the defense neither."""
+        columns = self.rows(ids)
+        context = context_of(ids, columns, 0, self.noise.predicting)
+        self.bottom.eval()
+        activations = self.bottom(columns.numeric, columns.categorical)
+        self.bottom.train()
+        return self._message(activations, copy.deepcopy(self.defenses), context)
+
+    def _message(self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context) -> Message:
+        plain = {layer: activations[layer].detach().float() for layer in defenses}
+        return self._of({layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}, context.ids)
+
+    def _of(self, sent: Mapping[str, Tensor | Encoded], ids: Tensor) -> Message:
+        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
+        read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
+        return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, read, encoded)
+
+    def _cheat(self, message: Message, context: Context) -> Message:
+        assert self.adversary is not None
+        honest = {**message.tensors, **message.encoded}
+        return self._of({layer: self.adversary.embedding(layer, h, context) for layer, h in honest.items()}, message.ids)
+
+    def claims(self, outputs: int) -> dict[str, Sent]:
+        """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
+        widths = {layer: self.bottom.cut_width if layer == self.bottom.cut else outputs for layer in self.bottom.sends}
+        return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
+
+    def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
+        """Answers what this party would send, as it stands now, for numeric (n, k) and categorical (n, c) features of any
+        rows, with noise from the given generator. Asking changes nothing.
+        """
+        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
+
+        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+            with torch.no_grad():
+                activations = bottom(numeric, categorical)
+                context = Context(torch.arange(len(numeric)), OwnColumns(numeric, categorical), 0, rng)
+                return dict(self._message(activations, copy.deepcopy(defenses), context).tensors)
+
+        return answer
+
+    @torch.no_grad()
+    def own_layers(self, ids: Tensor) -> dict[str, Tensor]:
+        """Layer -> activations (n, d) of its own rows, in its network as it stands now. Asking changes nothing."""
+        columns = self.rows(ids)
+        self.bottom.eval()
+        activations = self.bottom(columns.numeric, columns.categorical)
+        self.bottom.train()
+        return {layer: values.float() for layer, values in activations.items()}
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since the last call."""
+        return [
+            Figures(self.name, layer, str(Kind.EMBEDDING), defense.figures()) for layer, defense in self.defenses.items()
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """What training has made of it. Its generators are saved with all others."""
+        defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
+        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        return {**learned(self.bottom, self.optimizer), "defenses": defenses, **cheating}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        relearn(self.bottom, self.optimizer, state)
+        for layer, defense in self.defenses.items():
+            defense.restore(state["defenses"][layer])
+        if self.adversary is not None:
+            self.adversary.restore(state["adversary"])

@@ -1,0 +1,212 @@
+"""Answers held against the truth: the type of an answer decides how it is graded. An attack can't grade itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import Answers, ClassCounts, RebuiltBatch, RebuiltRows, Scores
+from vflbench.data.aligned import AlignedRows
+from vflbench.errors import UserError
+from vflbench.messages.message import Kind
+from vflbench.messages.round import PrivateBatch
+from vflbench.metrics.batch import batch_example, batch_figures
+from vflbench.metrics.dependence import Dependence, DependenceTable
+from vflbench.metrics.leakage import Leak, LeakTable
+from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
+from vflbench.run.grading import Grader
+from vflbench.run.posts import Post
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the attacks of an epoch came to. examples: arrays of rows as they are and as they were rebuilt."""
+
+    leaks: list[Leak]
+    dependence: list[Dependence]
+    reconstructions: list[Reconstruction]
+    examples: dict[str, Any]
+
+
+@dataclass
+class Tables:
+    """Figures of an epoch under way."""
+
+    leaks: LeakTable = field(default_factory=LeakTable)
+    dependence: DependenceTable = field(default_factory=DependenceTable)
+    reconstructions: ReconstructionTable = field(default_factory=ReconstructionTable)
+
+    def findings(self) -> Findings:
+        tables = (self.leaks.leaks(), self.dependence.found(), self.reconstructions.found())
+        return Findings(*tables, self.reconstructions.examples())
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "leaks": self.leaks.state(),
+            "dependence": self.dependence.state(),
+            "reconstructions": self.reconstructions.state(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        leaks, dependence = LeakTable.from_state(state["leaks"]), DependenceTable.from_state(state["dependence"])
+        return cls(leaks, dependence, ReconstructionTable.from_state(state["reconstructions"]))
+
+
+@dataclass(frozen=True)
+class Question:
+    """The rows that an attack was asked about, and what must not count.
+
+    ids, names, labels: (n,). known: (n,) bool, rows whose label the attacker was given. canary: (n,) bool. is_batch: whether
+    a whole batch was asked about, whose classes can be counted.
+    """
+
+    ids: Tensor
+    names: Tensor
+    labels: Tensor
+    known: Tensor
+    canary: Tensor
+    is_batch: bool = True
+
+    def group(self, places: Tensor) -> "Question":
+        """These rows of it."""
+        parts = (values[places] for values in (self.ids, self.names, self.labels, self.known, self.canary))
+        return Question(*parts, self.is_batch)
+
+    def places(self, names: Tensor) -> Tensor | None:
+        """Places of the rows with these names; None for all of them in order. Raises UserError for a name that was not asked
+        about.
+        """
+        if torch.equal(names.to(self.names.device), self.names):
+            return None
+        ordered, order = self.names.sort()
+        place = torch.searchsorted(ordered, names.to(ordered.device)).clamp_(max=max(0, len(ordered) - 1))
+        if not len(ordered) or not bool((ordered[place] == names.to(ordered.device)).all()):
+            raise UserError("an answer must be about rows of the view: ids from view.ids, in any order", key="attack")
+        return order[place]
+
+
+class Marker:
+    """Grades answers into tables.
+
+    rows: the truth by id. cut_of: party -> its cut layer. shares: of the classes among the training rows. grader: for
+    rebuilt rows; None where there are no held-out rows to compare with. private: step -> the private batch of that round.
+    """
+
+    def __init__(
+        self,
+        rows: AlignedRows,
+        cut_of: Callable[[str], str],
+        shares: tuple[float, ...],
+        grader: Grader | None,
+        private: Mapping[int, PrivateBatch],
+    ):
+        self._rows, self._cut_of, self._shares, self._grader, self._private = rows, cut_of, shares, grader, private
+
+    def mark(self, post: Post, answers: Answers, question: Question, tables: Tables) -> set[str]:
+        """Add all that an attack answered. Returns the layers that were scored."""
+        layers: set[str] = set()
+        for answer in answers if isinstance(answers, Sequence) else [answers]:
+            if answer is None:
+                continue
+            if isinstance(answer, Scores):
+                layers |= self._scores(post, answer, question, tables)
+            elif isinstance(answer, RebuiltRows):
+                self._rebuilt_rows(post, answer, question, tables)
+            elif isinstance(answer, RebuiltBatch):
+                self._rebuilt_batch(post, answer, tables)
+            elif isinstance(answer, ClassCounts):
+                self._class_counts(post, answer, question, tables)
+            else:
+                allowed = "Scores, RebuiltRows, RebuiltBatch, ClassCounts, a list of them, or None"
+                problem = f"it answered with {type(answer).__name__}; allowed are {allowed}"
+                raise UserError(problem, key="attack", value=post.name)
+        return layers
+
+    def mark_in_groups(
+        self, post: Post, answers: Answers, question: Question, groups: Sequence[Tensor], tables: Tables
+    ) -> None:
+        """The same for an answer about all rows at once: scores are graded group by group. groups: places of the rows."""
+        for answer in answers if isinstance(answers, Sequence) else [answers]:
+            if not isinstance(answer, Scores):
+                self.mark(post, answer, question, tables)
+                continue
+            places = question.places(answer.ids)
+            row_of = torch.full((len(question.ids),), -1, device=question.ids.device)
+            everyone = torch.arange(len(question.ids), device=question.ids.device)
+            row_of[everyone if places is None else places] = torch.arange(len(answer.ids), device=question.ids.device)
+            for group in groups:
+                scored = group[row_of[group] >= 0]
+                layers = {
+                    layer: scores[row_of[scored].to(scores.device)] for layer, scores in self._by_layer(post, answer).items()
+                }
+                part = Scores(question.names[scored], layers, answer.message)
+                if len(scored):
+                    self._scores(post, part, question.group(scored), tables)
+
+    def _scores(self, post: Post, answer: Scores, question: Question, tables: Tables) -> set[str]:
+        places = question.places(answer.ids)
+        asked = question if places is None else question.group(places)
+        known = asked.known.nonzero()[:, 0]
+        layers = self._by_layer(post, answer)
+        for layer, scores in layers.items():
+            key = post.key(layer, answer.message)
+            tables.leaks.add(key, one_score_a_row(scores), asked.labels, known, asked.canary)
+        return set(layers)
+
+    def _by_layer(self, post: Post, answer: Scores) -> Mapping[str, Tensor]:
+        """Layer -> scores; a single tensor counts for the cut layer, or for `features` where no message was read."""
+        if isinstance(answer.layers, Mapping):
+            return answer.layers
+        message = answer.message or post.message
+        return {self._cut_of(post.party) if message in (Kind.EMBEDDING, Kind.GRADIENT) else "features": answer.layers}
+
+    def _rebuilt_rows(self, post: Post, answer: RebuiltRows, question: Question, tables: Tables) -> None:
+        if self._grader is None:
+            raise UserError("rebuilt rows can't be graded here: there are no held-out rows to compare with", key="attack")
+        places = question.places(answer.ids)
+        ids = question.ids if places is None else question.ids[places]
+        self._grader.grade(post.name, answer, self._rows.rows(ids), int(question.ids[0]), tables.reconstructions)
+
+    def _rebuilt_batch(self, post: Post, answer: RebuiltBatch, tables: Tables) -> None:
+        if answer.step not in self._private:
+            problem = f"it rebuilt the batch of step {answer.step}, which was not audited"
+            raise UserError(problem, key="attack", value=post.name)
+        truth = self._private[answer.step]
+        names = ("rows", "labels", "candidates", "guess", "guess_label", "steps", "binary")
+        parts = {name: getattr(answer, name) for name in names}
+        tables.reconstructions.add(
+            (post.name, str(post.message), truth.owner, answer.layer, post.visible),
+            {**batch_figures(truth.x, truth.y, truth.steps, **parts), **answer.figures},
+            batch_example(truth.x, truth.y, **parts, shares=answer.shares),
+            answer.note,
+        )
+
+    def _class_counts(self, post: Post, answer: ClassCounts, question: Question, tables: Tables) -> None:
+        """count_error: half the sum of |differences| of shares, the share of rows that are counted for a wrong class;
+        counts_right: 1 if every count is exact; guess_count_error: of the shares among the training rows.
+        """
+        if not question.is_batch:
+            raise UserError("class counts are an answer about a batch, by Attack.batch", key="attack", value=post.name)
+        n, classes = len(question.labels), len(self._shares)
+        true = torch.bincount(question.labels.cpu(), minlength=classes).double()
+        guess = torch.tensor(self._shares, dtype=torch.float64) * n
+        for layer, counts in answer.layers.items():
+            given = counts.detach().double().cpu()
+            if tuple(given.shape) != (classes,) or not bool(given.isfinite().all()):
+                problem = f"class counts must be {classes} finite numbers, got shape {tuple(given.shape)}"
+                raise UserError(problem, key="attack", value=post.name)
+            figures = {
+                "count_error": float((given - true).abs().sum() / (2 * n)),
+                "counts_right": float(torch.equal(given.round(), true)),
+                "guess_count_error": float((guess - true).abs().sum() / (2 * n)),
+            }
+            key = (post.name, str(post.message or "none"), post.party, layer, post.visible)
+            tables.reconstructions.add(key, figures)
+
+
+def one_score_a_row(scores: Tensor) -> Tensor:
+    """(n,) for (n, 1): one column is a score a row, not an answer for one class."""
+    return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores

@@ -1,0 +1,79 @@
+"""Facts about a run, which it writes into its manifest: the data, the layers, and the threats of its attacks."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vflbench.attacks.base import Attack
+from vflbench.data.rows import TrainTest
+from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.base import Session
+from vflbench.run.posts import Post, replace_active
+
+
+def run_facts(
+    session: Session,
+    posts: Sequence[Post],
+    attacks: Mapping[str, Attack],
+    skipped: Mapping[str, str],
+    adversaries: Mapping[str, Adversary],
+) -> dict[str, Any]:
+    """Cut layers, layers, threats, skipped attacks with reasons, adversaries, and the quantities that the run measures."""
+    active = {post.name for post in posts if post.threat.active}
+    cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
+    threats = {
+        name: replace_active(attack.threat, active=attack.threat.active or name in active).record()
+        | {"does": _first_paragraph(attack)}
+        for name, attack in attacks.items()
+    }
+    for name in active & set(threats):
+        threats[name]["text"] = " ".join([threats[name]["text"], *(f"{cheat[0].upper()}{cheat[1:]}" for cheat in cheats)])
+    return {
+        "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
+        "layers": {party: list(layers) for party, layers in session.layers().items()},
+        "threats": threats,
+        "skipped": dict(skipped),
+        "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
+        "quantities": _quantities(attacks, skipped),
+    }
+
+
+def _quantities(attacks: Mapping[str, Attack], skipped: Mapping[str, str]) -> list[str]:
+    """Names of what the run measures of its model and of each attack that runs."""
+    model = [f"{split}_{metric}" for split in ("train", "test") for metric in ("auc", "log_loss", "accuracy")]
+    return [*model, "loss", "bytes_sent", "seconds", *(f"leak:{name}" for name in attacks if name not in skipped)]
+
+
+def _first_paragraph(attack: Attack) -> str:
+    return " ".join((inspect.getdoc(type(attack)) or type(attack).__name__).split("\n\n")[0].split())
+
+
+def describe(data: TrainTest) -> dict[str, Any]:
+    """What manifest.json records about the data."""
+    parties = {
+        party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
+        for party, columns in data.train.columns.items()
+    }
+    return {
+        "fingerprint": data.fingerprint,
+        "train_rows": len(data.train),
+        "test_rows": len(data.test),
+        "classes": data.train.classes,
+        "train_positive_ratio": data.train.positive_ratio,
+        "train_class_ratios": list(data.train.class_ratios),
+        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
+        "parties": parties,
+        **data.facts,
+    }
+
+
+def introduce(data: TrainTest) -> str:
+    """One line on the data and the parties."""
+    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
+    facts = "".join(
+        f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
+    )
+    return (
+        f"{len(data.train):,} training and {len(data.test):,} test rows, "
+        f"positive ratio {data.train.positive_ratio:.4f}{facts}; {held}"
+    )

@@ -1,0 +1,131 @@
+"""Attacks at their posts: each attack at each party of its seat, with a generator and state of its own."""
+
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import Attack
+from vflbench.data.table import LABEL_PARTY
+from vflbench.messages.facts import (
+    Auxiliary,
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Fact,
+    Known,
+)
+from vflbench.messages.message import Kind
+from vflbench.messages.round import Facts
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
+from vflbench.metrics.leakage import Key
+
+RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
+    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints}),
+    Seat.LABEL: frozenset({ClassShares, Auxiliary}),
+    Seat.PARTICIPANT: frozenset({ClassShares}),
+}
+"""The facts that the run supplies to an attacker at each seat, beside those of the protocol."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Rows of a batch that attacks may know, as places in it. positives: as many as the most curious attack asks for;
+    classes: one of each class, or none.
+    """
+
+    positives: Tensor
+    classes: Tensor
+
+
+@dataclass(frozen=True)
+class Post:
+    """An attack at one party. visible: False where it scores, for the record, layers that no attacker sees.
+
+    threat: the attack's own, active where the party cheats.
+    """
+
+    name: str
+    attack: Attack
+    threat: Threat
+    party: str
+    rng: torch.Generator
+    visible: bool
+
+    @property
+    def message(self) -> Kind | None:
+        return self.threat.message
+
+    def key(self, layer: str, message: Kind | None = None) -> Key:
+        return self.name, str(message or self.message or "none"), self.party, layer, self.visible
+
+    def known_places(self, hints: Hints) -> Tensor | None:
+        """Places of the rows whose class it is given; None if the batch has too few of them."""
+        positives = hints.positives[: self.threat.hints]
+        classes = hints.classes if ClassHints in self.threat.knows else positives[:0]
+        if len(positives) < self.threat.hints or (ClassHints in self.threat.knows and not len(classes)):
+            return None
+        return torch.cat([positives, classes.to(positives.device)])
+
+    def facts(self, known: Facts, hints: Hints, rows: Tensor | None = None) -> dict[type[Fact], Fact]:
+        """The declared facts of this party, and its hints. rows: places of the rows that the view is about, if not all."""
+        declared = {kind: fact for kind, fact in known.items() if kind in self.threat.knows}
+        if not self.visible and isinstance(embeddings := declared.get(Embeddings), Embeddings):
+            declared[Embeddings] = Embeddings(embeddings.layers)
+        if rows is not None:
+            return {kind: fact.rows(rows) for kind, fact in declared.items()}
+        given = {BatchHints: BatchHints(hints.positives[: self.threat.hints]), ClassHints: ClassHints(hints.classes)}
+        return declared | {kind: fact for kind, fact in given.items() if kind in self.threat.knows}
+
+    def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts) -> View:
+        return View(self.party, epoch, step, names, self.rng, self.threat, facts, visible=self.visible)
+
+
+def posted(
+    attacks: Mapping[str, Attack],
+    seats: Mapping[Seat, tuple[str, ...]],
+    cheating: Collection[str],
+    rng_of: Callable[[str], torch.Generator],
+) -> Iterator[Post]:
+    """A post for each attack and party of its seat. cheating: parties with an adversary. rng_of: a generator by its name.
+
+    An attack on embeddings alone also scores the label party's own layers, which nobody sees.
+    """
+    for name, attack in attacks.items():
+        places = [(party, True) for party in seats.get(attack.threat.seat, ())]
+        round_facts = attack.threat.knows - RUN_FACTS[attack.threat.seat]
+        if attack.threat.seat is Seat.NON_LABEL and round_facts == {Embeddings}:
+            places.append((LABEL_PARTY, False))
+        for party, visible in places:
+            active = attack.threat.active or party in cheating
+            threat = replace_active(attack.threat, active=active)
+            yield Post(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
+
+
+def replace_active(threat: Threat, *, active: bool) -> Threat:
+    """The same threat, passive or active."""
+    return threat if threat.active == active else replace(threat, active=active)
+
+
+def unmet_attacks(
+    attacks: Mapping[str, Attack],
+    offers: Callable[[Seat], frozenset[type[Fact]]],
+    classes: int,
+    *,
+    cheating: Collection[str] = (),
+    where: str = "this protocol",
+) -> dict[str, str]:
+    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat."""
+    reasons: dict[str, str] = {}
+    for name, attack in attacks.items():
+        seat = attack.threat.seat
+        reason = attack.unmet(offers(seat) | RUN_FACTS[seat], classes, where)
+        if reason is None and attack.threat.active and not cheating:
+            reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
+        if reason is not None:
+            reasons[name] = reason
+    return reasons

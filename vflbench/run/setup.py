@@ -1,0 +1,93 @@
+"""What a run is made of, and its parties and attackers in their seats."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from vflbench.attacks.base import Attack
+from vflbench.data.base import Dataset
+from vflbench.data.rows import TrainTest
+from vflbench.defenses.base import Defense, promises_epsilon
+from vflbench.defenses.chain import Chain, refuse_unfit
+from vflbench.engines.base import Engine
+from vflbench.generators import Generators
+from vflbench.models.base import Model
+from vflbench.models.optimizers.base import Optimizer
+from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.run.auditor import Auditor
+from vflbench.run.canaries import Canaries
+from vflbench.run.posts import unmet_attacks
+from vflbench.run.settings import Settings
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that one run is made of. defenses, attacks, adversaries: by the name under which they were chosen."""
+
+    dataset: Dataset
+    model: Model
+    protocol: Protocol
+    engine: Engine
+    optimizer: Optimizer
+    defenses: Mapping[str, Defense]
+    attacks: Mapping[str, Attack]
+    settings: Settings
+    adversaries: Mapping[str, Adversary] = field(default_factory=dict)
+
+    @property
+    def honest(self) -> "Experiment":
+        """The same with every party honest."""
+        return replace(self, adversaries={})
+
+
+@dataclass(frozen=True)
+class Seated:
+    """A session, its auditor and canaries; skipped: attack -> why it can't run here."""
+
+    session: Session
+    auditor: Auditor
+    canaries: Canaries
+    skipped: Mapping[str, str]
+
+
+def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_size: int) -> Seated:
+    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
+    settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
+    refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
+    cheating = [adversary.party for adversary in experiment.adversaries.values()]
+    skipped = unmet_attacks(experiment.attacks, protocol.offers, classes, cheating=cheating)
+    train = data.train
+    planted = settings.audit.planted(len(train), promised=promises_epsilon(experiment.defenses))
+    canaries = Canaries(train, planted, generators["canaries"])
+    rows = data.aligned().relabelled(canaries.planted)
+    session = protocol.start(
+        Seating(
+            table=train,
+            rows=rows,
+            model=experiment.model,
+            optimizer=experiment.optimizer,
+            wire=experiment.engine.wire(),
+            defense=lambda: Chain(copy.deepcopy(dict(experiment.defenses))),
+            generators=generators,
+            device=train.device,
+            precision=settings.precision,
+            round_size=batch_size,
+            adversaries=copy.deepcopy(dict(experiment.adversaries)),
+        )
+    )
+    auditor = Auditor(
+        {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
+        session.seats(),
+        train,
+        rows,
+        generators,
+        group=batch_size,
+        steps_audited=settings.audit.audited,
+        canaries=canaries,
+        held_out=data.test,
+        cut_layers=session.cut_layers(),
+        cheating=cheating,
+        dcor=settings.audit.dcor,
+    )
+    return Seated(session, auditor, canaries, skipped)
