@@ -1,8 +1,7 @@
-"""How much eps the guesses about canaries, rows whose label is a fair coin, prove at least."""
+"""Lower bounds on eps from guesses about canaries, rows whose label is a fair coin."""
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,8 +11,10 @@ from vflbench.numerics.interval import least_probability
 
 @dataclass(frozen=True)
 class Guesses:
-    """high: canaries that were taken for positive (a class other than 0), high_right of them rightly; low, low_right: for 0.
-    Canaries about which nothing was said are not counted.
+    """Counts of guesses about canaries.
+
+    high: canaries guessed positive (a class other than 0). low: canaries guessed 0. high_right, low_right: the right ones
+    among them. Canaries without a guess are not counted.
     """
 
     high: int = 0
@@ -21,7 +22,7 @@ class Guesses:
     low: int = 0
     low_right: int = 0
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Guesses") -> "Guesses":
         return Guesses(
             self.high + other.high,
             self.high_right + other.high_right,
@@ -34,31 +35,32 @@ class Guesses:
         return self.high + self.low
 
     def epsilon_low(self, alpha: float) -> float:
-        """Lower bound on eps, wrong with probability alpha at most; 0 where the guesses prove nothing.
+        """Lower bound on eps, wrong with probability at most alpha; 0 if the guesses prove nothing.
 
-            eps_low = max over the four ways to guess of log(p / (1 - p)),   p = Clopper-Pearson's bound at alpha / 4
+            eps_low = max of log(p / (1 - p)) over four shares,   p = Clopper-Pearson bound at alpha / 4
 
-        on the share that is right: of the high, of the low, and of either turned round. Each canary being a fair coin, that
-        share's odds are TPR / FPR and (1 - FPR) / (1 - TPR); and of r guesses about the input of an eps-DP mechanism no more
-        are right than Bin(r, e^eps / (1 + e^eps)), canaries in one run not being independent notwithstanding.
+        The four are the share of right guesses among the high and among the low ones, and the same with all guesses
+        reversed. Since each canary is a fair coin, their odds are TPR / FPR and (1 - FPR) / (1 - TPR). Of r guesses about
+        the input of an eps-DP mechanism, stochastically at most Bin(r, e^eps / (1 + e^eps)) are right, even though the
+        canaries of one run are not independent.
 
         Source: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, Theorem 2.1.
         """
-        ways = [
+        counts = [
             (self.high_right, self.high),
             (self.high - self.high_right, self.high),
             (self.low_right, self.low),
             (self.low - self.low_right, self.low),
         ]
-        least = max(least_probability(right, guessed, alpha / len(ways)) for right, guessed in ways)
+        least = max(least_probability(right, guessed, alpha / len(counts)) for right, guessed in counts)
         return max(0.0, math.log(least / (1 - least))) if least > 0 else 0.0
 
 
 def guess(scores: Tensor, positive: Tensor, canary: Tensor) -> Guesses:
-    """Every canary whose score is above the threshold is taken for positive, every other one for 0.
+    """Guess positive for each canary with a score above the threshold, and 0 for all other canaries.
 
-    scores, positive, canary: (n,), the last two bool. The threshold is where the scores of the other rows, whose labels are
-    the data's own, differ most between the classes; it depends on no canary's label.
+    scores, positive, canary: (n,), the last two bool. The threshold separates the classes of the other rows best. It does
+    not depend on the labels of canaries.
     """
     above = scores > _threshold(scores[~canary], positive[~canary])
     high, low = canary & above, canary & ~above
@@ -66,7 +68,7 @@ def guess(scores: Tensor, positive: Tensor, canary: Tensor) -> Guesses:
 
 
 def _threshold(scores: Tensor, positive: Tensor) -> float:
-    """The score t with the largest |P(s > t | 1) - P(s > t | 0)|; the median where there is one class only."""
+    """The score t with the largest |P(s > t | 1) - P(s > t | 0)|; the median if there is only one class."""
     if not len(scores):
         return 0.0
     values, order = scores.double().sort()
@@ -74,5 +76,7 @@ def _threshold(scores: Tensor, positive: Tensor) -> float:
     if not 0 < ones.sum() < len(ones):
         return values[len(values) // 2].item()
     gap = (ones.cumsum(0) / ones.sum() - (1 - ones).cumsum(0) / (1 - ones).sum()).abs()
-    ends = torch.cat([values[1:] != values[:-1], values.new_ones(1, dtype=torch.bool)])  # of each run of equal scores
+    ends = torch.cat(
+        [values[1:] != values[:-1], values.new_ones(1, dtype=torch.bool)]
+    )  # last index of each run of equal scores
     return values[torch.where(ends, gap, -1.0).argmax()].item()

@@ -1,4 +1,4 @@
-"""How far embeddings and labels depend on each other, whatever an attack makes of it."""
+"""Statistical dependence of embeddings and labels, measured without an attack."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from vflbench.numerics.interval import Interval, mean_interval
 _ROWS = 1024
 
 Place = tuple[str, str, bool]
-"""Party, layer, and whether an attacker sees that layer."""
+"""Party, layer, and whether an attacker sees the layer."""
 
 
 @dataclass(frozen=True)
 class Dependence:
-    """dCor^2 of one layer's embeddings and the labels over an epoch: mean over the audited batches."""
+    """dCor^2 between the embeddings of one layer and the labels: mean over the audited batches of an epoch."""
 
     party: str
     layer: str
@@ -28,29 +28,28 @@ class Dependence:
 
 @dataclass
 class DependenceTable:
-    """Collects squared distance correlations batch by batch, of the first 1024 rows of each.
+    """Collects the squared distance correlation of the first 1024 rows of each batch.
 
-    Of few rows dCor is biased upwards: independent embeddings have about the same value as here with the labels in another
-    order, so compare runs of one batch size.
+    dCor is biased upwards on few rows, also for independent embeddings. Compare only runs with the same batch size.
     """
 
     _values: dict[Place, list[float]] = field(default_factory=dict)
 
     def add(self, place: Place, embeddings: Tensor, truth: Tensor) -> None:
-        """embeddings (n, d), truth (n,) classes. A batch of one class has none and is left out."""
+        """embeddings: (n, d). truth: (n,) classes. A batch with a single class is left out."""
         y = truth[:_ROWS]
         value = distance_correlation(embeddings[:_ROWS], y).item() if len(y) and bool((y != y[0]).any()) else math.nan
         self._values.setdefault(place, []).append(value)
 
     def found(self) -> list[Dependence]:
-        """One entry a layer, in the order they first came."""
+        """One entry per layer, in the order of their first batches."""
         return [
             Dependence(*place, mean_interval([value for value in values if not math.isnan(value)]))
             for place, values in self._values.items()
         ]
 
     def state(self) -> list[list[Any]]:
-        """[party, layer, visible], [values] of each layer."""
+        """[[party, layer, visible], [values]] for each layer."""
         return [[list(place), list(values)] for place, values in self._values.items()]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What noise on embeddings may claim about them, and how that adds up over messages. No label DP: see `privacy`."""
+"""Differential privacy of embeddings under noise, and its composition over messages. For label DP see `privacy`."""
 
 import math
 from collections.abc import Callable
@@ -10,16 +10,16 @@ import numpy as np
 
 from vflbench.numerics.binomial import hockey_stick, theorem_condition, theorem_epsilon
 
-_LARGEST = 20.0  # eps of one message beyond which releases are just added up
-_POINTS = 2000  # of a privacy loss distribution, connected by straight lines above the true curve
-_REST = 1e-12  # of probability, where its tail is cut; counted as lost
+_LARGEST = 20.0  # eps of one message above which the sum replaces the optimal composition
+_POINTS = 2000  # grid points of a privacy loss distribution on each side of 0
+_REST = 1e-12  # probability of the tail that is cut off, and counted in delta
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far the whole numbers that stand for two embeddings of one row can be apart.
+    """The largest distances between the quantized values of two possible embeddings of one row.
 
-    width: how many there are. l1, l2, largest: bounds in steps, over all pairs of embeddings that can be.
+    width: values per row. l1, l2, largest: bounds on the L1, L2 and maximum norm of the difference, in steps.
     """
 
     width: int
@@ -29,12 +29,12 @@ class Sensitivity:
 
     @classmethod
     def of_grid(cls, width: int, levels: int, step: float, norm: float | None = None) -> Self:
-        """Of `width` numbers on so many levels: any two corners of the cube; or, if rows are clipped to an L2 norm first,
+        """For `width` values on `levels` levels: the diagonal of the cube, or, if rows are first clipped to an L2 norm C,
 
             largest = min(L - 1, floor(2 C / step) + 1),   l2 = min(sqrt(d) largest, 2 C / step + sqrt(d)),
             l1 = min(d largest, sqrt(d) l2, l2^2)
 
-        since rounding moves two numbers apart by one step at most, and whole numbers are no longer than their squares.
+        since rounding moves two values apart by at most one step, and no integer exceeds its square.
         """
         largest, l2 = levels - 1, math.sqrt(width) * (levels - 1)
         if norm is not None:
@@ -49,9 +49,9 @@ class EmbeddingRelease:
 
         P(message in S | h) <= e^eps P(message in S | h') + delta   for any two embeddings h, h' of the row, all else equal
 
-    epsilon: None where nothing is claimed. reason: why not, or why it isn't what one might expect. after: (messages, delta)
-    -> eps that so many messages about the row, each with noise of its own, add up to at that delta. exact_after: the same
-    from the distribution of the noise rather than from a theorem; None where the two are one.
+    epsilon: None if nothing is claimed. reason: why nothing is claimed, or why epsilon is not that of the theorem.
+    after: (messages, delta) -> eps of that many messages about the row at this delta, each with fresh noise. exact_after:
+    the same from the distribution of the noise; None if `after` is exact already.
     """
 
     mechanism: str
@@ -62,16 +62,16 @@ class EmbeddingRelease:
     reason: str = ""
 
     def delta_after(self, messages: int) -> float:
-        """What so many deltas add up to, and as much again for adding up the eps; nothing is added to one message's."""
+        """delta at which `messages` are reported: for one its own, otherwise the sum, and as much again to compose eps."""
         return self.delta if messages == 1 else 2 * messages * self.delta
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What of one row crosses at one layer, as far as the defenses before have settled it.
+    """What is known of the message about one row at one layer, after the defenses applied so far.
 
-    width: numbers a row. sensitivity: of the whole numbers that stand for it; None where it isn't known. reason: why it
-    can't be. releases: by the name of the defense; each holds for all that is made of its message later.
+    width: values per row. sensitivity: of the quantized values; None if unknown. reason: why it cannot be known. releases:
+    (name of the defense, release); each also holds for anything computed from its message later.
     """
 
     width: int
@@ -86,35 +86,34 @@ class Sent:
 def binomial_release(
     sensitivity: Sensitivity | None, reason: str, trials: int, chance: float, delta: float
 ) -> EmbeddingRelease:
-    """Of Bin(N, p) on each of a row's whole numbers. sensitivity: None where it isn't known, for the `reason`.
+    """The release of Bin(N, p) noise on each quantized value of a row. sensitivity: None if unknown, for the `reason`.
 
-    The eps of the theorem, if its condition holds; and where that is below the exact one, the exact one. The theorem says
-    nothing of how large eps may be, but its first term is that of the classical Gaussian mechanism, which is proven for
-    eps < 1 only: for 64 numbers of 16 levels, N = 2000, p = 1/2 and delta = 0.001 it gives 25.4, and the least that is true
-    is 30.2.
+    If the condition of the theorem holds, eps is the larger of the theorem's and the exact one. The theorem does not limit
+    eps, but its first term is that of the classical Gaussian mechanism, which is proven only for eps < 1. For 64 values of
+    16 levels, N = 2000, p = 1/2 and delta = 0.001 the theorem gives 25.4, while the smallest valid eps is 30.2.
     """
     if sensitivity is None:
-        return EmbeddingRelease("binomial", None, delta, _nothing, reason=reason)
+        return EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason)
     s = sensitivity
     epsilon = theorem_epsilon(s.width, trials, chance, delta, s.l1, s.l2, s.largest)
     if epsilon is None:
         variance, least = theorem_condition(s.width, trials, chance, delta, s.largest)
         reason = (
             f"n p (1 - p) = {variance:.4g} is below max(23 log(10 d / delta), 2 Delta_inf) = {least:.4g} for d = {s.width}, "
-            f"delta = {delta:g} and Delta_inf = {s.largest}; n = {math.ceil(least / (chance * (1 - chance)))} would do"
+            f"delta = {delta:g} and Delta_inf = {s.largest}; n = {math.ceil(least / (chance * (1 - chance)))} is enough"
         )
 
     def exact_after(messages: int, total: float) -> float:
         return exact_binomial_epsilon(trials, chance, s.largest, s.width * messages, total)
 
     if epsilon is None:
-        return EmbeddingRelease("binomial", None, delta, _nothing, exact_after, reason)
+        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason)
     claimed, note = max(epsilon, exact_after(1, delta)), ""
     if math.isinf(claimed):
-        reason = f"the theorem gives eps = {epsilon:.4g}, and exact accounting finds none"
-        return EmbeddingRelease("binomial", None, delta, _nothing, exact_after, reason)
+        reason = f"the theorem gives eps = {epsilon:.4g}, but exact accounting gives no finite eps"
+        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason)
     if claimed > epsilon:
-        note = f"the theorem's eps = {epsilon:.4g} is less than this noise really has, so it is not what is claimed"
+        note = f"the theorem's eps = {epsilon:.4g} is below the exact eps of this noise, which is claimed instead"
 
     def after(messages: int, total: float) -> float:
         return composed_epsilon(claimed, delta, messages, total)
@@ -123,7 +122,7 @@ def binomial_release(
 
 
 def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRelease:
-    """Of N(0, sigma^2) on each coordinate of embeddings that are `distance` apart at most, in L2."""
+    """The release of N(0, sigma^2) on each coordinate of embeddings at most `distance` apart in the L2 norm."""
 
     def after(messages: int, total: float) -> float:
         return gaussian_epsilon(math.sqrt(messages) * distance / sigma, total)
@@ -132,16 +131,16 @@ def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRe
 
 
 def laplace_release(epsilon: float) -> EmbeddingRelease:
-    """Of Laplace noise of scale distance / eps on each coordinate of embeddings that are `distance` apart at most, in L1."""
+    """The release of Laplace noise of scale distance / eps on each coordinate; distance: the largest in the L1 norm."""
     return EmbeddingRelease("laplace", epsilon, 0.0, lambda messages, _: messages * epsilon)
 
 
-def _nothing(_messages: int, _delta: float) -> float:
+def _no_claim(_messages: int, _delta: float) -> float:
     return math.inf
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu) of two unit Gaussians whose means are mu apart.
+    """delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu) for two unit Gaussians with means mu apart.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
@@ -151,7 +150,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least eps >= 0 with gaussian_delta(mu, eps) <= delta, from above."""
+    """The least eps >= 0 with gaussian_delta(mu, eps) <= delta, rounded up."""
     low, high = 0.0, 1.0
     while gaussian_delta(mu, high) > delta:
         low, high = high, 2 * high
@@ -159,7 +158,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_sigma(distance: float, epsilon: float, delta: float) -> float:
-    """The least noise that makes embeddings so far apart (eps, delta)-DP, from above."""
+    """The least sigma that makes embeddings at this L2 distance (eps, delta)-DP, rounded up."""
     low, high = 0.0, 1.0
     while gaussian_delta(1 / high, epsilon) > delta:
         low, high = high, 2 * high
@@ -174,10 +173,10 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def composed_epsilon(epsilon: float, delta: float, messages: int, total: float) -> float:
-    """eps of so many (epsilon, delta)-DP messages at `total`, which is at least messages x delta.
+    """eps of several (epsilon, delta)-DP messages together at delta `total`, at least messages x delta.
 
-    The optimal composition of mechanisms of which no more is known (Kairouz, Oh and Viswanath, 2015), rounded to the safe
-    side by dp-accounting; never above the sum.
+    The optimal composition of arbitrary mechanisms (Kairouz, Oh and Viswanath, 2015), rounded up by dp-accounting; never
+    above the sum.
     """
     if messages == 1 or epsilon > _LARGEST or total < messages * delta:
         return messages * epsilon
@@ -191,16 +190,16 @@ def composed_epsilon(epsilon: float, delta: float, messages: int, total: float) 
 
 @cache
 def exact_binomial_epsilon(trials: int, chance: float, shift: int, count: int, delta: float) -> float:
-    """eps at delta of `count` whole numbers, each with Bin(N, p) on it and at most `shift` apart; inf if there is none.
+    """eps at delta of `count` integers with Bin(N, p) noise and sensitivity `shift` each; inf if no finite eps holds.
 
-    From the privacy loss distribution of one of them, which bounds both directions and all smaller shifts (see
-    `numerics.binomial.hockey_stick`), composed as often and rounded to the safe side by dp-accounting, in float64.
+    The privacy loss distribution of one integer bounds both directions and all smaller shifts (see
+    `numerics.binomial.hockey_stick`). dp-accounting composes `count` of them and rounds up, in float64.
     """
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    furthest = _furthest(trials, chance, shift)
-    step = furthest / _POINTS
+    largest = _largest_loss(trials, chance, shift)
+    step = largest / _POINTS
     places = np.arange(-_POINTS, _POINTS + 1)
     deltas = np.minimum.accumulate(hockey_stick(trials, chance, shift, places * step))
     one: Any = pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(step, places, deltas))
@@ -208,8 +207,8 @@ def exact_binomial_epsilon(trials: int, chance: float, shift: int, count: int, d
     return float(total.get_epsilon_for_delta(delta))
 
 
-def _furthest(trials: int, chance: float, shift: int) -> float:
-    """A privacy loss beyond which hardly any probability is, other than where one of the two is impossible."""
+def _largest_loss(trials: int, chance: float, shift: int) -> float:
+    """A bound on the privacy loss, exceeded with negligible probability except where only one distribution has outcomes."""
     grid = np.geomspace(1e-6, 1e3, 400)
-    spent = hockey_stick(trials, chance, shift, grid)
-    return float(grid[np.argmax(spent <= spent[-1] + _REST)])
+    deltas = hockey_stick(trials, chance, shift, grid)
+    return float(grid[np.argmax(deltas <= deltas[-1] + _REST)])

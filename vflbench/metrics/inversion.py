@@ -1,4 +1,4 @@
-"""How near rebuilt features are to the true ones: (truth, answer) -> numbers."""
+"""The error of reconstructed features: (truth, answer) -> numbers."""
 
 import math
 
@@ -11,24 +11,24 @@ from vflbench.metrics.reconstruction import share
 _LEAST_MSE = 1e-10
 _COLUMNS = 100
 _WINDOW = 7
-"""Side of the window in which SSIM compares pictures, if they are as large."""
+"""Side of the SSIM window for pictures that are large enough."""
 
 
 def mean_squared_error(truth: Tensor, answer: Tensor) -> float:
-    """mean (x - x')^2 over rows and columns, in [0, 1]; nan of nothing."""
+    """mean (x - x')^2 over rows and columns, in [0, 1]; nan if there are none."""
     return (truth.double() - answer.double()).square().mean().item() if truth.numel() else math.nan
 
 
 def psnr(mse: float) -> float:
-    """10 log10(1 / mse) in dB, of numbers in [0, 1]; 100 where the error is 1e-10 or less, so that means stay finite."""
+    """10 log10(1 / mse) in dB, for values in [0, 1]; at most 100, reached at mse = 1e-10, so that means stay finite."""
     return math.nan if math.isnan(mse) else -10 * math.log10(max(mse, _LEAST_MSE))
 
 
 def ssim(truth: Tensor, answer: Tensor) -> float:
-    """Mean structural similarity of pictures, 1 if they are alike, by scikit-image, in windows of 7 x 7 pixels.
+    """Mean structural similarity of pictures by scikit-image, in windows of 7 x 7 pixels; 1 for equal pictures.
 
-    truth, answer: (n, height, width) or (n, height, width, channels) in [0, 1]. Of smaller pictures the window is the
-    largest odd one that fits; nan where that is 1.
+    truth, answer: (n, height, width) or (n, height, width, channels) in [0, 1]. For smaller pictures the window is the
+    largest odd one that fits; nan if that is 1.
     """
     from skimage.metrics import structural_similarity  # takes half a second to import
 
@@ -38,12 +38,12 @@ def ssim(truth: Tensor, answer: Tensor) -> float:
         return math.nan
     axis = -1 if truth.ndim == 4 else None
     pairs = zip(truth.double().cpu().numpy(), answer.double().cpu().numpy(), strict=True)
-    found = [structural_similarity(a, b, win_size=window, data_range=1.0, channel_axis=axis) for a, b in pairs]
-    return float(np.mean(found))
+    values = [structural_similarity(a, b, win_size=window, data_range=1.0, channel_axis=axis) for a, b in pairs]
+    return float(np.mean(values))
 
 
 def r_squared(truth: Tensor, answer: Tensor) -> Tensor:
-    """Of each column 1 - sum (x - x')^2 / sum (x - mean x)^2: 1 is exact, 0 the mean, below that worse; nan of a constant.
+    """1 - sum (x - x')^2 / sum (x - mean x)^2 per column: 1 is exact, 0 as good as the mean; nan for a constant column.
 
     truth, answer: (n, k). Returns (k,) float64.
     """
@@ -53,17 +53,16 @@ def r_squared(truth: Tensor, answer: Tensor) -> Tensor:
 
 
 def id_accuracy(truth: Tensor, answer: Tensor) -> Tensor:
-    """Of each categorical column the share of rows with the right id. truth, answer: (n, c). Returns (c,) float64."""
+    """Share of rows with the right id, per categorical column. truth, answer: (n, c). Returns (c,) float64."""
     return (truth == answer).double().mean(dim=0)
 
 
 def table_figures(
     truth: tuple[Tensor, Tensor], answer: tuple[Tensor, Tensor], names: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> dict[str, float]:
-    """Figures of numeric and categorical columns: mse, r2 and id_accuracy over all columns, then `r2:NAME` and
-    `id_accuracy:NAME` of each, if there are not more than 100. r2 is the mean over columns that vary.
+    """mse, r2 and id_accuracy over all columns, then `r2:NAME` or `id_accuracy:NAME` per column if there are at most 100.
 
-    truth, answer: numeric (n, k) and categorical (n, c); names: of both.
+    truth, answer: numeric (n, k) and categorical (n, c); names: of their columns. r2 is the mean over columns that vary.
     """
     figures: dict[str, float] = {}
     columns: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Can the class of a rebuilt picture still be recognised? By a classifier that knows nothing of the model."""
+"""A classifier, independent of the attacked model, that recognises the class of reconstructed pictures."""
 
 import math
 
@@ -15,7 +15,7 @@ class Recogniser:
         3 x 3 convolutions of 16 and 32 channels, each halving the picture -> ReLU layer of 64 -> logits
 
     pictures: (n, height, width) or (n, height, width, channels) in [0, 1]; labels: (n,) classes. Trained by 500 steps of
-    Adam on batches of 64; on MNIST it recognises some 97 % of true pictures.
+    Adam on batches of 64; on MNIST it recognises about 97 % of true pictures.
     """
 
     def __init__(self, pictures: Tensor, labels: Tensor, classes: int, rng: torch.Generator):
@@ -44,7 +44,7 @@ class Recogniser:
 
     @torch.no_grad()
     def accuracy(self, pictures: Tensor, labels: Tensor) -> float:
-        """The share of pictures whose class it tells."""
+        """The share of pictures whose class is recognised."""
         return (self.network(_planes(pictures).cpu()).argmax(dim=1) == labels.cpu()).double().mean().item()
 
 

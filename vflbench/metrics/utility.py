@@ -1,4 +1,4 @@
-"""How well the trained model does its job: (logits, labels) -> numbers."""
+"""Quality of the trained model: (logits, labels) -> numbers."""
 
 import torch
 from torch import Tensor
@@ -10,9 +10,9 @@ from vflbench.numerics.auc import auc
 def utility(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """auc, log_loss and accuracy of a two-class model (logits (n, 1)) or a K-class model (logits (n, K)).
 
-    labels: (n,) classes. log_loss is the mean cross-entropy in nats; accuracy, the share of rows whose class has the highest
-    score (of two, where logit > 0 says 1); auc for K > 2 is the unweighted mean over classes of
-    one class against the rest, and nan when a class has no row or fills them all.
+    labels: (n,) classes. log_loss is the mean cross-entropy in nats. accuracy is the share of rows whose class has the
+    highest score; for two classes logit > 0 predicts class 1. auc for K > 2 is the unweighted mean over classes of one
+    class against the rest, and nan if a class has no rows.
     """
     logits = logits.double().cpu()
     labels = labels.cpu()

@@ -1,4 +1,4 @@
-"""Convolutions on pixels."""
+"""Convolutional layers on pixels."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from vflbench.options import Count, NonNegativeInt, options
 class Cnn(Model):
     """Pixels -> 3 x 3 convolutions with ReLU | cut | ReLU layers -> logits. A party's pixels must fill a rectangle.
 
-    Every second layer (f2, f4, ...) halves height and width, as long as both are 4 or more. The embedding is the last layer,
-    flattened, channel by channel.
+    Every second layer (f2, f4, ...) halves height and width while both are at least 4. The embedding is the last layer,
+    flattened channel by channel.
 
-    width: channels of each convolution. cut_width: make the last bottom layer a dense ReLU layer of this width instead.
-    top_width: of the label party's layers.
+    width: channels of each convolution. cut_width: width of a dense ReLU layer in place of the last convolution. top_width:
+    width of the label party's layers.
     """
 
     bottom_layers: Count = 2
@@ -32,8 +32,8 @@ class Cnn(Model):
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
         area = None if cardinalities else area_of(numeric)
         if area is None:
-            held = "categorical columns" if cardinalities else f"the columns {', '.join(numeric[:3])}, ..."
-            problem = f"it takes the pixels of a rectangle, row by row, and a party holds {held}; use mlp or wide_deep"
+            columns = "categorical columns" if cardinalities else f"the columns {', '.join(numeric[:3])}, ..."
+            problem = f"it accepts the pixels of a rectangle, row by row, but a party has {columns}; use mlp or wide_deep"
             raise UserError(problem, key="model", value="cnn", see="vflbench list models")
         return _CnnBottom(self, area, rng)
 
@@ -48,16 +48,16 @@ class _CnnBottom(Bottom):
         self.sends = (self.cut,)
         self.area = area
         channels, height, width = area.channels, area.height, area.width
-        found: dict[str, nn.Module] = {}
+        stack: dict[str, nn.Module] = {}
         for number, name in enumerate(self.layers, 1):
             if name == self.cut and model.cut_width is not None:
-                found[name] = linear(channels * height * width, model.cut_width, rng, gain=2**0.5)
+                stack[name] = linear(channels * height * width, model.cut_width, rng, gain=2**0.5)
                 channels, height, width = model.cut_width, 1, 1
                 continue
             stride = 2 if number % 2 == 0 and min(height, width) >= 4 else 1
-            found[name] = convolution(channels, model.width, stride, rng, gain=2**0.5)
+            stack[name] = convolution(channels, model.width, stride, rng, gain=2**0.5)
             channels, height, width = model.width, (height - 1) // stride + 1, (width - 1) // stride + 1
-        self.stack = nn.ModuleDict(found)
+        self.stack = nn.ModuleDict(stack)
         self.cut_width = channels * height * width
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:

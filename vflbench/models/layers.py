@@ -1,4 +1,4 @@
-"""Layers that several models are made of, initialised from a generator of their own."""
+"""Layers shared by several models, initialised from a given generator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -
 
 
 def convolution(channels: int, outputs: int, stride: int, rng: torch.Generator, gain: float = 1.0) -> nn.Conv2d:
-    """A 3 x 3 convolution over a picture with a border of zeros, initialised as `linear` is: inputs = 9 channels."""
+    """A 3 x 3 convolution with zero padding, initialised like `linear` with inputs = 9 channels."""
     layer = nn.utils.skip_init(nn.Conv2d, channels, outputs, 3, stride=stride, padding=1)
     bound = gain * math.sqrt(3 / (9 * channels))
     with torch.no_grad():
@@ -29,11 +29,11 @@ def convolution(channels: int, outputs: int, stride: int, rng: torch.Generator, 
 
 
 class ReluStack(nn.Module):
-    """ReLU layers, each with a name. x: (n, inputs). Returns name -> activation (n, width), first layer first.
+    """Named ReLU layers. x: (n, inputs). Returns name -> activation (n, width), first layer first.
 
         a_0 = x;  a_l = max(0, W_l a_(l-1) + b_l)
 
-    Weights have the gain sqrt(2) of He et al. 2015, which keeps the second moment of the activations from layer to layer.
+    Weights have the gain sqrt(2) of He et al. 2015, which preserves the second moment of the activations across layers.
     """
 
     def __init__(self, names: Sequence[str], inputs: int, widths: Sequence[int], rng: torch.Generator):
@@ -46,19 +46,20 @@ class ReluStack(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         activations = {}
         for name, layer in self.layers.items():
-            x = activations[name] = F.relu(layer(x), inplace=True)  # nobody needs the values before
+            x = activations[name] = F.relu(layer(x), inplace=True)  # values before the ReLU are not needed
         return activations
 
 
 class ColumnEmbedding(nn.Module):
-    """One table for all categorical columns. ids: (n, c) int, counted from 0 in each column. Returns (n, c, dim).
+    """One table for all categorical columns. ids: (n, c) int, from 0 in each column. Returns (n, c, dim).
 
     e_ij = T[offset_j + id_ij],   offset_j = the sum of the cardinalities before column j
 
-    lookup: what reads T instead, ids (n, c) -> (n, c, dim), where an optimiser keeps the table in a form of its own.
+    lookup: replaces reading T, rows of T (n, c) -> (n, c, dim), if the optimiser stores the table in its own form.
     """
 
     lookup: Callable[[Tensor], Tensor] | None
+    offsets: Tensor
 
     def __init__(self, cardinalities: Sequence[int], dim: int, rng: torch.Generator, std: float):
         super().__init__()
@@ -69,7 +70,7 @@ class ColumnEmbedding(nn.Module):
 
     @torch.no_grad()
     def values(self) -> Tensor:
-        """(sum of cardinalities, dim): a copy of T as it stands, where it is read by way of `lookup` as well."""
+        """A copy of the present T, (sum of cardinalities, dim), also if it is read through `lookup`."""
         if self.lookup is None:
             return self.table.clone()
         return self.lookup(torch.arange(len(self.table), device=self.table.device)[:, None])[:, 0].clone()
@@ -80,7 +81,7 @@ class ColumnEmbedding(nn.Module):
 
 
 class Wide(nn.Module):
-    """The linear part: one weight a category and numeric column and output. Returns (n, outputs), added to the logits.
+    """The linear part: one weight per category or numeric column, and output. Returns (n, outputs), added to the logits.
 
     z_i = sum_j w[offset_j + id_ij] + V x_i
     """

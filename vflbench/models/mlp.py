@@ -1,4 +1,4 @@
-"""ReLU layers on plain numeric columns."""
+"""ReLU layers on numeric columns."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ from vflbench.options import options
 
 @options
 class Mlp(Model):
-    """Numeric features -> ReLU layers | cut | ReLU layers -> logit. Tables with categorical columns are refused."""
+    """Numeric features -> ReLU layers | cut | ReLU layers -> logit. Categorical columns raise UserError."""
 
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
         if cardinalities:
             raise UserError(
-                f"it takes numeric columns only, and a party holds {len(cardinalities)} categorical ones; use wide_deep",
+                f"it accepts numeric columns only, but a party has {len(cardinalities)} categorical columns; use wide_deep",
                 key="model",
                 value="mlp",
                 see="vflbench list models",

@@ -1,4 +1,4 @@
-"""Wide & Deep: category embeddings and numeric features through ReLU layers, with an optional linear part beside them."""
+"""Wide & Deep: ReLU layers on category embeddings and numeric features, with an optional linear part in parallel."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from vflbench.models.base import WIDE, Bottom, Model, layer_names
 from vflbench.models.layers import ColumnEmbedding, ReluStack, Wide
 from vflbench.options import Count, options
 
-_EMBEDDING_STD = 0.01  # small: rows seen once or twice should say little
+_EMBEDDING_STD = 0.01  # small, so that rarely seen categories have little effect
 
 
 @options
 class WideDeep(Model):
     """Embedding lookup and numeric features -> 5 ReLU layers of 128 | cut | 3 ReLU layers of 128 -> logit.
 
-    embedding_dim: numbers a category.
-    wide: add the linear part. What it sends, one logit contribution a row, crosses the cut and is attacked too. Its
-    gradient comes back as one number a row, (p - y) / n, whose *sign* is the label: no defense of lengths hides that.
+    embedding_dim: dimensions of a category's embedding.
+    wide: add the linear part. Its output, one logit contribution per row, crosses the cut and is attacked too. Its gradient
+    is one number per row, (p - y) / n, whose *sign* is the label. A defense that changes only norms cannot hide it.
 
     Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016; sizes from Sun et al., "Label Leakage and
     Protection from Forward Embedding in Vertical Federated Learning", 2022.
@@ -47,7 +47,7 @@ class _WideDeepBottom(Bottom):
         return self.embedding.values().split(self.cardinalities)
 
     def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]:
-        """Without the linear part, which reads ids."""
+        """Without the linear part, which needs ids."""
         return self.stack(torch.cat([numeric, vectors.flatten(1)], dim=1))
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:

@@ -6,12 +6,12 @@ from torch import Tensor
 
 
 def auc(scores: Tensor, truth: Tensor) -> float:
-    """P(score of a positive > score of a negative) + 1/2 P(they are equal), over all pairs.
+    """Share of pairs in which the positive scores above the negative; a tie counts one half.
 
         AUC = (1 / (P N)) sum_(i: y_i=1, j: y_j=0) [s_i > s_j] + 1/2 [s_i = s_j]
 
     scores: (n,) floating; truth: (n,) bool or 0/1. Exact in integers up to n = 10^9; O(n log n).
-    Returns nan when a class is missing or a score is nan: then there is no such area.
+    Returns nan if a class is missing or a score is nan.
 
     Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve", 1982.
     """
@@ -20,7 +20,7 @@ def auc(scores: Tensor, truth: Tensor) -> float:
     negatives = len(is_positive) - positives
     if not positives or not negatives or bool(scores.isnan().any()):
         return float("nan")
-    if scores.dtype != torch.float64:  # narrower numbers are float32 without loss
+    if scores.dtype != torch.float64:  # narrower types convert to float32 without loss
         return _packed_auc(scores.detach().float().cpu().numpy(), is_positive, positives, negatives)
     values = scores.detach().cpu().numpy()
     below, above = np.sort(values[~is_positive]), np.sort(values[is_positive])
@@ -29,9 +29,9 @@ def auc(scores: Tensor, truth: Tensor) -> float:
 
 
 def _packed_auc(scores: np.ndarray, is_positive: np.ndarray, positives: int, negatives: int) -> float:
-    """Of float32 scores: one sort of 64-bit numbers, each a score's place in the order of all floats, and the label below.
+    """AUC of float32 scores by one sort of 64-bit keys: the bits of the score, then the label in the lowest bit.
 
-    The bits of a float are in its order already, but for the sign: those of negative ones are turned.
+    As integers, the bits of non-negative floats sort like the floats. The bits of negative floats are inverted first.
     """
     bits = (scores + np.float32(0)).view(np.int32)  # -0 + 0 = 0
     keys = (bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))).astype(np.int64)
@@ -40,9 +40,9 @@ def _packed_auc(scores: np.ndarray, is_positive: np.ndarray, positives: int, neg
     keys.sort()
     labels = keys & 1
     keys >>= 1
-    ends = np.append((keys[1:] != keys[:-1]).nonzero()[0], len(keys) - 1)  # of each run of equal scores
+    ends = np.append((keys[1:] != keys[:-1]).nonzero()[0], len(keys) - 1)  # last index of each run of equal scores
     up_to = labels.cumsum()[ends]
     negatives_up_to = ends + 1 - up_to
-    # Twice the number of (negative, positive) pairs with the positive below, ties counted once.
+    # Twice the number of (negative, positive) pairs in which the positive scores below; a tie counts once.
     twice_below = int((np.diff(negatives_up_to, prepend=0) * (up_to + np.append(0, up_to[:-1]))).sum())
     return 1 - twice_below / (2 * positives * negatives)

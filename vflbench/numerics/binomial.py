@@ -1,4 +1,4 @@
-"""Binomial noise on whole numbers: how far it keeps two of them from being told apart."""
+"""Differential privacy of binomial noise on integers."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def theorem_condition(width: int, trials: int, chance: float, delta: float, largest: float) -> tuple[float, float]:
-    """The noise's variance N p (1 - p), and the least one for which `theorem_epsilon` holds.
+    """The variance N p (1 - p) of the noise, and the smallest variance for which `theorem_epsilon` holds.
 
     Source: Agarwal et al., "cpSGD: communication-efficient and differentially-private distributed SGD", 2018, Theorem 1.
     """
@@ -16,14 +16,14 @@ def theorem_condition(width: int, trials: int, chance: float, delta: float, larg
 def theorem_epsilon(
     width: int, trials: int, chance: float, delta: float, l1: float, l2: float, largest: float
 ) -> float | None:
-    """eps for which independent Bin(N, p) on each of d whole numbers is (eps, delta)-DP; None if its condition fails.
+    """eps for which independent Bin(N, p) noise on d integers is (eps, delta)-DP; None if the condition fails.
 
         eps =  l2 sqrt(2 log(1.25 / delta)) / sqrt(V)  +  (l2 c sqrt(log(10 / delta)) + l1 b) / (V (1 - delta / 10))
              + (2/3 l8 log(1.25 / delta) + l8 d' log(20 d / delta) log(10 / delta)) / V,      V = N p (1 - p)
         b = 2/3 (p^2 + q^2) + (1 - 2 p),   c = sqrt(2) (3 p^3 + 3 q^3 + 2 p^2 + 2 q^2),   d' = 4/3 (p^2 + q^2),   q = 1 - p
 
-    if V >= max(23 log(10 d / delta), 2 l8). Noise with p > 1/2 is that with 1 - p, mirrored, for which b is not smaller.
-    l1, l2, largest (l8): how far two neighbours can be apart, in whole numbers.
+    if V >= max(23 log(10 d / delta), 2 l8). Noise with p > 1/2 is the mirror image of noise with 1 - p, and has its eps.
+    l1, l2, largest (l8): sensitivities, the largest distances of two neighbours in the L1, L2 and maximum norm.
 
     Source: Agarwal et al., "cpSGD: communication-efficient and differentially-private distributed SGD", 2018, Theorem 1.
     """
@@ -44,15 +44,15 @@ def theorem_epsilon(
 
 
 def hockey_stick(trials: int, chance: float, shift: int, epsilons: np.ndarray) -> np.ndarray:
-    """max_S P(S) - e^eps Q(S) for P, Q = Bin(N, p) and Bin(N, p) + shift, the larger of both ways round.
+    """max_S P(S) - e^eps Q(S) for P, Q = Bin(N, p) and Bin(N, p) + shift; the larger value of both orders of P and Q.
 
-    epsilons: (m,), any sign. Returns (m,), in float64.
+    epsilons: (m,), any sign. Returns (m,) float64.
 
-    The binomial is log-concave, so the likelihood ratio rises with the outcome, the best S is a tail, and no smaller shift
-    has a larger divergence.
+    The binomial distribution is log-concave. So the likelihood ratio increases with the outcome, the best S is a tail, and
+    no smaller shift has a larger divergence.
     """
     outcomes = np.arange(trials + shift + 1)
-    from scipy import stats  # takes most of a second to import, which those without this noise needn't wait
+    from scipy import stats  # slow to import, and needed by few runs
 
     log_p, log_q = stats.binom.logpmf(outcomes, trials, chance), stats.binom.logpmf(outcomes - shift, trials, chance)
     return np.maximum(_divergence(log_p, log_q, epsilons), _divergence(log_q, log_p, epsilons))
@@ -64,7 +64,7 @@ def _divergence(log_p: np.ndarray, log_q: np.ndarray, epsilons: np.ndarray) -> n
     loss = log_p - log_q
     order = np.argsort(-loss, kind="stable")
     p, q = (np.concatenate([[0.0], np.cumsum(np.exp(x[order]))]) for x in (log_p, log_q))
-    above = np.searchsorted(-loss[order], -epsilons, side="left")  # how many losses are larger
+    above = np.searchsorted(-loss[order], -epsilons, side="left")  # number of larger losses
     bounded = np.minimum(epsilons, 700.0)
-    spent = np.where(q[above] > 0, p[above] - np.exp(bounded + np.log(np.maximum(q[above], 1e-300))), p[above])
-    return np.clip(spent, np.maximum(0.0, -np.expm1(bounded)), 1.0)
+    divergence = np.where(q[above] > 0, p[above] - np.exp(bounded + np.log(np.maximum(q[above], 1e-300))), p[above])
+    return np.clip(divergence, np.maximum(0.0, -np.expm1(bounded)), 1.0)

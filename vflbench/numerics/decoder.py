@@ -1,4 +1,4 @@
-"""A network that learns to undo a function from pairs of what went in and what came out."""
+"""A network that learns the inverse of a function from pairs of inputs and outputs."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Decoder:
-    """What `fit_decoder` learned. ids: (s,) the ids of each categorical column that were among the pairs."""
+    """A fitted decoder. ids: for each categorical column, the (s,) ids that occur in the pairs."""
 
     network: nn.Module
     mean: Tensor
@@ -22,38 +22,41 @@ class Decoder:
     def __call__(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """h: (n, d). Returns numeric (n, k) in [0, 1] and categorical (n, c) int32 ids."""
         numeric, *logits = self.outputs(h)
-        found = [ids[own.argmax(dim=1)] for ids, own in zip(self.ids, logits, strict=True)]
-        categorical = torch.stack(found, dim=1) if found else torch.empty(len(h), 0, device=h.device)
+        columns = [ids[scores.argmax(dim=1)] for ids, scores in zip(self.ids, logits, strict=True)]
+        categorical = torch.stack(columns, dim=1) if columns else torch.empty(len(h), 0, device=h.device)
         return numeric, categorical.int()
 
     def outputs(self, h: Tensor) -> list[Tensor]:
-        """Numeric columns, then the logits (n, s) of each categorical one."""
-        found = self.network((h - self.mean) / self.scale)
-        numeric, *logits = found.split([self.numeric, *map(len, self.ids)], dim=1)
+        """Numeric columns (n, k), then the logits (n, s) of each categorical column."""
+        outputs = self.network((h - self.mean) / self.scale)
+        numeric, *logits = outputs.split([self.numeric, *map(len, self.ids)], dim=1)
         return [torch.sigmoid(numeric), *logits]
 
 
 def fit_decoder(
     h: Tensor, numeric: Tensor, categorical: Tensor, rng: torch.Generator, *, width: int, steps: int, batch: int = 128
 ) -> Decoder:
-    """h -> one ReLU layer -> features, by Adam on the mean squared error of numeric columns and the cross-entropy of ids.
+    """Fit h -> one ReLU layer -> features with Adam.
 
-    h: (n, d). numeric: (n, k) in [0, 1]. categorical: (n, c) ids; those that no pair has are never answered.
+    The loss is the squared error of numeric columns plus the cross-entropy of categorical ones.
+
+    h: (n, d). numeric: (n, k) in [0, 1]. categorical: (n, c) ids; ids that do not occur here are never predicted.
     """
     mean, scale = h.mean(dim=0), h.std(dim=0).clamp_min(1e-6)
     scale = scale.clamp_min(0.01 * float(scale.mean()))
-    found = [column.unique(return_inverse=True) for column in categorical.T]
-    ids, classes = tuple(values for values, _ in found), [inverse for _, inverse in found]
+    distinct = [column.unique(return_inverse=True) for column in categorical.T]
+    ids, classes = tuple(values for values, _ in distinct), [inverse for _, inverse in distinct]
     outputs = numeric.shape[1] + sum(map(len, ids))
     network = nn.Sequential(_dense(h.shape[1], width, rng), nn.ReLU(), _dense(width, outputs, rng))
     decoder = Decoder(network, mean, scale, numeric.shape[1], ids)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     for step in range(steps):
         chosen = torch.randint(len(h), (min(batch, len(h)),), generator=rng, device=h.device)
-        answer, *logits = decoder.outputs(h[chosen])
-        loss = sum((F.cross_entropy(own, of[chosen]) for own, of in zip(logits, classes, strict=True)), answer.new_zeros(()))
+        predicted, *logits = decoder.outputs(h[chosen])
+        entropies = (F.cross_entropy(scores, true[chosen]) for scores, true in zip(logits, classes, strict=True))
+        loss = sum(entropies, predicted.new_zeros(()))
         if numeric.shape[1]:
-            loss = loss + (answer - numeric[chosen]).square().sum(dim=1).mean()
+            loss = loss + (predicted - numeric[chosen]).square().sum(dim=1).mean()
         optimizer.param_groups[0]["lr"] = 2e-3 * (1 - step / steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

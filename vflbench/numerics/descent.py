@@ -1,4 +1,4 @@
-"""Many small problems minimised side by side, each row on its own, within a box."""
+"""Projected gradient descent on many small, independent problems at once."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-_EVERY = 10  # steps between looks at what a row has gained
-_GAIN = 0.02  # of its objective, less than which makes the row's step smaller
-_SMALLEST = 2.0**-6  # of the first step size; a row with a smaller step is done
+_EVERY = 10  # steps between two checks of the progress of each row
+_GAIN = 0.02  # a row whose objective fell by a smaller share since the last check gets a smaller step
+_SMALLEST = 2.0**-6  # a row is finished when its step is this share of the first step, or smaller
 _BETA1, _BETA2, _EPS = 0.9, 0.99, 1e-12
 
 Objective = Callable[[Tensor, Tensor], Tensor]
-"""(x (m, d), rows (m,)) -> (m,): the values at x of the problems with these numbers, differentiable in x."""
+"""(x (m, d), rows (m,)) -> (m,): the values at x of the problems with these indices, differentiable in x."""
 
 
 def descend(
@@ -31,10 +31,10 @@ def descend(
         adam:      u = m / (sqrt(v) + eps),  m and v the running means of g and g^2
         momentum:  u = m / (1 - beta1),      m the running mean of g / rms(g)
 
-    s_i is halved for each row i that gained less than 2 % in ten steps. A row is done when its value is at most `enough`, or
-    its step is below size / 64; later steps cost what the rows that are left cost.
+    s_i is halved if the objective of row i fell by less than 2 % in ten steps. A row is finished when its value is at most
+    `enough` or its step is at most size / 64. Finished rows are no longer evaluated.
 
-    start: (n, d). low, high: (d,). size: the first s. Returns the best x (n, d) met and its values (n,).
+    start: (n, d). low, high: (d,). size: the first step s. Returns the best x visited, (n, d), and its values (n,).
     """
     best, best_value = start.clamp(low, high), torch.full((len(start),), torch.inf, device=start.device)
     rows = torch.arange(len(start), device=start.device)
@@ -48,12 +48,12 @@ def descend(
         is_better = values < best_value[rows]
         best[rows[is_better]], best_value[rows[is_better]] = x[is_better], values[is_better]
         if step % _EVERY == 0:
-            gained = best_value[rows] < (1 - _GAIN) * before[rows]
-            sizes = torch.where(gained[:, None], sizes, sizes / 2)
+            improved = best_value[rows] < (1 - _GAIN) * before[rows]
+            sizes = torch.where(improved[:, None], sizes, sizes / 2)
             before[rows] = best_value[rows]
-            left = (best_value[rows] > enough) & (sizes[:, 0] > size * _SMALLEST)
-            if not left.all():
-                rows, x, g, m, v, sizes = (values[left] for values in (rows, x, g, m, v, sizes))
+            active = (best_value[rows] > enough) & (sizes[:, 0] > size * _SMALLEST)
+            if not active.all():
+                rows, x, g, m, v, sizes = (values[active] for values in (rows, x, g, m, v, sizes))
             if not len(rows):
                 break
         if method == "momentum":

@@ -9,13 +9,14 @@ _TOLERANCE = 1e-14
 
 
 def top_eigenvectors(matrices: Tensor) -> Tensor:
-    """Unit vectors v with A v = lambda v, lambda the largest eigenvalue, each of arbitrary sign. As exact as LAPACK's eigh.
+    """Unit eigenvectors v of the largest eigenvalue, A v = lambda v, each of arbitrary sign. As accurate as LAPACK's eigh.
 
         v <- B v / |B v|,   B = A^64
 
-    matrices: (m, d, d) float64, positive semidefinite, in any units. Returns (m, d); zeros for a matrix of zeros. The power
-    takes six squarings, some ten times less than all eigenvectors do; one whose |A v - lambda v| stays above 1e-14 lambda,
-    because the second eigenvalue is close by, goes to eigh.
+    matrices: (m, d, d) float64, positive semidefinite, in any units. Returns (m, d); zeros for a matrix of zeros.
+
+    B takes six squarings, about ten times less work than all eigenvectors. If |A v - lambda v| stays above 1e-14 lambda,
+    because the second eigenvalue is close, the matrix is passed to eigh.
     """
     largest = matrices.diagonal(dim1=1, dim2=2).amax(dim=1)
     scaled = matrices / torch.where(largest > 0, largest, 1.0)[:, None, None]
@@ -42,10 +43,10 @@ def top_eigenvectors(matrices: Tensor) -> Tensor:
 
 
 def _by_lapack(matrix: Tensor) -> Tensor:
-    alive = matrix.diagonal() > 0  # rows of zeros say nothing, and eigh has given up on matrices full of them
+    nonzero = matrix.diagonal() > 0  # eigh can fail on matrices with many rows of zeros, which carry no information
     v = matrix.new_zeros(len(matrix))
     try:
-        v[alive] = torch.linalg.eigh(matrix[alive][:, alive])[1][:, -1]
-    except torch.linalg.LinAlgError:  # eigh gives up on some ordinary matrices; the slower SVD does not
-        v[alive] = torch.linalg.svd(matrix[alive][:, alive])[0][:, 0]
+        v[nonzero] = torch.linalg.eigh(matrix[nonzero][:, nonzero])[1][:, -1]
+    except torch.linalg.LinAlgError:  # eigh fails on some ordinary matrices; the slower SVD does not
+        v[nonzero] = torch.linalg.svd(matrix[nonzero][:, nonzero])[0][:, 0]
     return v

@@ -1,38 +1,38 @@
-"""What Adam does to a weight whose gradient is zero for a while, in closed form."""
+"""Adam's steps on a weight whose gradient is zero for a while, in closed form."""
 
 import math
 
 import torch
 from torch import Tensor
 
-_HORIZON = 4096  # steps behind the last one asked for, where r^4096 is no number any more
+_HORIZON = 4096  # steps beyond the last one needed; r^4096 underflows
 
 
 class IdleAdam:
-    """Sums over Adam's steps with zero gradient, of a weight whose moments m and v are of step s, idle for k steps.
+    """The sum of k Adam steps with zero gradient, for a weight whose moments m and v were last updated in step s.
 
         p <- p - lr sum_(j=1..k)  (m b1^j / (1 - b1^(s+j))) / (sqrt(v b2^j / (1 - b2^(s+j))) + eps)
            = p - lr m sum_j w_j / (sqrt(v) + eps c_j),
         w_j = r^j a(s+j),  r = b1 / sqrt(b2),  a(i) = sqrt(1 - b2^i) / (1 - b1^i),  c_j = sqrt((1 - b2^(s+j)) / b2^j)
 
-    and with one node at the mean of the c_j, which is exact to first order in eps and for eps = 0,
+    With all c_j replaced by their mean, which is exact for eps = 0 and to first order in eps,
 
         p <- p - lr m W / (sqrt(v) + eps C / W)
         W = sum_j w_j = T(s) - r^k T(s+k),   T(s) = sum_(j>=1) r^j a(s+j)
-        C = sum_j w_j c_j, alike, with r' = b1 / b2 and a'(i) = (1 - b2^i) / (1 - b1^i)
+        C = sum_j w_j c_j, the same with r' = b1 / b2 and a'(i) = (1 - b2^i) / (1 - b1^i)
 
-    T obeys T(s) = r (a(s+1) + T(s+1)), and is tabulated backwards from far behind the last step asked for, in float64.
-    beta1 < beta2, so that both sums converge.
+    T satisfies T(s) = r (a(s+1) + T(s+1)). It is tabulated backwards in float64, starting far beyond the last step needed.
+    Both sums converge if beta1 < beta2.
     """
 
     def __init__(self, beta1: float, beta2: float):
         self.beta1, self.beta2 = beta1, beta2
         self.tables = torch.zeros(0, 6, dtype=torch.float64)
 
-    def upto(self, step: int) -> Tensor:
-        """(at least step + 1, 6) float64: T(i), T'(i), r^i, r'^i, b1^i, b2^i for steps, and numbers of steps, i.
+    def tables_up_to(self, step: int) -> Tensor:
+        """Columns T(i), T'(i), r^i, r'^i, b1^i, b2^i for i = 0 .. n - 1: (n, 6) float64, n > step.
 
-        T(0) is 0: a weight that was never touched has s = 0, m = 0 and stays as it is.
+        T(0) is 0, since a weight that was never updated has s = 0 and m = 0 and does not move.
         """
         if len(self.tables) <= step:
             self.tables = self._tabulate(max(1024, 2 * step))
@@ -50,23 +50,23 @@ class IdleAdam:
         return torch.stack([column[: last + 1] for column in columns], dim=1)
 
     def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """W and C / W of rows whose moments are of step `last`, caught up to step `now`; 0 and 1 where nothing is due.
+        """W and C / W for the steps from `last`, when the row was last updated, to `now`; 0 and 1 if there are none.
 
         last: (u,) int. Returns (u,) float64 each.
         """
-        tables = self.upto(now).to(last.device)
+        tables = self.tables_up_to(now).to(last.device)
         total = tables.index_select(0, last)[:, :2] - tables.index_select(0, now - last)[:, 2:4] * tables[now, :2]
-        touched = (last > 0) & (last < now)
-        return torch.where(touched, total[:, 0], 0.0), torch.where(touched, total[:, 1] / total[:, 0], 1.0)
+        moves = (last > 0) & (last < now)
+        return torch.where(moves, total[:, 0], 0.0), torch.where(moves, total[:, 1] / total[:, 0], 1.0)
 
-    def fading(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """b1^k and b2^k for the k steps between; (u,) float64 each."""
-        powers = self.upto(now).to(last.device).index_select(0, now - last)
+    def decay(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
+        """b1^k and b2^k for the k = now - last steps; (u,) float64 each."""
+        powers = self.tables_up_to(now).to(last.device).index_select(0, now - last)
         return powers[:, 4], powers[:, 5]
 
 
 def _discounted(terms: Tensor, ratio: float) -> Tensor:
-    """T(s) = ratio (terms(s+1) + T(s+1)), from 0 at the end; T(0) = 0. (n,) float64."""
+    """T(s) = ratio (terms(s+1) + T(s+1)), starting from 0 at the end; T(0) = 0. (n,) float64."""
     values, total = terms.tolist(), 0.0
     sums = [0.0] * len(values)
     for step in range(len(values) - 2, 0, -1):

@@ -1,28 +1,42 @@
-"""Integers mixed by a key: names for rows, and a random number for each of them that needs no memory."""
+"""Keyed mixing of integers: pseudonyms for row ids, and a random number per row without memory."""
 
 import torch
 from torch import Tensor
 
 
 def mix(x: Tensor, key: int) -> Tensor:
-    """A bijection of the 64-bit integers, chosen by `key`: neighbours come to lie anywhere.
+    """A bijection of the 64-bit integers, chosen by `key`, that scatters neighbours.
 
-    x: int64 of any shape. SplitMix64's mixing: xor-shifts and multiplications by odd numbers, each of which can be undone.
-    No cipher: who knows x and mix(x) knows the key.
+    x: int64 of any shape. The mixing function of SplitMix64: xor-shifts and multiplications by odd numbers, each invertible.
+    It is not a cipher: x and mix(x) determine the key.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
     """
 
     def mixed(x: Tensor, shift: int) -> Tensor:
-        return x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))  # a shift that brings in zeros
+        return x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))  # logical shift
 
     x = mixed(x ^ key, 30) * _signed(0xBF58476D1CE4E5B9)
     x = mixed(x, 27) * _signed(0x94D049BB133111EB)
     return mixed(x, 31) ^ key
 
 
+def unmix(x: Tensor, key: int) -> Tensor:
+    """The inverse of `mix`: unmix(mix(x, key), key) = x, for any int64 x."""
+
+    def unshifted(x: Tensor, shift: int) -> Tensor:
+        result = x
+        for _ in range(64 // shift):  # each pass restores `shift` more bits, from the top
+            result = x ^ ((result >> shift) & ((1 << (64 - shift)) - 1))
+        return result
+
+    x = unshifted(x ^ key, 31) * _signed(pow(0x94D049BB133111EB, -1, 1 << 64))
+    x = unshifted(x, 27) * _signed(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
+    return unshifted(x, 30) ^ key
+
+
 def uniform(x: Tensor, key: int) -> Tensor:
-    """A number in [0, 1) for each integer, the same at each call: the upper 53 bits of mix(mix(x)). float64."""
+    """A number in [0, 1) for each integer, determined by x and key: the upper 53 bits of mix(mix(x)). float64."""
     bits = mix(mix(x, key), _signed(0x9E3779B97F4A7C15) ^ key)
     return ((bits >> 11) & ((1 << 53) - 1)).to(torch.float64) * 2.0**-53
 

@@ -1,4 +1,4 @@
-"""ReLU that lets some of a gradient through where it is shut."""
+"""ReLU whose gradient is not zero for negative inputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ _RELUS = (F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
 
 
 class OpenRelu(TorchFunctionMode):
-    """Within this context every ReLU has its own values, and another gradient.
+    """Within this context every ReLU keeps its values but has another gradient.
 
         forward: max(0, x);   backward: g where x > 0, slope g elsewhere
 
-    A search for the input of a network is stuck where the units that matter are shut for it; with slope > 0 it still learns
-    in which direction they open. At an input whose outputs are the wanted ones both gradients are 0.
+    A gradient search for the input of a network gets stuck where the relevant units are inactive. With slope > 0 it still
+    learns in which direction they become active. At an input with the target outputs both gradients are 0.
     """
 
     def __init__(self, slope: float):

@@ -1,25 +1,25 @@
-"""Whole numbers in as few bits as they need."""
+"""Packing of integers into as few bits as they need."""
 
 import torch
 from torch import Tensor
 
 
 def bits_for(largest: int) -> int:
-    """Bits of a number in 0 .. largest; one for 0 alone."""
+    """Bits per number in 0 .. largest; 1 if largest is 0."""
     return max(1, largest.bit_length())
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """Length of `pack`'s answer for so many numbers: ceil(count bits / 8)."""
+    """Length of the packed payload: ceil(count bits / 8)."""
     return (count * bits + 7) // 8
 
 
 def pack(numbers: Tensor, bits: int) -> Tensor:
-    """Numbers of so many bits each, one right after the other; the last byte is filled up with zeros.
+    """Pack numbers with `bits` bits each, without gaps; the last byte is filled with zeros.
 
     numbers: int64 of any shape, each in [0, 2^bits), 1 <= bits <= 56; packed row by row. Returns (packed_bytes,) uint8.
 
-    Eight numbers of w <= 7 bits make w bytes; of wider ones the low eight bits come first, all of them, and then the rest.
+    Eight numbers of w <= 7 bits make w bytes. For w > 8 the low bytes of all numbers come first, then the remaining bits.
     """
     flat = numbers.reshape(-1)
     if bits > 8:
@@ -27,17 +27,16 @@ def pack(numbers: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return _low_byte(flat)
     word = torch.nn.functional.pad(flat, (0, -len(flat) % 8))
-    for width in (bits, 2 * bits, 4 * bits):  # two, four, eight numbers in one
+    for width in (bits, 2 * bits, 4 * bits):  # two, four, eight numbers per word
         word = word[0::2] | (word[1::2] << width)
     return word.view(-1, 1).view(torch.uint8)[:, :bits].reshape(-1)[: packed_bytes(len(flat), bits)]
 
 
 def unpack(payload: Tensor, count: int, bits: int) -> Tensor:
-    """(count,) int64 numbers that `pack` put into these bytes, (packed_bytes,) uint8."""
+    """The (count,) int64 numbers that `pack` wrote. payload: (packed_bytes,) uint8."""
     if len(payload) != packed_bytes(count, bits):
-        raise ValueError(
-            f"{count} numbers of {bits} bits take {packed_bytes(count, bits)} bytes, and there are {len(payload)}"
-        )
+        needed = packed_bytes(count, bits)
+        raise ValueError(f"payload={len(payload)} bytes: {count} numbers of {bits} bits take {needed} bytes")
     if bits > 8:
         return payload[:count].long() | (unpack(payload[count:], count, bits - 8) << 8)
     if bits == 8:

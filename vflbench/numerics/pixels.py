@@ -1,4 +1,4 @@
-"""Columns that are the pixels of a picture: their names, and which rectangle some of them fill."""
+"""Columns that are pixels of a picture: their names, and the rectangle that they fill."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _NAME = re.compile(r"pixel_(\d+)_(\d+)(?:_(\d+))?")
 
 @dataclass(frozen=True)
 class Area:
-    """A rectangle of a picture: its first row and column, its size, and numbers a pixel (1: grey, 3: red, green, blue)."""
+    """A rectangle of a picture: first row and column, size, and channels per pixel (1: grey; 3: red, green, blue)."""
 
     top: int
     left: int
@@ -21,22 +21,22 @@ class Area:
     channels: int = 1
 
     def picture(self, x: Tensor) -> Tensor:
-        """Rows of columns as pictures. x: (n, height width channels). Returns (n, channels, height, width)."""
+        """Rows of a table as pictures. x: (n, height width channels). Returns (n, channels, height, width)."""
         return x.reshape(-1, self.height, self.width, self.channels).permute(0, 3, 1, 2)
 
 
 def pixel_names(height: int, width: int, channels: int = 1) -> tuple[str, ...]:
-    """pixel_ROW_COLUMN, counted from 0, row by row; of pictures with several channels pixel_ROW_COLUMN_CHANNEL."""
+    """pixel_ROW_COLUMN, counted from 0, row by row; with several channels pixel_ROW_COLUMN_CHANNEL."""
     places = [f"pixel_{row}_{column}" for row in range(height) for column in range(width)]
     return tuple(places if channels == 1 else (f"{place}_{k}" for place in places for k in range(channels)))
 
 
 def area_of(names: Sequence[str]) -> Area | None:
-    """The rectangle that these columns fill, pixel by pixel in the order of `pixel_names`; None if they don't."""
-    found = [_NAME.fullmatch(name) for name in names]
-    if not found or not all(found):
+    """The rectangle that these columns fill in the order of `pixel_names`, or None if they do not."""
+    matches = [match for match in map(_NAME.fullmatch, names) if match]
+    if not matches or len(matches) < len(names):
         return None
-    places = [tuple(int(part) for part in match.groups("0")) for match in found]
+    places = [tuple(int(part) for part in match.groups("0")) for match in matches]
     (top, left, _), (bottom, right, last) = places[0], places[-1]
     area = Area(top, left, bottom - top + 1, right - left + 1, last + 1)
     rows, columns = range(top, bottom + 1), range(left, right + 1)
@@ -45,9 +45,9 @@ def area_of(names: Sequence[str]) -> Area | None:
 
 
 def put_together(parts: Mapping[Area, Tensor]) -> Tensor | None:
-    """Whole pictures from what lies in their areas: (n, height, width), with several channels (n, height, width, channels).
+    """Join the areas to whole pictures: (n, height, width), with several channels (n, height, width, channels).
 
-    parts: area -> (n, height width channels). None where the areas overlap or leave a pixel of their bounding box out.
+    parts: area -> (n, height width channels). Returns None if areas overlap or leave pixels of their bounding box uncovered.
     """
     top, left = min(area.top for area in parts), min(area.left for area in parts)
     height = max(area.top + area.height for area in parts) - top
@@ -55,8 +55,8 @@ def put_together(parts: Mapping[Area, Tensor]) -> Tensor | None:
     channels = {area.channels for area in parts}
     if len(channels) > 1 or sum(area.height * area.width for area in parts) != height * width:
         return None
-    some = next(iter(parts.values()))
-    whole = some.new_zeros(len(some), height, width, *channels)
+    first = next(iter(parts.values()))
+    whole = first.new_zeros(len(first), height, width, *channels)
     covered = torch.zeros(height, width, dtype=torch.bool)
     for area, x in parts.items():
         rows = slice(area.top - top, area.top - top + area.height)

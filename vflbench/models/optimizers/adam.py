@@ -1,4 +1,4 @@
-"""Adam."""
+"""Adam on every parameter."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class Adam(Optimizer):
     """Adam on every parameter, embedding tables included, at every step.
 
-    lr: step size. beta1, beta2: decay of the moments. eps: added to the root of the second. weight_decay: L2 penalty.
+    lr: step size. beta1, beta2: decay of the moments. eps: added to the root of the second moment. weight_decay: L2 penalty.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """

@@ -1,24 +1,42 @@
-"""Optimizer: what every entry of configs/optimizer builds; each party makes its own from it."""
+"""Optimizer: what every entry of configs/optimizer builds. Each party attaches one to its network."""
 
-from torch import nn, optim
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import nn
 
 from vflbench.errors import UserError
 from vflbench.options import options
 
 
+class Stepper(Protocol):
+    """The methods of torch's optimisers that a party calls. `state` holds tensors per parameter."""
+
+    @property
+    def state(self) -> Mapping[Any, Any]: ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+    def step(self) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
 @options
 class Optimizer:
-    """Settings of an optimiser. A subclass overrides `attach`."""
+    """Options of an optimiser. A subclass overrides `attach`."""
 
-    def attach(self, network: nn.Module) -> optim.Optimizer:
-        """A torch optimiser over the parameters of one party's network."""
+    def attach(self, network: nn.Module) -> Stepper:
+        """An optimiser over the parameters of one party's network."""
         raise NotImplementedError
 
 
-def diverged(optimizer: Optimizer, what: str) -> UserError:
-    """The likely cause, and what is left."""
+def diverged(optimizer: Optimizer, problem: str) -> UserError:
+    """The error for a run that diverged, with the likely cause and what was saved."""
     return UserError(
-        f"{what}; the step size is the likely cause, so try a smaller one. Epochs that were finished are in metrics.csv",
+        f"{problem}; the likely cause is the step size, so try a smaller one. Completed epochs are in metrics.csv",
         key="optimizer.lr",
         value=getattr(optimizer, "lr", None),
     )

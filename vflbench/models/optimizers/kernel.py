@@ -1,71 +1,75 @@
-"""The row updates of lazy Adam, compiled by numba; the same arithmetic as in plain torch, in one pass over memory."""
+"""The row updates of lazy Adam, compiled by numba: the arithmetic of `rows.TorchRows` in one pass over memory."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 from numba import njit
-from torch import Tensor, nn
+from torch import Tensor
 
+from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.rows import LazyRows
 from vflbench.numerics.idle_adam import IdleAdam
 
 _POOL = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="lazy rows")
-_AHEAD = 12  # rows that are fetched from memory while this one is worked on
+_AHEAD = 12  # distance in rows of the software prefetch
 
 
 class NumbaRows(LazyRows):
-    """Compiled, on the CPU. Columns hold disjoint ids, so that each can be worked on by another thread."""
+    """The compiled updates, on the CPU. Columns have disjoint rows, so threads can work on different columns."""
 
-    def __init__(self, module: nn.Module, idle: IdleAdam, lr: float, eps: float):
+    def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
         super().__init__(module, idle, lr, eps)
         self._floats = self.packed.numpy()
         self._ints = self._floats.view(np.int32)
         self._threads = max(1, torch.get_num_threads())
-        self._reads = 0  # in training; each has a stamp of its own
-        self._read: tuple[np.ndarray, Tensor, np.ndarray, np.ndarray] | None = None
+        self._reads = 0  # reads in training; the number of a read is its stamp
+        self._read: tuple[np.ndarray, Tensor] | None = None
         self._scratch = (np.empty((0, 0), np.int32), np.empty((0, 0, self.dim), np.float32), np.empty(0, np.int64))
 
     def __call__(self, ids: Tensor) -> Tensor:
-        places = ids.numpy()
+        rows = ids.numpy()
         values = torch.empty(*ids.shape, self.dim)
-        tables = self.idle.upto(self.step).numpy()
+        tables = self.idle.tables_up_to(self.step).numpy()
         training = torch.is_grad_enabled()
         self._reads += training
-        unique, _, counts = self._room(places)
+        unique, _, counts = self._buffers(rows)
         self._each(
-            places.shape[1],
+            rows.shape[1],
             lambda start, stride: _read(
-                *(self._floats, self._ints, places, values.detach().numpy(), unique, counts, tables),
+                *(self._floats, self._ints, rows, values.detach().numpy(), unique, counts, tables),
                 *(self.dim, self.step, self.lr, self.eps, self._reads if training else 0, start, stride),
             ),
         )
         if training:
-            self._read = (places, values.requires_grad_())
+            self._read = (rows, values.requires_grad_())
         return values
 
     def update(self) -> None:
         self.step += 1
-        places, values = self._read
+        assert self._read is not None, "no rows were read with gradients enabled"
+        rows, values = self._read
         self._read = None
         if values.grad is None:
             values.grad = torch.zeros_like(values)
         gradient = values.grad.contiguous().numpy()
-        unique, sums, counts = self._room(places)
+        unique, sums, counts = self._buffers(rows)
         b1, b2 = self.idle.beta1, self.idle.beta2
         rate, scale = self.lr / (1 - b1**self.step), 1 / math.sqrt(1 - b2**self.step)
-        self._each(
-            places.shape[1],
-            lambda start, stride: _update(
-                *(self._floats, self._ints, places, gradient, unique, sums, counts, self.dim, self.step),
-                *map(np.float32, (b1, 1 - b1, b2, 1 - b2, rate, scale, self.eps)),
-                *(start, stride),
-            ),
-        )
+        f32 = np.float32
 
-    def _each(self, columns: int, work) -> None:
-        """work(start, stride) for columns start, start + stride, ...: as many at once as there are threads."""
+        def work(start: int, stride: int) -> None:
+            factors = f32(b1), f32(1 - b1), f32(b2), f32(1 - b2), f32(rate), f32(scale), f32(self.eps)
+            tables = self._floats, self._ints
+            _update(*tables, rows, gradient, unique, sums, counts, self.dim, self.step, *factors, start, stride)
+
+        self._each(rows.shape[1], work)
+
+    def _each(self, columns: int, work: Callable[[int, int], Any]) -> None:
+        """Call work(start, stride) for the columns start, start + stride, ... of each thread."""
         count = min(self._threads, columns)
         waiting = [_POOL.submit(work, start, count) for start in range(1, count)]
         if count:
@@ -73,33 +77,48 @@ class NumbaRows(LazyRows):
         for future in waiting:
             future.result()
 
-    def _room(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Room for each column's different ids, their summed gradients, and their number."""
-        n, c = places.shape
+    def _buffers(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per column, buffers for the distinct rows, their summed gradients, and their number."""
+        n, c = rows.shape
         if self._scratch[0].shape != (c, n):
             self._scratch = np.empty((c, n), np.int32), np.empty((c, n, self.dim), np.float32), np.zeros(c, np.int64)
         return self._scratch
 
-    def state(self) -> dict[str, Tensor | int]:
+    def state(self) -> dict[str, Any]:
         return {**super().state(), "reads": self._reads}
 
-    def restore(self, state: dict[str, Tensor | int]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self._reads = state["reads"]
 
 
 @njit(nogil=True, cache=True)
-def _read(floats, ints, places, values, unique, counts, tables, d, now, lr, eps, stamp, start, stride):
-    """Rows as they are now, one occurrence after the other; with a stamp, in place as well, once for each different row."""
-    n, c = places.shape
+def _read(
+    floats: np.ndarray,
+    ints: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
+    unique: np.ndarray,
+    counts: np.ndarray,
+    tables: np.ndarray,
+    d: int,
+    now: int,
+    lr: float,
+    eps: float,
+    stamp: int,
+    start: int,
+    stride: int,
+) -> np.int32:
+    """Values of rows now, occurrence by occurrence. With a stamp, each distinct row is also updated in place, once."""
+    n, c = rows.shape
     last_at, stamp_at, slot_at = 3 * d, 3 * d + 1, 3 * d + 2
     ahead = np.int32(0)
     for j in range(start, c, stride):
         count = 0
         for i in range(n):
             if i + _AHEAD < n:
-                ahead ^= ints[places[i + _AHEAD, j], last_at]
-            row = places[i, j]
+                ahead ^= ints[rows[i + _AHEAD, j], last_at]
+            row = rows[i, j]
             last = ints[row, last_at]
             if stamp:
                 if ints[row, stamp_at] != stamp:  # its first occurrence in this batch
@@ -122,8 +141,10 @@ def _read(floats, ints, places, values, unique, counts, tables, d, now, lr, eps,
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _catch_up(row, p, tables, d, last, now, lr, eps, write):
-    """IdleAdam's sums on one row; p gets the weights, and with `write` the row its moments."""
+def _catch_up(
+    row: np.ndarray, p: np.ndarray, tables: np.ndarray, d: int, last: int, now: int, lr: float, eps: float, write: bool
+) -> None:
+    """Apply the sums of IdleAdam to one row: weights into p, and with `write` moments into the row."""
     if last > 0:
         weight = tables[last, 0] - tables[now - last, 2] * tables[now, 0]
         shift = (tables[last, 1] - tables[now - last, 3] * tables[now, 1]) / weight
@@ -141,17 +162,34 @@ def _catch_up(row, p, tables, d, last, now, lr, eps, write):
 
 @njit(nogil=True, cache=True)
 def _update(
-    floats, ints, places, gradient, unique, sums, counts, d, now, b1, rest1, b2, rest2, rate, scale, eps, start, stride
-):
-    """Gradients summed over the occurrences of a row, in order, then Adam's step on each different row."""
-    n, c = places.shape
+    floats: np.ndarray,
+    ints: np.ndarray,
+    rows: np.ndarray,
+    gradient: np.ndarray,
+    unique: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+    d: int,
+    now: int,
+    b1: np.float32,
+    rest1: np.float32,
+    b2: np.float32,
+    rest2: np.float32,
+    rate: np.float32,
+    scale: np.float32,
+    eps: np.float32,
+    start: int,
+    stride: int,
+) -> None:
+    """Sum gradients over the occurrences of a row, in order, then take an Adam step on each distinct row."""
+    n, c = rows.shape
     slot_at = 3 * d + 2
     for j in range(start, c, stride):
         for k in range(counts[j]):
             for a in range(d):
                 sums[j, k, a] = np.float32(0)
         for i in range(n):
-            k = ints[places[i, j], slot_at]
+            k = ints[rows[i, j], slot_at]
             for a in range(d):
                 sums[j, k, a] += gradient[i, j, a]
         for k in range(counts[j]):

@@ -1,4 +1,4 @@
-"""Adam that touches only the table rows of its batch, and comes to what dense Adam comes to."""
+"""Adam that updates only the table rows of the batch, with the result of dense Adam."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -8,6 +8,7 @@ import torch
 from torch import nn, optim
 
 from vflbench.errors import UserError
+from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Beta
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
@@ -17,19 +18,18 @@ from vflbench.options import Positive, options
 
 @options
 class LazyAdam(Optimizer):
-    """Adam, with the steps that a table row sits out done in closed form when the row is next read.
+    """Adam in which the idle steps of a table row are applied in closed form when the row is next read.
 
-    Dense Adam moves every row of an embedding table at every step, also those that no row of the batch holds: their
-    gradient is 0, their moments fade, and the weights coast. Here these idle steps are summed up (see
-    `vflbench.numerics.idle_adam`), so a step costs what its batch costs, however large the tables are. Unlike "sparse"
-    Adam, which leaves them out and is another optimiser, this comes to what dense Adam comes to: a closed form of the idle
-    steps and another order of the same sums are all that differs.
+    Dense Adam moves every row of an embedding table at every step, also rows that do not occur in the batch: their gradient
+    is 0, their moments decay, and the weights keep moving. Here these idle steps are summed (see
+    `vflbench.numerics.idle_adam`), so the cost of a step does not depend on the size of the tables. "Sparse" Adam omits the
+    idle steps and is another optimiser. This one agrees with dense Adam up to the closed form and the order of summation.
 
-    All other weights are under torch's own Adam. There is no weight decay, which would give idle rows a gradient.
+    All other weights use torch's Adam. There is no weight decay, because it would give idle rows a gradient.
 
-    lr: step size. beta1, beta2: decay of the moments, beta1 < beta2. eps: added to the root of the second.
-    kernel: `torch`, or `numba`, compiled, on the CPU and with `pip install vflbench[fast]`; `auto` takes what is there.
-    Both give the same numbers.
+    lr: step size. beta1, beta2: decay of the moments, beta1 < beta2. eps: added to the root of the second moment.
+    kernel: `torch`; `numba`, compiled, for the CPU, needs `pip install vflbench[fast]`; `auto`: numba if available. Both
+    give the same numbers.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
@@ -42,35 +42,35 @@ class LazyAdam(Optimizer):
 
     def attach(self, network: nn.Module) -> "LazyStepper":
         if self.beta1 >= self.beta2:
-            problem = f"it must be below beta2, {self.beta2}: the idle steps of a row have no sum otherwise"
+            problem = f"it must be below beta2, {self.beta2}: otherwise the sum over idle steps diverges"
             raise UserError(problem, key="optimizer.beta1", value=self.beta1)
         idle = IdleAdam(self.beta1, self.beta2)
-        tables = [module for module in network.modules() if hasattr(module, "lookup")]
+        tables = [module for module in network.modules() if isinstance(module, ColumnEmbedding)]
         lazy = {id(module.table) for module in tables}
         others = [parameter for parameter in network.parameters() if id(parameter) not in lazy]
         betas = (self.beta1, self.beta2)
         dense = optim.Adam(others, lr=self.lr, betas=betas, eps=self.eps, fused=True) if others else None
         rows = [self._rows(module.table.device)(module, idle, self.lr, self.eps) for module in tables]
-        for module, source in zip(tables, rows, strict=True):
-            module.lookup = source
+        for module, lazy_rows in zip(tables, rows, strict=True):
+            module.lookup = lazy_rows
         return LazyStepper(dense, rows)
 
     def _rows(self, device: torch.device) -> type[LazyRows]:
         if self.kernel == "torch" or (self.kernel == "auto" and device.type != "cpu"):
             return TorchRows
         if device.type != "cpu":
-            raise UserError(f"it runs on the CPU, and this run on {device}", key="optimizer.kernel", value="numba")
+            raise UserError(f"it runs on the CPU, but this run uses {device}", key="optimizer.kernel", value="numba")
         try:
             return import_module("vflbench.models.optimizers.kernel").NumbaRows  # a second to import
-        except (ImportError, RuntimeError) as error:  # not there, not for this numpy, or no folder for what it compiles
+        except (ImportError, RuntimeError) as error:  # not installed, wrong numpy, or no writable cache folder
             if self.kernel == "auto":
                 return TorchRows
-            problem = f"numba can't be used ({error}); pip install 'vflbench[fast]'"
+            problem = f"numba cannot be used ({error}); pip install 'vflbench[fast]'"
             raise UserError(problem, key="optimizer.kernel", value="numba") from error
 
 
 class LazyStepper:
-    """What stands where others have a torch optimiser: its own Adam for most weights, lazy rows for tables."""
+    """In place of a torch optimiser: torch's Adam for most weights, lazy rows for tables."""
 
     def __init__(self, dense: optim.Optimizer | None, rows: list[LazyRows]):
         self.dense, self.rows = dense, rows
@@ -92,17 +92,17 @@ class LazyStepper:
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Bring every row of every table up to date."""
+        """Apply the idle steps of all rows of all tables."""
         for rows in self.rows:
             rows.settle()
 
     def state_dict(self) -> dict[str, Any]:
-        """Packed tables share their memory with the network's own weights: a file that knows holds them once."""
+        """Packed tables share memory with the network's weights, so a file that keeps sharing stores them once."""
         dense = None if self.dense is None else self.dense.state_dict()
         return {"dense": dense, "rows": [rows.state() for rows in self.rows]}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         if self.dense is not None:
-            self.dense.load_state_dict(state["dense"])
-        for rows, own in zip(self.rows, state["rows"], strict=True):
-            rows.restore(own)
+            self.dense.load_state_dict(state_dict["dense"])
+        for rows, state in zip(self.rows, state_dict["rows"], strict=True):
+            rows.restore(state)

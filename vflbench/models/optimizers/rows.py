@@ -1,22 +1,24 @@
-"""An embedding table of which a step touches only the rows of its batch."""
+"""An embedding table in which a step updates only the rows of the batch."""
 
 import math
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from vflbench.models.layers import ColumnEmbedding
 from vflbench.numerics.idle_adam import IdleAdam
 
 
 class LazyRows:
-    """A table whose rows are brought up to date when they are read, and updated when their batch is done.
+    """A table whose idle steps are applied when a row is read, and its gradient step after the batch.
 
-    packed: (V, W) float32, a row's p, m and v (dim each), the step of its moments (as int32) and two spare numbers side by
-    side, in one cache line for dim 4. The module's parameter is a view of it.
+    packed: (V, W) float32. A row holds its p, m and v (dim each), the step of its last update (as int32) and two spare
+    numbers, in one cache line for dim 4. The module's parameter is a view of it.
     """
 
-    def __init__(self, module: nn.Module, idle: IdleAdam, lr: float, eps: float):
+    def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
         self.idle, self.lr, self.eps = idle, lr, eps
         size, self.dim = module.table.shape
         needed = 3 * self.dim + 3
@@ -25,28 +27,28 @@ class LazyRows:
         self.packed[:, : self.dim] = module.table.data
         module.table.data = self.packed[:, : self.dim]
         self.steps_of = self.packed.view(torch.int32)[:, 3 * self.dim]
-        self.step = 0  # that every row is, or will be when it is read, up to date with
+        self.step = 0  # the last step; rows that are behind catch up when they are read
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Rows (n, c, dim) as a dense Adam would have them now. ids: (n, c), counted over all columns.
+        """Rows (n, c, dim) with the present values of dense Adam. ids: (n, c), rows of the table.
 
-        While gradients are recorded, these rows are updated by `update`, and what was read for that is forgotten by the
-        next call; otherwise nothing is changed.
+        With gradients enabled, the next `update` applies to these rows; a further call before it replaces them. Without
+        gradients nothing is changed.
         """
         raise NotImplementedError
 
     def update(self) -> None:
-        """Adam's next step, with the gradients of the rows that were read last, which are 0 for all others."""
+        """The next Adam step, with the gradients of the rows read last; all other gradients are 0."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Bring every row up to date, as for a look at the whole table."""
+        """Apply the idle steps of all rows."""
         for start in range(0, len(self.packed), 1 << 20):
             part = self.packed[start : start + (1 << 20)]
             part.copy_(self.caught_up(part.clone()))
 
     def caught_up(self, rows: Tensor) -> Tensor:
-        """Packed rows (u, W), changed in place: their idle steps done."""
+        """Apply the idle steps of packed rows (u, W) in place, and return them."""
         d = self.dim
         p, m, v = rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d : 3 * d]
         steps_of = rows.view(torch.int32)[:, 3 * d]
@@ -54,26 +56,26 @@ class LazyRows:
         weight, shift = self.idle.sums(last, self.step)
         rate = (self.lr * weight).float()[:, None]
         p -= rate * m / (_root(v) + (self.eps * shift).float()[:, None])
-        first, second = self.idle.fading(last, self.step)
+        first, second = self.idle.decay(last, self.step)
         m *= first.float()[:, None]
         v *= second.float()[:, None]
         steps_of.fill_(self.step)
         return rows
 
-    def state(self) -> dict[str, Tensor | int]:
+    def state(self) -> dict[str, Any]:
         return {"packed": self.packed, "step": self.step}
 
-    def restore(self, state: dict[str, Tensor | int]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.packed.copy_(state["packed"])
         self.step = state["step"]
 
 
 class TorchRows(LazyRows):
-    """In plain torch, on any device."""
+    """The updates in torch, on any device."""
 
-    def __init__(self, module: nn.Module, idle: IdleAdam, lr: float, eps: float):
+    def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
         super().__init__(module, idle, lr, eps)
-        self._place = torch.zeros(len(self.packed), dtype=torch.int32, device=self.packed.device)
+        self._position = torch.zeros(len(self.packed), dtype=torch.int32, device=self.packed.device)
         self._read: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -85,16 +87,17 @@ class TorchRows(LazyRows):
         return F.embedding(inverse.view(ids.shape), values)
 
     def _distinct(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The different ids, and each one's place among them: every id keeps one of its places in a table of V numbers."""
-        places = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
-        self._place.scatter_(0, ids, places)
-        keeper = self._place.index_select(0, ids)
-        keeps = keeper == places
-        rank = keeps.cumsum(0, dtype=torch.int32) - 1
-        return ids[keeps], rank.index_select(0, keeper)
+        """The distinct ids, and the index of each id among them. A table of V numbers keeps one position of every id."""
+        positions = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
+        self._position.scatter_(0, ids, positions)
+        kept = self._position.index_select(0, ids)
+        is_kept = kept == positions
+        rank = is_kept.cumsum(0, dtype=torch.int32) - 1
+        return ids[is_kept], rank.index_select(0, kept)
 
     def update(self) -> None:
         self.step += 1
+        assert self._read is not None, "no rows were read with gradients enabled"
         unique, rows, values = self._read
         self._read = None
         g = values.grad
@@ -111,5 +114,5 @@ class TorchRows(LazyRows):
 
 
 def _root(v: Tensor) -> Tensor:
-    """sqrt(v), rounded as IEEE asks, by way of float64: torch's own in float32 can be off by one in the last place."""
+    """sqrt(v) with IEEE rounding, through float64: torch's float32 square root can be off by one unit in the last place."""
     return v.double().sqrt().float()

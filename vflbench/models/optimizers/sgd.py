@@ -11,7 +11,7 @@ from vflbench.options import NonNegative, Positive, options
 
 @options
 class Sgd(Optimizer):
-    """Plain gradient steps, with momentum if asked.
+    """Gradient steps, with optional momentum.
 
     lr: step size. momentum: decay of the velocity. weight_decay: L2 penalty.
     """
