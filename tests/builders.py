@@ -1,20 +1,27 @@
 """Small tables, parties and runs that several tests need."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
+from vflbench.data.aligned import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.defenses.base import Chain
+from vflbench.defenses.base import Defense
+from vflbench.defenses.chain import Chain
+from vflbench.engines.local import Local
 from vflbench.generators import Generators
-from vflbench.messages.wire import LocalWire
+from vflbench.messages.wire import Wire
+from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.base import Setting
-from vflbench.protocols.split import Split
+from vflbench.protocols.base import Protocol, Seating
+from vflbench.protocols.split import Split, SplitSession
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
@@ -35,45 +42,50 @@ def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
-def session(
+def seating(
     rows: VerticalTable,
     *,
-    model=None,
-    optimizer=None,
-    defenses=(),
-    new_defense=None,
-    seed=0,
-    wire=None,
-    precision="float32",
-):
-    return Split().start(
-        Setting(
-            table=rows,
-            model=model or WideDeep(bottom_layers=2, top_layers=1, width=8),
-            optimizer=optimizer or Adam(),
-            wire=wire or LocalWire(),
-            defense=new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
-            generators=Generators(seed),
-            device=torch.device("cpu"),
-            precision=precision,
-        )
+    model: Model | None = None,
+    optimizer: Optimizer | None = None,
+    defenses: Sequence[Defense] = (),
+    new_defense: Callable[[], Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Seating:
+    """What a protocol needs to seat parties that own the rows of this table. options: of `Seating`."""
+    return Seating(
+        **{
+            "table": rows,
+            "rows": AlignedRows.of(rows),
+            "model": model or WideDeep(bottom_layers=2, top_layers=1, width=8),
+            "optimizer": optimizer or Adam(),
+            "wire": Wire(),
+            "defense": new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
+            "generators": Generators(seed),
+            "device": torch.device("cpu"),
+            **options,
+        }
     )
 
 
-def weights(split_session) -> list[torch.Tensor]:
-    networks = [*(party.bottom for party in split_session.parties), split_session.label_party.top]
-    if split_session.label_party.bottom is not None:
-        networks.append(split_session.label_party.bottom)
+def session(rows: VerticalTable, *, protocol: Protocol | None = None, **options: Any) -> SplitSession:
+    """Parties of split learning that own the rows of this table. options: of `seating`."""
+    return (protocol or Split()).start(seating(rows, **options))
+
+
+def weights(split_session: SplitSession) -> list[torch.Tensor]:
+    """Copies of all parameters of all parties."""
+    networks = [*(party.bottom for party in split_session.parties), split_session.label_party.network]
     return [parameter.detach().clone() for network in networks for parameter in network.parameters()]
 
 
-def experiment(**changes) -> Experiment:
+def experiment(**changes: Any) -> Experiment:
     """A run of seconds on 3,000 synthetic rows."""
     parts = {
         "dataset": Synthetic(rows=3000, vocabulary=300),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=16),
         "protocol": Split(),
-        "wire": LocalWire(),
+        "engine": Local(),
         "optimizer": Adam(lr=1e-3),
         "defenses": {},
         "attacks": {"norm": Norm(), "spectral": Spectral()},
@@ -82,7 +94,8 @@ def experiment(**changes) -> Experiment:
     return Experiment(**{**parts, **changes})
 
 
-def run_in(folder: Path, **changes) -> dict:
+def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The summary of a run of `experiment(**changes)` in that folder."""
     recorder, parts = Recorder(folder, "", {}, quiet=True), experiment(**changes)
     checkpoint = Checkpoint(folder, parts.settings.checkpoint, fresh=parts.settings.overwrite)
     summary = run(parts, recorder, checkpoint)
