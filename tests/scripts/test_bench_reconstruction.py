@@ -1,26 +1,18 @@
-"""The benchmark of the reconstruction, from outside."""
-
 import gzip
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPT = ROOT / "scripts" / "bench_reconstruction.py"
+from script_runs import run
 
 
-def lines(*options: str) -> list[list[str]]:
-    command = [sys.executable, str(SCRIPT), "--programmes", "", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+def lines(*options: object) -> list[list[str]]:
+    done = run("bench_reconstruction", "--programmes", "", *options)
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()[1:]]
 
 
 def test_every_batch_of_few_rows_and_many_columns_is_proved_and_alone():
-    found = lines("--cells", "3x12", "--seeds", "4", "--methods", "columns,auto")
-    assert [line[:2] for line in found] == [["3x12", "columns"], ["3x12", "auto"]]
-    for line in found:
+    table = lines("--cells", "3x12", "--seeds", 4, "--methods", "columns,auto")
+    assert [line[:2] for line in table] == [["3x12", "columns"], ["3x12", "auto"]]
+    for line in table:
         assert line[4] == "0.0%"
         assert line[-2] == "4/4"
 
@@ -31,5 +23,5 @@ def test_it_reads_the_binary_columns_of_libsvm_and_csv(tmp_path):
         file.write("1 1:1 3:1\n-1 2:1\n")
     (tmp_path / "rows.csv").write_text("name,a,b,c\nx,1,0,1\ny,0,1,0\n")
     for name in ("rows.txt.gz", "rows.csv"):
-        (line,) = lines("--cells", "2x3", "--seeds", "3", "--methods", "auto", "--file", str(tmp_path / name))
+        (line,) = lines("--cells", "2x3", "--seeds", 3, "--methods", "auto", "--file", tmp_path / name)
         assert line[-2] == "3/3"

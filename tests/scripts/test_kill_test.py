@@ -2,37 +2,30 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kill_test.py"
-
-
-def kill_test(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=900)
+from script_runs import SCRIPTS, load, run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "kills"), [("kill", 10), ("mixed", 4)])
 def test_deaths_change_no_byte(how, kills):
-    overrides = ("defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true")
-    result = kill_test("--kills", str(kills), "--seed", "3", "--signal", how, *overrides)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "no difference" in result.stdout
+    command = [sys.executable, SCRIPTS / "kill_test.py", "--kills", str(kills), "--seed", "3", "--signal", how]
+    command += ["defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no difference" in done.stdout
 
 
 def test_it_says_what_it_does_and_refuses_a_folder_that_is_there(tmp_path):
-    assert "--kills" in kill_test("--help").stdout
-    assert "it is there already" in kill_test("--folder", str(tmp_path)).stderr
+    assert "--kills" in run("kill_test", "--help").stdout
+    refused = run("kill_test", "--folder", tmp_path)
+    assert refused.returncode == 2
+    assert "it is there already" in refused.stderr
 
 
 def test_a_difference_is_seen(tmp_path):
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        from kill_test import differing
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
+    differing = load("kill_test").differing
     for name, loss in (("one", "0.5"), ("other", "0.25")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.csv").write_text(f"epoch\n0,train,,,,,loss,{loss},,,\n0,train,,,,,seconds,{loss},,,\n")

@@ -4,30 +4,33 @@ import gzip
 import hashlib
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from raw_files import in_file_order, load
+from script_runs import SCRIPTS, run
+from script_runs import load as load_script
 from sklearn.linear_model import LogisticRegression
 
 from vflbench.data.criteo import Criteo
 from vflbench.numerics.auc import auc
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_criteo.py"
-ROWS, IDS = 150_000, 60_000  # more than one block
-
-
-def make(out: Path, *arguments: object) -> subprocess.CompletedProcess:
-    words = [sys.executable, str(SCRIPT), "--out", str(out), *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+ROWS, IDS = 30_000, 12_000
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
+def script():
+    """With blocks so small that the file has four."""
+    module = load_script("make_criteo")
+    module._BLOCK_ROWS = 1 << 13
+    return module
+
+
+@pytest.fixture(scope="module")
+def file(script, tmp_path_factory):
     path = tmp_path_factory.mktemp("criteo") / "train.txt"
-    assert make(path, "--rows", ROWS, "--ids", IDS).returncode == 0
+    assert run(script, "--out", path, "--rows", ROWS, "--ids", IDS).returncode == 0
     return path
 
 
@@ -102,22 +105,35 @@ def test_vflbench_reads_it_and_a_linear_model_learns_from_it(file):
     assert auc(score, labels[half:]) > 0.6
 
 
-def test_same_seed_same_file_however_many_threads(file, tmp_path):
+def test_same_seed_same_file_however_many_threads(script, file, tmp_path):
     again, other = tmp_path / "again.txt", tmp_path / "other.txt"
-    assert make(again, "--rows", ROWS, "--ids", IDS, "--threads", 1).returncode == 0
-    assert make(other, "--rows", 1000, "--ids", 300, "--seed", 1).returncode == 0
-    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(file.read_bytes()).digest()
-    assert make(again, "--rows", 1000, "--ids", 300).returncode == 0
-    assert again.read_bytes() != other.read_bytes()
+    for threads in (1, 3):
+        assert run(script, "--out", again, "--rows", ROWS, "--ids", IDS, "--threads", threads).returncode == 0
+        assert again.read_bytes() == file.read_bytes(), threads
+    assert run(script, "--out", other, "--rows", ROWS, "--ids", IDS, "--seed", 1).returncode == 0
+    assert other.read_bytes() != file.read_bytes()
 
 
-def test_compressed_it_holds_the_same(file, tmp_path):
+def test_compressed_it_holds_the_same(script, file, tmp_path):
     packed = tmp_path / "train.txt.gz"
-    assert make(packed, "--rows", ROWS, "--ids", IDS).returncode == 0
+    assert run(script, "--out", packed, "--rows", ROWS, "--ids", IDS).returncode == 0
     assert gzip.decompress(packed.read_bytes()) == file.read_bytes()
 
 
 def test_more_ids_than_the_rows_have_room_for_are_refused(tmp_path):
-    made = make(tmp_path / "x", "--rows", 100, "--ids", 10_000)
-    assert made.returncode == 1
-    assert made.stderr.startswith("make_criteo: 10000 ids put")
+    refused = run("make_criteo", "--out", tmp_path / "x", "--rows", 100, "--ids", 10_000)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("make_criteo: 10000 ids put")
+
+
+@pytest.mark.slow
+def test_blocks_of_the_size_of_real_files_are_the_same_in_processes_of_any_threads(tmp_path):
+    digests = set()
+    for threads in ("1", "2"):
+        path = tmp_path / f"{threads}.txt"
+        command = [sys.executable, SCRIPTS / "make_criteo.py", "--rows", "150000", "--ids", "60000", "--threads", threads]
+        subprocess.run([*command, "--out", path], check=True, capture_output=True)
+        digests.add(hashlib.sha256(path.read_bytes()).digest())
+    assert len(digests) == 1
+    split = load(Criteo(path=str(path)))
+    assert len(split.train) + len(split.test) == 150_000

@@ -1,28 +1,19 @@
 """The script that runs the published experiments: what it puts on the command line, and what it leaves."""
 
 import argparse
-import importlib.util
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from script_runs import SCRIPTS, load
 
 from vflbench.errors import UserError
 from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPT = ROOT / "scripts" / "reproduce.py"
-
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("reproduce", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["reproduce"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("reproduce")
 
 
 @pytest.fixture
@@ -64,20 +55,28 @@ def test_the_data_set_its_file_and_the_scale_stand_on_the_command_line(script, d
 @pytest.mark.slow
 def test_it_runs_reports_and_goes_on(tmp_path, data):
     """On the embedded data: what is done is not done again."""
-    command = [sys.executable, SCRIPT, "--only", "bytedance_max_norm", "--data", data, "--dataset", "synthetic"]
+    command = [
+        sys.executable,
+        SCRIPTS / "reproduce.py",
+        "--only",
+        "bytedance_max_norm",
+        "--data",
+        data,
+        "--dataset",
+        "synthetic",
+    ]
     command += ["--scale", "1", "--out", tmp_path / "out", "--jobs", "1"]
     command += ["--set", "dataset.rows=2000", "dataset.vocabulary=300", "model.width=8", "epochs=1", "seed=0", "attack=norm"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    first = subprocess.run(command, capture_output=True, text=True, env=env)
+    first = subprocess.run(command, capture_output=True, text=True)
     assert first.returncode == 0, first.stdout + first.stderr
     page = (tmp_path / "out" / "index.html").read_text()
     assert "2 finished runs" in page
     assert "bytedance_max_norm on synthetic" in page
     assert (tmp_path / "out" / "bytedance_max_norm" / "report" / "report.html").exists()
-    again = subprocess.run([*command, "--budget", "0.0001m"], capture_output=True, text=True, env=env)
+    again = subprocess.run([*command, "--budget", "0.0001m"], capture_output=True, text=True)
     assert again.returncode == 1
     assert "the time was up" in (tmp_path / "out" / "index.html").read_text()
     assert "2 finished runs" in (tmp_path / "out" / "index.html").read_text()
-    unknown = subprocess.run([*command[:3], "nothing", *command[4:]], capture_output=True, text=True, env=env)
+    unknown = subprocess.run([*command[:3], "nothing", *command[4:]], capture_output=True, text=True)
     assert unknown.returncode == 1
     assert "there is no such experiment" in unknown.stderr
