@@ -100,6 +100,10 @@ class Auditor:
         measured = {Embeddings} if self._dcor else set()
         return self._facts_wanted | measured if self._is_watched(step) else frozenset()
 
+    def audits(self, step: int) -> bool:
+        """Whether this round is attacked."""
+        return step in self._audited
+
     def _is_watched(self, step: int) -> bool:
         return step in self._audited or any(post.attack.follows for post in self.posts)
 

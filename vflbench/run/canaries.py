@@ -36,6 +36,16 @@ class Canaries:
         self.labels = torch.where(is_positive, other, 0).to(train.device)
         self.votes = torch.zeros(len(ids), dtype=torch.int64, device=train.device)
 
+    @classmethod
+    def recorded(cls, ids: Tensor, labels: Tensor) -> "Canaries":
+        """Those of a recording. ids: (n,); labels: (n,) their coins."""
+        canaries = cls.__new__(cls)
+        order = ids.argsort()
+        canaries.ids, canaries.labels = ids[order], labels[order]
+        canaries.other = canaries.labels.clamp_min(1)
+        canaries.votes = torch.zeros(len(ids), dtype=torch.int64)
+        return canaries
+
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -61,9 +61,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine = tune()
-    seated = seat(experiment, data, generators, batch_size)
+    seated = seat(experiment, data, generators, batch_size, recorder.folder)
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
-    progress = Progress(generators, session, auditor)
+    progress = Progress(generators, session, auditor, seated.rounds)
     facts = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
     facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
@@ -106,11 +106,13 @@ def train_epoch(
     """
     steps, number, auditor, session = len(batches), epoch.number, progress.auditor, progress.session
     auditor.begin_epoch(number, steps)
+    progress.rounds.begin_epoch(number, steps)
     start, audit_seconds = perf_counter(), 0.0
     with recorder.progress_bar(f"epoch {number}", steps * batches.batch_size) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, ids in islice(enumerate(batches), epoch.step, None):
-            round_ = session.round(ids, epoch=number, step=step, watch=auditor.wants(step))
+            watch = auditor.wants(step) | progress.rounds.wants(auditor.audits(step))
+            round_ = session.round(ids, epoch=number, step=step, watch=watch)
             training = round_.training
             if training is None or not math.isfinite(training.loss + training.penalty):
                 loss = math.nan if training is None else training.loss + training.penalty
@@ -118,6 +120,7 @@ def train_epoch(
             epoch.add(training)
             audit_start = perf_counter()
             auditor.see(round_)
+            progress.rounds.see(round_)
             audit_seconds += perf_counter() - audit_start
             for note in training.notes:
                 recorder.log(f"epoch {number} step {step}/{steps} {note}")

@@ -13,6 +13,7 @@ from vflbench.messages.round import Training
 from vflbench.protocols.base import Session
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
+from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.summary import EpochResult
 
 
@@ -74,6 +75,7 @@ class Progress:
     generators: Generators
     session: Session
     auditor: Auditor
+    rounds: RoundRecorder
     results: list[EpochResult] = field(default_factory=list)
     epoch: Epoch | None = None
 

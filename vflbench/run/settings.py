@@ -15,13 +15,15 @@ class Audit:
     batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of the epoch's
     and at least 5. train_rows: score at most so many for train AUC. canaries: training rows whose label is replaced by a
     fair coin, by which a promised eps is checked; `auto`: a 20th of all, at most 1000, where a defense promises one. dcor:
-    also measure, in audited batches, the squared distance correlation of every layer's embeddings and the labels.
+    also measure, in audited batches, the squared distance correlation of every layer's embeddings and the labels. record:
+    keep the audited rounds, or all of them, in the run's folder, to be audited again with other attacks.
     """
 
     batches: Count | Literal["all", "auto"] = "auto"
     train_rows: Count = 100_000
     canaries: NonNegativeInt | Literal["auto"] = "auto"
     dcor: bool = False
+    record: Literal["none", "audited", "all"] = "none"
 
     def audited(self, steps: int) -> int:
         """How many batches of an epoch with so many steps."""

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
@@ -18,6 +19,7 @@ from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.posts import unmet_attacks
+from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
 
@@ -43,15 +45,16 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Seated:
-    """A session, its auditor and canaries; skipped: attack -> why it can't run here."""
+    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk."""
 
     session: Session
     auditor: Auditor
     canaries: Canaries
     skipped: Mapping[str, str]
+    rounds: RoundRecorder
 
 
-def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_size: int) -> Seated:
+def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_size: int, folder: Path) -> Seated:
     """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
@@ -90,4 +93,5 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_
         cheating=cheating,
         dcor=settings.audit.dcor,
     )
-    return Seated(session, auditor, canaries, skipped)
+    rounds = RoundRecorder(settings.audit.record, folder, protocol, session, train, rows, canaries, batch_size)
+    return Seated(session, auditor, canaries, skipped, rounds)

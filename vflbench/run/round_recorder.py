@@ -1,0 +1,77 @@
+"""Keeps rounds of a run on disk, for an audit afterwards."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows
+from vflbench.messages.facts import Fact
+from vflbench.messages.recording import RECORDABLE, Recording, RecordingHead
+from vflbench.messages.round import Round
+from vflbench.protocols.base import Protocol, Session
+from vflbench.run.canaries import Canaries
+
+ROUNDS = "recording"
+"""The folder within a run's folder."""
+
+
+class RoundRecorder:
+    """Writes rounds into a recording. which: the `audited` ones, `all`, or `none`."""
+
+    def __init__(
+        self,
+        which: Literal["none", "audited", "all"],
+        folder: Path,
+        protocol: Protocol,
+        session: Session,
+        train: EncodedRows,
+        rows: AlignedRows,
+        canaries: Canaries,
+        batch_size: int,
+    ):
+        self.which, self._rows = which, rows
+        self._folder = folder / ROUNDS
+        self._recording: Recording | None = None
+        facts = {seat: protocol.offers(seat) & frozenset(RECORDABLE.values()) for seat in session.seats()}
+        self._facts = frozenset(fact for offered in facts.values() for fact in offered)
+        self._new: Callable[[], Recording] = lambda: Recording.create(
+            self._folder,
+            RecordingHead(
+                seats={str(seat): list(parties) for seat, parties in session.seats().items()},
+                cut_layers={party: list(layers) for party, layers in session.cut_layers().items()},
+                class_shares=list(train.class_ratios),
+                batch_size=batch_size,
+                complete=which == "all",
+                facts={str(seat): sorted(fact.__name__ for fact in offered) for seat, offered in facts.items()},
+            ),
+            _all_rows(train, rows, canaries),
+        )
+        self._steps: list[int] = []
+
+    def begin_epoch(self, number: int, steps: int) -> None:
+        """Note how many rounds the epoch has."""
+        if self.which == "none":
+            return
+        self._recording = self._recording or self._new()
+        self._steps = [*[steps] * number, steps]
+        self._recording.note_steps(self._steps)
+
+    def wants(self, audited: bool) -> frozenset[type[Fact]]:
+        """The facts to collect of a round beside those that attacks read."""
+        return self._facts if self.which == "all" or (self.which == "audited" and audited) else frozenset()
+
+    def see(self, round_: Round) -> None:
+        """Write the round if it was watched for that."""
+        if self._recording is not None and self._facts & {kind for facts in round_.facts.values() for kind in facts}:
+            self._recording.add(round_, self._rows.labels(round_.ids))
+
+
+def _all_rows(train: EncodedRows, rows: AlignedRows, canaries: Canaries) -> dict[str, torch.Tensor]:
+    """ids, labels and canary of every training row; nothing where there are too many."""
+    if len(train) > BUFFER_ROWS:
+        return {}
+    ids = train.all().ids
+    return {"ids": ids, "labels": rows.labels(ids), "canary": canaries.among(ids)}
