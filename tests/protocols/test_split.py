@@ -1,214 +1,306 @@
+from itertools import product
+
 import pytest
 import torch
 from builders import session, table, weights
 
+from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import VerticalTable
-from vflbench.defenses.base import Chain, Defense, WithheldError
+from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.messages.transcript import Knowledge, Seat, Transcript
-from vflbench.messages.wire import Kind, LocalWire
+from vflbench.defenses.quantize import Quantize
+from vflbench.messages.facts import (
+    Compression,
+    Embeddings,
+    Gradients,
+    NoiseMean,
+    OwnColumns,
+    OwnModel,
+    PeerModels,
+    Predictions,
+    Queries,
+    SummedGradients,
+)
+from vflbench.messages.message import Kind
+from vflbench.messages.threat import Seat
+from vflbench.messages.wire import Wire
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.parties import classification_loss
+from vflbench.protocols.label_party import classification_loss
 from vflbench.protocols.split import Split
 
-PARTIES = {1: ("a",), 2: ("a", "b"), 4: ("a", "b", "c", "d"), "label too": ("a", "b", "label")}
+PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
+EVERYTHING = Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL)
 
 
-def whole_network_logits(split_session, batch):
-    """The same networks called as one, with no message in between."""
-    outs = [p.bottom(batch.features[p.name].numeric, batch.features[p.name].categorical) for p in split_session.parties]
-    bottoms = [p.bottom for p in split_session.parties]
-    label_party = split_session.label_party
-    if label_party.bottom is not None:
-        own = batch.features["label"]
-        outs.append(label_party.bottom(own.numeric, own.categorical))
-        bottoms.append(label_party.bottom)
-    deep = [out[bottom.cut] for out, bottom in zip(outs, bottoms, strict=True)]
-    return label_party.top(deep, [out["wide"] for out in outs if "wide" in out])[1]
+class BothDefense(NonLabelDefense, LabelDefense):
+    """Stands at both seats of split learning."""
 
 
-@pytest.mark.parametrize("parties", PARTIES.values(), ids=map(str, PARTIES))
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("classes", [2, 3])
-def test_training_in_parts_is_training_the_whole(rng, parties, wide, classes):
+def whole_network(split, batch):
+    """Activations of all parties and the logits, of the same networks called as one, with no message in between."""
+    bottoms = {party.name: party.bottom for party in split.parties}
+    if split.label_party.bottom is not None:
+        bottoms["label"] = split.label_party.bottom
+    outs = {name: bottom(batch.features[name].numeric, batch.features[name].categorical) for name, bottom in bottoms.items()}
+    deep = [outs[name][bottom.cut] for name, bottom in bottoms.items()]
+    return outs, split.label_party.top(deep, [out["wide"] for out in outs.values() if "wide" in out])[1]
+
+
+def test_training_in_parts_is_training_the_whole(rng):
     """Without a defense, a round must move every weight exactly as back-propagation through one network would."""
-    rows = table(rng, parties=parties, classes=classes)
-    model = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5, wide=wide)
-    split, whole = (session(rows, model=model, optimizer=Sgd(lr=0.5)) for _ in range(2))
-    before = weights(split)
-    loss = classification_loss(whole_network_logits(whole, rows), rows.labels)
-    loss.backward()
-    for party in (*whole.parties, whole.label_party):
-        party.optimizer.step()
-    outcome = split.round(rows, None)
-    assert outcome.loss == pytest.approx(loss.item(), rel=1e-6)
-    for ours, reference, start in zip(weights(split), weights(whole), before, strict=True):
-        assert torch.allclose(ours, reference, atol=1e-7)
-        assert not torch.equal(ours, start)
+    for parties, wide, classes in product(PARTIES, (False, True), (2, 3)):
+        case = f"{parties}, wide={wide}, {classes} classes"
+        rows = table(rng, parties=parties, classes=classes)
+        model = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5, wide=wide)
+        split, whole = (session(rows, model=model, optimizer=Sgd(lr=0.5)) for _ in range(2))
+        before = weights(split)
+        loss = classification_loss(whole_network(whole, rows)[1], rows.labels)
+        loss.backward()
+        for party in (*whole.parties, whole.label_party):
+            party.optimizer.step()
+        assert split.round(rows.ids).training.loss == pytest.approx(loss.item(), rel=1e-6), case
+        for ours, reference, start in zip(weights(split), weights(whole), before, strict=True):
+            assert torch.allclose(ours, reference, atol=1e-7), case
+            assert not torch.equal(ours, start), case
 
 
 def test_predictions_are_those_of_the_whole_network(rng):
     rows = table(rng, parties=("a", "b", "label"))
     split = session(rows, model=WideDeep(width=8, wide=True))
-    assert torch.allclose(split.predict(rows), whole_network_logits(split, rows))
-    assert not split.predict(rows).requires_grad
+    assert torch.allclose(split.predict(rows.ids), whole_network(split, rows)[1])
+    assert not split.predict(rows.ids).requires_grad
 
 
-@pytest.mark.parametrize("defenses", [(), (MaxNorm(),)], ids=["none", "max_norm"])
-def test_being_watched_changes_no_weight_by_a_bit(rng, defenses):
-    rows = table(rng, parties=("a", "b"))
-    alone, watched = (session(rows, defenses=defenses) for _ in range(2))
-    for step in range(5):
-        alone.round(rows, None)
-        watched.round(rows, Transcript(rows.ids, 0, step, (0.5, 0.5)))
-    assert all(map(torch.equal, weights(alone), weights(watched)))
+def test_a_party_looks_up_its_rows_by_id_in_any_order(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    split = session(rows)
+    some = torch.tensor([40, 3, 3, 17])
+    assert torch.allclose(split.predict(some), split.predict(rows.ids)[some], atol=1e-6)
+    with pytest.raises(KeyError, match="not in this table"):
+        split.predict(torch.tensor([3, 64]))
+
+
+def test_being_watched_changes_no_weight_by_a_bit(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    choices = {"none": dict, "max_norm": lambda: {"it": MaxNorm()}, "quantize": lambda: {"it": Quantize(learn_batches=2)}}
+    for name, choice in choices.items():
+        alone, watched, asked = (session(rows, new_defense=lambda made=choice: Chain(made())) for _ in range(3))
+        for step in range(5):
+            alone.round(rows.ids)
+            watched.round(rows.ids, step=step, watch=EVERYTHING)
+            asked.round(rows.ids, watch=frozenset({OwnModel, Queries})).facts["a"][OwnModel].embed(rows.ids)
+            asked.facts(rows.ids[:5], EVERYTHING)
+        assert all(map(torch.equal, weights(alone), weights(watched))), name
+        assert all(map(torch.equal, weights(alone), weights(asked))), name
 
 
 def test_predicting_more_often_changes_no_weight_of_a_noisy_defense(rng):
-    class Noise(Defense):
-        def embedding(self, h, rng):
-            return h + torch.randn(h.shape, generator=rng)
+    class Noise(NonLabelDefense):
+        def embedding(self, h, context):
+            return h + torch.randn(h.shape, generator=context.rng)
 
     rows = table(rng)
     alone, busy = (session(rows, defenses=(Noise(),)) for _ in range(2))
     for _ in range(3):
-        alone.round(rows, None)
-        busy.predict(rows)
-        busy.round(rows, None)
+        alone.round(rows.ids)
+        busy.predict(rows.ids)
+        busy.round(rows.ids)
     assert all(map(torch.equal, weights(alone), weights(busy)))
 
 
-def test_the_transcript_holds_what_crossed_and_what_each_layer_computed(rng):
-    rows = table(rng, parties=("a", "b"))
-    split = session(rows, model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True), defenses=(MaxNorm(),))
-    messages, transcript = [], Transcript(rows.ids, 0, 0, (0.5, 0.5))
-    received = transcript.received
-    transcript.received = lambda message: (messages.append(message), received(message))
-    split.round(rows, transcript)
+def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
+    rows, messages = table(rng, parties=("a", "b")), []
+    wire = Wire(lambda message: (messages.append(message), message)[1])
+    model = WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True)
+    split = session(rows, model=model, defenses=(MaxNorm(),), wire=wire)
+    done = split.round(rows.ids, epoch=3, step=7, watch=EVERYTHING)
     assert [(m.sender, m.receiver, str(m.kind)) for m in messages] == [
         ("a", "label", "embedding"),
         ("b", "label", "embedding"),
         ("label", "a", "gradient"),
         ("label", "b", "gradient"),
     ]
-    view = transcript.view("b", frozenset(Knowledge), torch.Generator())
-    assert list(view.embeddings) == list(view.gradients) == ["f1", "f2", "f3", "wide"]
-    assert torch.equal(view.gradients["f3"], messages[3].tensors["f3"])
-    assert torch.equal(view.embeddings["f3"], messages[1].tensors["f3"])
-    hidden = transcript.view("label", frozenset(Knowledge), torch.Generator(), visible=False)
-    assert list(hidden.embeddings) == ["h1", "h2"]
+    assert (done.epoch, done.step, done.phase) == (3, 7, "train")
+    assert torch.equal(done.ids, rows.ids)
+    embeddings, gradients = done.facts["b"][Embeddings], done.facts["b"][Gradients]
+    assert list(embeddings.layers) == list(gradients.layers) == ["f1", "f2", "f3", "wide"]
+    assert torch.equal(gradients.layers["f3"], messages[3].tensors["f3"])
+    assert torch.equal(embeddings.layers["f3"], messages[1].tensors["f3"])
+    assert embeddings.received == {}
+    at_label = done.facts["label"][Embeddings]
+    assert list(at_label.layers) == ["h1", "h2"]
+    assert {party: list(sent) for party, sent in at_label.received.items()} == {p: ["f3", "wide"] for p in "ab"}
+    assert torch.equal(at_label.received["b"]["f3"], messages[1].tensors["f3"])
+    own = done.facts["a"][OwnColumns]
+    assert torch.equal(own.numeric, rows.features["a"].numeric)
+    assert torch.equal(own.categorical, rows.features["a"].categorical)
+    assert done.layers("a", Kind.GRADIENT) == ("f1", "f2", "f3", "wide")
+    assert done.layers("a", None) == ("features",)
+    assert done.layers("label", Kind.GRADIENT) == ()
 
 
-def test_layer_gradients_are_those_of_back_propagation(rng):
-    rows = table(rng)
+def test_only_what_is_watched_is_collected(rng):
+    rows = table(rng, parties=("a", "b"))
+    split = session(rows)
+    assert split.round(rows.ids).facts == {}
+    for kind in EVERYTHING:
+        collected = {k for facts in split.round(rows.ids, watch=frozenset({kind})).facts.values() for k in facts}
+        assert collected == {kind}
+
+
+def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng):
+    rows = table(rng, parties=("a", "b"))
     split, whole = (session(rows, model=WideDeep(bottom_layers=3, width=8)) for _ in range(2))
-    transcript = Transcript(rows.ids, 0, 0, (0.5, 0.5))
-    split.round(rows, transcript)
-    ours = transcript.view("a", frozenset(Knowledge), torch.Generator()).gradients
-    bottom = whole.parties[0].bottom
-    out = bottom(rows.features["a"].numeric, rows.features["a"].categorical)
-    loss = classification_loss(whole.label_party.top([out["f3"]], [])[1], rows.labels)
-    for layer, reference in zip(out, torch.autograd.grad(loss, list(out.values())), strict=True):
-        assert torch.allclose(ours[layer], reference, atol=1e-9)
+    facts = split.round(rows.ids, watch=EVERYTHING).facts["a"]
+    outs, logits = whole_network(whole, rows)
+    loss = classification_loss(logits, rows.labels)
+    named = dict(whole.parties[0].bottom.named_parameters())
+    references = torch.autograd.grad(loss, [*outs["a"].values(), *named.values()])
+    for layer, reference in zip(outs["a"], references, strict=False):
+        assert torch.allclose(facts[Gradients].layers[layer], reference, atol=1e-9), layer
+    assert list(facts[SummedGradients].parameters) == list(named)
+    for name, reference in zip(named, references[len(outs["a"]) :], strict=True):
+        assert torch.allclose(facts[SummedGradients].parameters[name], reference, atol=1e-8), name
+
+
+def test_predictions_of_the_batch_are_those_before_the_step(rng):
+    rows = table(rng, classes=3)
+    split = session(rows)
+    before = split.predict(rows.ids)
+    predictions = split.round(rows.ids, watch=EVERYTHING).facts["label"][Predictions]
+    torch.testing.assert_close(predictions.logits, before)
 
 
 def test_each_hook_stands_where_it_says(rng):
-    class Tattle(Defense):
+    class Tattle(BothDefense):
         """Zeroes what crosses, flips labels and penalises; what it was shown is kept."""
 
         shown = []
 
-        def embedding(self, h, rng):
+        def embedding(self, h, context):
+            self.shown.append(("embedding", tuple(h.shape), context))
             return torch.zeros_like(h)
 
-        def labels(self, y, ids, logits, rng):
-            self.shown.append(("labels", y.clone(), ids.clone()))
+        def received(self, g, h, context):
+            self.shown.append(("received", (g, h), context))
+            return g
+
+        def labels(self, y, logits, context):
+            self.shown.append(("labels", y.clone(), context))
             return 1 - y
 
         def penalty(self, embeddings, y):
             self.shown.append(("penalty", [tuple(h.shape) for h in embeddings], y.clone()))
             return 10.0 + 0.0 * sum(h.sum() for h in embeddings)
 
-        def gradient(self, g, y, rng):
-            self.shown.append(("gradient", tuple(g.shape), y.clone()))
+        def gradient(self, g, y, context):
+            self.shown.append(("gradient", y.clone(), context))
             return torch.zeros_like(g)
 
-    rows, wire = table(rng, parties=("a", "b")), LocalWire()
+    rows, carried = table(rng, parties=("a", "b")), []
+    wire = Wire(lambda message: (carried.append(message), message)[1])
     split = session(rows, defenses=(Tattle(),), wire=wire)
-    carried = []
-    wire.tap = None
-    send = wire.carry
-    wire.carry = lambda message: (carried.append(message), send(message))[1]
     bottoms = [p.clone() for party in split.parties for p in party.bottom.parameters()]
-    outcome = split.round(rows, None)
-    names = [entry[0] for entry in Tattle.shown]
-    assert names == ["labels", "penalty", "gradient", "gradient"]
-    assert torch.equal(Tattle.shown[0][1], rows.labels)
-    assert torch.equal(Tattle.shown[0][2], rows.ids)
-    assert Tattle.shown[1][1] == [(64, 8), (64, 8)]
-    assert all(torch.equal(entry[2], 1 - rows.labels) for entry in Tattle.shown[1:])
-    assert outcome.penalty == 10.0
+    done = split.round(rows.ids, epoch=2)
+    order = ["embedding", "embedding", "labels", "penalty", "gradient", "gradient", "received", "received"]
+    assert [entry[0] for entry in Tattle.shown] == order
+    shown = {name: [entry[1:] for entry in Tattle.shown if entry[0] == name] for name in order}
+    for party, (shape, context) in zip("ab", shown["embedding"], strict=True):
+        assert shape == (64, 8)
+        assert torch.equal(context.columns.numeric, rows.features[party].numeric)
+    ((y, at_label),) = shown["labels"]
+    assert torch.equal(y, rows.labels)
+    assert at_label.columns is None  # the label party owns no columns here
+    assert shown["penalty"][0][0] == [(64, 8), (64, 8)]
+    assert torch.equal(shown["penalty"][0][1], 1 - rows.labels)
+    assert all(torch.equal(y, 1 - rows.labels) for y, _ in shown["gradient"])
+    for (g, h), _ in shown["received"]:
+        assert (g == 0).all()  # what came
+        assert (h != 0).any()  # the activations, before they were zeroed
+    for context in (entry[-1] for entry in Tattle.shown if entry[0] != "penalty"):
+        assert torch.equal(context.ids, rows.ids)
+        assert context.epoch == 2
+    assert torch.equal(done.training.labels, 1 - rows.labels)
+    assert done.training.penalty == 10.0
     assert all((values == 0).all() for message in carried for values in message.tensors.values())
     after = [p for party in split.parties for p in party.bottom.parameters()]
     assert all(map(torch.equal, bottoms, after))  # a zero gradient teaches nothing
 
 
-@pytest.mark.parametrize(
-    "optimizer", [Adam(), LazyAdam(kernel="torch"), LazyAdam(kernel="auto")], ids=["adam", "torch", "auto"]
-)
-def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterwards(rng, optimizer):
-    class Moody(Defense):
+def test_what_a_party_learns_from_is_what_its_own_defense_makes_of_the_gradient(rng):
+    """A local penalty P = sum |h|^2 / 2 adds its gradient h; the label party never sees it."""
+
+    class Shrink(NonLabelDefense):
+        def received(self, g, h, context):
+            return g + h
+
+    rows = table(rng, parties=("a", "b"))
+    split, whole = session(rows, defenses=(Shrink(),), optimizer=Sgd(lr=0.1)), session(rows, optimizer=Sgd(lr=0.1))
+    split.round(rows.ids)
+    outs, logits = whole_network(whole, rows)
+    (classification_loss(logits, rows.labels) + sum(out["f2"].square().sum() / 2 for out in outs.values())).backward()
+    for party in (*whole.parties, whole.label_party):
+        party.optimizer.step()
+    for ours, reference in zip(weights(split), weights(whole), strict=True):
+        assert torch.allclose(ours, reference, atol=1e-6)
+
+
+def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterwards(rng):
+    class Moody(BothDefense):
         """Refuses for the second party it meets, in the second round."""
 
         made = []
 
         def __init__(self):
-            self.calls, self.refuses = 0, len(self.made) == 4  # label party, two senders, then a's and b's gradients
+            self.calls, self.refuses = 0, len(self.made) == 4  # two senders, label party, then a's and b's gradients
             self.made.append(self)
 
-        def gradient(self, g, y, rng):
+        def gradient(self, g, y, context):
             self.calls += 1
             if self.refuses and self.calls == 2:
                 raise WithheldError("not today")
             return g
 
-    rows, wire = table(rng, parties=("a", "b")), LocalWire()
-    split = session(rows, new_defense=Moody, wire=wire, optimizer=optimizer)
-    assert split.round(rows, None).notes == ()
-    wire.take_traffic()
-    before = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
-    transcript = Transcript(rows.ids, 0, 1, (0.5, 0.5))
-    assert split.round(rows, transcript).notes == ("no gradient is sent to party b: not today",)
-    after = {party.name: party.predict(rows.features[party.name], rows.ids).tensors["f2"] for party in split.parties}
-    assert not torch.equal(before["a"], after["a"])
-    assert torch.equal(before["b"], after["b"])
-    assert ("label", "b", Kind.GRADIENT) not in wire.take_traffic()
-    knows, rng = frozenset({Knowledge.GRADIENTS, Knowledge.EMBEDDINGS}), torch.Generator()
-    assert not transcript.view("b", knows, rng).gradients
-    assert (
-        list(transcript.view("b", knows, rng).embeddings) == list(transcript.view("a", knows, rng).gradients) == ["f1", "f2"]
-    )
-    assert split.round(rows, None).notes == ()
-    assert not torch.equal(after["b"], split.parties[1].predict(rows.features["b"], rows.ids).tensors["f2"])
+    for optimizer in (Adam(), LazyAdam(kernel="torch"), LazyAdam(kernel="auto")):
+        Moody.made.clear()
+        rows, wire = table(rng, parties=("a", "b")), Wire()
+        split = session(rows, new_defense=Moody, wire=wire, optimizer=optimizer)
+        assert split.round(rows.ids, watch=EVERYTHING).training.notes == ()
+        wire.take_traffic()
+        before = {party.name: party.predict(rows.ids).tensors["f2"] for party in split.parties}
+        done = split.round(rows.ids, step=1, watch=EVERYTHING)
+        assert done.training.notes == ("no gradient is sent to party b: not today",)
+        after = {party.name: party.predict(rows.ids).tensors["f2"] for party in split.parties}
+        assert not torch.equal(before["a"], after["a"]), optimizer
+        assert torch.equal(before["b"], after["b"]), optimizer
+        assert ("label", "b", Kind.GRADIENT) not in wire.take_traffic()
+        assert not done.facts["b"][Gradients].layers
+        assert not done.facts["b"][SummedGradients].parameters, "gradients of the round before"
+        assert list(done.facts["b"][Embeddings].layers) == list(done.facts["a"][Gradients].layers) == ["f1", "f2"]
+        assert done.facts["a"][SummedGradients].parameters
+        assert split.round(rows.ids).training.notes == ()
+        assert not torch.equal(after["b"], split.parties[1].predict(rows.ids).tensors["f2"]), optimizer
 
 
 def test_figures_name_the_party_the_layer_and_the_message(rng):
-    class Counting(Defense):
+    class Counting(BothDefense):
         def __init__(self):
             self.seen = {"embedding": 0, "gradient": 0, "labels": 0}
 
-        def embedding(self, h, rng):
+        def embedding(self, h, context):
             self.seen["embedding"] += 1
             return h
 
-        def gradient(self, g, y, rng):
+        def gradient(self, g, y, context):
             self.seen["gradient"] += 1
             return g
 
-        def labels(self, y, ids, logits, rng):
+        def labels(self, y, logits, context):
             self.seen["labels"] += 1
             return y
 
@@ -217,11 +309,12 @@ def test_figures_name_the_party_the_layer_and_the_message(rng):
 
     rows = table(rng, parties=("a", "b"))
     split = session(rows, model=WideDeep(width=8, wide=True), new_defense=lambda: Chain({"counting": Counting()}))
-    split.round(rows, None)
-    split.predict(rows)  # which is not counted
-    found = {(f.party, f.layer, f.message): dict(f.values) for f in split.figures()}
+    split.round(rows.ids)
+    split.predict(rows.ids)  # which is not counted
+    split.facts(rows.ids, EVERYTHING)["label"][Queries].answer["a"](*columns_of(rows, "a"), rng)  # nor this
+    counted = {(f.party, f.layer, f.message): dict(f.values) for f in split.figures()}
     places = [(party, layer) for party in "ab" for layer in ("f5", "wide")]
-    assert found == {
+    assert counted == {
         **{(*place, "embedding"): {"counting.embedding": 1} for place in places},
         **{(*place, "gradient"): {"counting.gradient": 1} for place in places},
         ("label", "", ""): {"counting.labels": 1},
@@ -233,15 +326,15 @@ def test_the_model_learns_through_the_wire(rng):
     rows = table(rng, rows=256)
     learnable = VerticalTable(rows.ids, rows.features, (rows.features["a"].numeric[:, 0] > 0.5).long(), 2)
     split = session(learnable, optimizer=Adam(lr=0.01))
-    losses = [split.round(learnable, None).loss for _ in range(150)]
+    losses = [split.round(learnable.ids).training.loss for _ in range(150)]
     assert losses[0] == pytest.approx(0.69, abs=0.15)
     assert losses[-1] < 0.1
 
 
 def test_each_way_costs_a_float_a_coordinate(rng):
-    rows, wire = table(rng, rows=10, parties=("a", "b")), LocalWire()
+    rows, wire = table(rng, rows=10, parties=("a", "b")), Wire()
     split = session(rows, model=WideDeep(width=8, cut_width=3, wide=True), wire=wire)
-    split.round(rows, None)
+    split.round(rows.ids)
     traffic = wire.take_traffic()
     assert {k: (c.messages, c.bytes) for k, c in traffic.items()} == {
         (*route, kind): (1, 10 * (3 + 1) * 4)
@@ -251,75 +344,115 @@ def test_each_way_costs_a_float_a_coordinate(rng):
 
 
 def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
-    seated = session(table(rng, parties=("a", "b", "label")))
-    assert seated.seats(Seat.NON_LABEL) == ("a", "b")
-    assert seated.seats(Seat.LABEL) == ("label",)
-    of_messages = {Knowledge.COMPRESSION, Knowledge.NOISE_MEAN}
-    of_peers = {Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.AUXILIARY}
-    assert Split().offers(Seat.NON_LABEL) == frozenset(Knowledge) - of_messages - of_peers - {Knowledge.UPDATES}
-    assert Split().offers(Seat.LABEL) == {Knowledge.EMBEDDINGS, Knowledge.PRIOR} | of_messages | of_peers
+    seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
+    assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}
+    assert Split().offers(Seat.NON_LABEL) == {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel}
+    assert Split().offers(Seat.LABEL) == {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions}
+    assert Split().offers(Seat.PARTICIPANT) == frozenset()
+    done = seated.round(torch.arange(64), watch=EVERYTHING)
+    assert {party: set(facts) for party, facts in done.facts.items()} == {
+        "a": Split().offers(Seat.NON_LABEL),
+        "b": Split().offers(Seat.NON_LABEL),
+        "label": Split().offers(Seat.LABEL),
+    }
+    assert seated.cut_layers() == {"a": ("f2", "wide"), "b": ("f2", "wide")}
+    assert seated.layers() == {"a": ("f1", "f2"), "b": ("f1", "f2"), "label": ("f1", "f2", "h1", "h2", "h3")}
 
 
 def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
-    class Count(Defense):
+    class Count(BothDefense):
         made = []
 
         def __init__(self):
             self.shapes = set()
             self.made.append(self)
 
-        def embedding(self, h, rng):
+        def embedding(self, h, context):
             self.shapes.add(("embedding", tuple(h.shape)))
             return h
 
-        def gradient(self, g, y, rng):
+        def gradient(self, g, y, context):
             self.shapes.add(("gradient", tuple(g.shape)))
             return g
 
     rows = table(rng, parties=("a", "b"))
-    setting_session = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), new_defense=Count)
+    started = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), new_defense=Count)
     for _ in range(2):
-        setting_session.round(rows, None)
+        started.round(rows.ids)
     assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels
 
 
 def test_bf16_changes_products_alone_and_learns_as_well(rng):
     """Messages, weights and what attackers see stay float32; after an epoch the losses are those of float32, nearly."""
-    from vflbench.data.synthetic import Synthetic
-
-    data = Synthetic(rows=8000, vocabulary=300).load(rng)
-    rows, losses = data.train.all(), {}
+    rows, losses = Synthetic(rows=8000, vocabulary=300).load(rng).train.all(), {}
     for precision in ("float32", "bf16"):
         started = session(rows, precision=precision)
         seen = []
         for start in range(0, 7000, 100):
-            transcript = Transcript(rows.ids[start : start + 100], 0, 0, (0.75, 0.25)) if start == 500 else None
-            seen.append(started.round(rows.rows(slice(start, start + 100)), transcript).loss)
-            if transcript is not None:
-                view = transcript.view("a", frozenset({Knowledge.EMBEDDINGS, Knowledge.GRADIENTS}), rng)
-                assert {t.dtype for t in [*view.embeddings.values(), *view.gradients.values()]} == {torch.float32}
+            watch = EVERYTHING if start == 500 else frozenset()
+            done = started.round(rows.ids[start : start + 100], watch=watch)
+            seen.append(done.training.loss)
+            if watch:
+                known = [*done.facts["a"][Embeddings].layers.values(), *done.facts["a"][Gradients].layers.values()]
+                known += [done.facts["label"][Predictions].logits, *done.facts["a"][SummedGradients].parameters.values()]
+                assert {t.dtype for t in known} == {torch.float32}
         assert {w.dtype for w in weights(started)} == {torch.float32}
-        assert started.predict(rows.rows(slice(0, 10))).dtype == torch.float32
+        assert started.predict(rows.ids[:10]).dtype == torch.float32
         losses[precision] = seen
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
 
 
-def test_models_and_answers_of_parties_are_told_where_they_are_wanted(rng):
+def columns_of(rows, party):
+    return rows.features[party].numeric, rows.features[party].categorical
+
+
+def test_models_and_answers_of_peers_are_those_of_the_round(rng):
     rows = table(rng, parties=("a", "b"))
     started = session(rows)
-    plain, wanted = (Transcript(rows.ids, 0, 0, (0.5, 0.5), wanted=w) for w in (frozenset(), frozenset(Knowledge)))
-    started.round(rows, plain)
-    started.round(rows, wanted)
-    everything = frozenset({Knowledge.PEER_MODEL, Knowledge.QUERIES, Knowledge.EMBEDDINGS})
-    assert not plain.view("label", everything, rng).peer_models
-    view = wanted.view("label", everything, rng)
+    started.round(rows.ids)
+    done = started.round(rows.ids, watch=EVERYTHING)
+    for _ in range(2):
+        started.round(rows.ids)  # what follows changes no copy
+    facts = done.facts["label"]
     for party in ("a", "b"):
-        block = rows.features[party]
-        model = view.peer_models[party]
-        assert (model.numeric, model.cardinalities) == (block.columns.numeric, block.columns.cardinalities)
-        arrived = view.embeddings[f"{party}.f2"]
-        torch.testing.assert_close(model.network(block.numeric, block.categorical)["f2"], arrived, rtol=0, atol=0)
-        asked = view.queries[party](block.numeric, block.categorical, rng)
+        columns = rows.features[party].columns
+        model = facts[PeerModels].models[party]
+        assert (model.numeric, model.cardinalities) == (columns.numeric, columns.cardinalities)
+        arrived = facts[Embeddings].received[party]["f2"]
+        asked = facts[Queries].answer[party](*columns_of(rows, party), rng)
         assert set(asked) == {"f2"}
-        torch.testing.assert_close(asked["f2"], arrived, rtol=0, atol=0)
+        for answer in (model.network(*columns_of(rows, party))["f2"], asked["f2"]):
+            torch.testing.assert_close(answer, arrived, rtol=0, atol=0)
+
+
+def test_a_partys_own_model_is_the_one_of_the_moment(rng):
+    """`OwnModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
+    rows = table(rng, parties=("a", "b"))
+    split = session(rows)
+    embed = split.round(rows.ids[:20], watch=EVERYTHING).facts["a"][OwnModel].embed
+    some = torch.tensor([50, 2, 2])
+    first = embed(some)
+    with torch.no_grad():
+        expected = split.parties[0].bottom(*columns_of(rows.rows(some), "a"))
+    assert all(torch.equal(first[layer], expected[layer]) for layer in ("f1", "f2"))
+    split.round(rows.ids)
+    between = split.facts(some, EVERYTHING)
+    assert not torch.equal(embed(some)["f2"], first["f2"])
+    assert torch.equal(between["a"][OwnModel].embed(some)["f2"], embed(some)["f2"])
+    assert torch.equal(between["a"][OwnColumns].numeric, rows.features["a"].numeric[some])
+    assert set(between["b"]) == {OwnModel, OwnColumns}
+    assert set(between["label"]) == {PeerModels, Queries}
+    assert split.parties[0].bottom.training
+
+
+def test_compression_and_the_mean_of_its_noise_are_facts_of_the_label_party(rng):
+    rows = table(rng)
+    defenses = (Quantize(levels=4, range=[-1.0, 1.0]), Binomial(n=8, biased=True))
+    facts = session(rows, defenses=defenses).round(rows.ids, watch=EVERYTHING).facts["label"]
+    arrived, encoded = facts[Embeddings].received["a"]["f2"], facts[Compression].encoded["a"]["f2"]
+    assert torch.equal(encoded.values, arrived)
+    torch.testing.assert_close(arrived - facts[NoiseMean].means["a"]["f2"], encoded.corrected)
+    assert (facts[NoiseMean].means["a"]["f2"] > 0).all()
+    x = torch.tensor([[-1.0, 0.2] * 4])
+    assert torch.equal(facts[Compression].rules("a")["f2"](x), encoded.compress(x))

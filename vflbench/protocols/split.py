@@ -127,7 +127,8 @@ class SplitSession(Session):
         received = {} if gradient is None else dict(gradient.tensors)
         layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
         columns = self.rows.features(party.name, ids)
-        summed = {name: p.grad.detach() for name, p in party.bottom.named_parameters() if p.grad is not None}
+        parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
+        summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
         return {
             Embeddings: Embeddings(_ordered({layer: h.detach().float() for layer, h in party.activations.items()})),
             Gradients: Gradients(_ordered(layers)),
