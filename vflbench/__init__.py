@@ -1,3 +1,46 @@
 """vflbench: label leakage and protection in vertical federated and split learning, measured."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_PLACES = {
+    "cli.api": ("train",),
+    "run.offline": ("audit", "AuditResult"),
+    "results": ("load",),
+    "messages.recording": ("Recording",),
+    "messages.view": ("View", "Undeclared", "Unavailable"),
+    "messages.threat": ("Threat", "Seat"),
+    "messages.message": ("Message", "Kind"),
+    "messages.round": ("Round",),
+    "messages.facts": (
+        *("Fact", "Embeddings", "Gradients", "SummedGradients", "ClassShares", "Known", "BatchHints", "ClassHints"),
+        *("OwnColumns", "OwnModel", "PeerModels", "Queries", "Auxiliary", "Compression", "NoiseMean", "Updates"),
+        "Predictions",
+    ),
+    "attacks.base": ("Attack", "Scores", "RebuiltRows", "RebuiltBatch", "ClassCounts"),
+    "defenses.base": ("Defense", "LabelDefense", "NonLabelDefense", "ParticipantDefense", "Context", "WithheldError"),
+    "protocols.adversary": ("Adversary",),
+    "protocols.base": ("Protocol",),
+    "models.base": ("Model",),
+    "models.optimizers.base": ("Optimizer",),
+    "data.base": ("Dataset",),
+    "results.loggers.base": ("Logger",),
+    "errors": ("UserError",),
+}
+"""Module -> the public names in it. They are imported when they are first used: `import vflbench` imports no torch."""
+
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
