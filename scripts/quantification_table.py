@@ -1,24 +1,24 @@
-"""Table 1 of "Quantification of the Leakage in Federated Learning": theirs beside ours.
+"""Table 1 of "Quantification of the Leakage in Federated Learning": published values beside measured ones.
 
     vflbench train experiment=quantification_table1
     python scripts/quantification_table.py outputs --picture table1.png
 
-Prints a Markdown table, one line for each size of a batch: seconds of the published integer programme (as far as they are
-known here; another machine, another solver) and of each solver that the runs tried, means over their batches. `>` marks
-cells in which some searches met their time limit. With --picture also the same as heat maps.
+Prints a Markdown table, one line for each size of a batch: seconds of the published integer programme (where they are known
+here; on another machine, with another solver) and of each solver that the runs tried, means over their batches. `>` marks
+cells in which some searches reached their time limit. With --picture it also draws the same as heat maps.
 """
 
 import argparse
 from pathlib import Path
 
-from vflbench.results.report.cells import cells_of, cells_table, draw_cells
-from vflbench.results.report.sweep import read_runs
+from vflbench.results.report.comparison import read_runs
+from vflbench.results.report.solver_times import cells_of, cells_table, draw_cells
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, help="folders with finished runs in or under them")
-    parser.add_argument("--picture", type=Path, help="where to draw it: a .png or .svg")
+    parser.add_argument("--picture", type=Path, help="the file to draw: .png or .svg")
     options = parser.parse_args()
     cells = cells_of(read_runs(options.folders))
     if not cells:

@@ -1,13 +1,13 @@
-"""Every published table and figure that can be repeated here, on the given data, within a budget; one page at the end.
+"""Repeat every published table and figure that can be repeated here, on the given data, within a budget of time.
 
     python scripts/reproduce.py --all --data ../data --budget 2h
     python scripts/reproduce.py --only marvell_sumkl,forward_figure5 --data ../data --scale 0.2 --out repeated
 
-Runs `vflbench train experiment=NAME` for each, as many at once as --jobs, and goes on where an earlier call stopped. What
-experiments are expected to cost (`vflbench list experiments`) and the budget make the scale: the share of the rows that each
-run trains on (--scale says it in place of the budget); at less than a third, one seed less. An experiment that is not done
-when the time is up is stopped, and the page says so. DATA has a folder for each data set, as DATA/criteo/train.txt.gz; an
-experiment that names no data set runs on --dataset.
+Runs `vflbench train experiment=NAME` for each, --jobs of them at once, and continues where an earlier call stopped. The
+expected cost of the experiments (`vflbench list experiments`) and the budget determine the scale: the share of the rows
+that each run trains on (--scale sets it directly); below a third, one seed less. An experiment that has not ended when the
+time is up is stopped, and the page says so. DATA has a folder for each data set, as DATA/criteo/train.txt.gz; an experiment
+that names no data set runs on --dataset.
 
 Leaves OUT/NAME with the runs of each experiment, OUT/NAME/report, OUT/NAME.log, and OUT/index.html with all of them.
 """
@@ -28,14 +28,15 @@ import yaml
 
 from vflbench.errors import UserError
 from vflbench.places import config_folder
+from vflbench.results.files import finished_folders
 from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 
 LEAST_SCALE = 0.05
 SPENT = 0.7
-"""Of the budget, what the expected costs are made to fill; the rest is for starting, drawing and being wrong."""
-CLICKS = "Of Criteo and Avazu, values seen less than 5 times share an id, and numbers are taken as logarithms."
+"""The share of the budget for the expected costs; the rest is for starting, drawing and errors of the estimate."""
+CLICKS = "On Criteo and Avazu, values seen less than 5 times share an id, and numbers are replaced by their logarithms."
 START = 0.1  # minutes until a sweep's first run begins
-PATIENCE = 60.0  # seconds that a stopped sweep has to save where it stands
+PATIENCE = 60.0  # seconds that a stopped sweep has to save its state
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Outcome:
     name: str
     state: str
     minutes: float
-    told: str = ""
+    detail: str = ""
 
     def line(self) -> str:
-        return f"{self.name:<26} {self.state:<8} {self.minutes:6.1f} min  {self.told}"
+        return f"{self.name:<26} {self.state:<8} {self.minutes:6.1f} min  {self.detail}"
 
 
 def main() -> int:
@@ -78,11 +79,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true", help="every experiment in configs/experiment")
-    which.add_argument("--only", help="names, with commas between")
+    which.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--data", type=Path, required=True, help="a folder with a folder for each data set")
-    parser.add_argument("--dataset", default="criteo", help="for experiments that name none")
+    parser.add_argument("--dataset", default="criteo", help="for experiments that name no data set")
     parser.add_argument("--budget", default="1h", help="as 90m or 2h")
-    parser.add_argument("--scale", type=float, help="share of the rows, in place of what fits the budget")
+    parser.add_argument("--scale", type=float, help="share of the rows; by default what fits the budget")
     parser.add_argument("--jobs", type=int, default=max(1, min(4, os.cpu_count() or 1)), help="experiments at once")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="options for every experiment, as epochs=1"
@@ -95,31 +96,32 @@ def arguments() -> argparse.Namespace:
 
 
 def choose(only: str | None, everything: bool) -> list[PublishedExperiment]:
-    found = read_experiments()
-    names = list(found) if everything else str(only).split(",")
-    unknown = [name for name in names if name not in found]
+    experiments = read_experiments()
+    names = list(experiments) if everything else str(only).split(",")
+    unknown = [name for name in names if name not in experiments]
     if unknown:
-        raise UserError(f"there is no such experiment; there are {', '.join(found)}", key="--only", value=",".join(unknown))
-    return [found[name] for name in names]
+        allowed = ", ".join(experiments)
+        raise UserError(f"there is no such experiment; there are {allowed}", key="--only", value=",".join(unknown))
+    return [experiments[name] for name in names]
 
 
 def parse_minutes(text: str) -> float:
     """`2h`, `90m`, `1h30m` -> minutes."""
-    found = re.fullmatch(r"(?:([0-9.]+)h)?(?:([0-9.]+)m)?", text)
-    if not found or not text:
+    match = re.fullmatch(r"(?:([0-9.]+)h)?(?:([0-9.]+)m)?", text)
+    if not match or not text:
         raise UserError("this is not a time; write 90m, 2h or 1h30m", key="--budget", value=text)
-    return 60 * float(found[1] or 0) + float(found[2] or 0)
+    return 60 * float(match[1] or 0) + float(match[2] or 0)
 
 
 def known(minutes: float) -> float:
-    """Where nobody said what an experiment costs, five minutes."""
+    """The expected minutes; five if an experiment does not state its cost."""
     return minutes if minutes == minutes else 5.0
 
 
 def fitting_scale(chosen: Sequence[PublishedExperiment], minutes: float, jobs: int) -> float:
-    """The share of the rows with which all are expected to end within the budget.
+    """The share of the rows at which all experiments are expected to end within the budget.
 
-    The costs are said for 2 cores, on which as many runs of one thread go at once as on one.
+    The costs are stated for 2 cores, on which two jobs with one thread each run as fast as one job.
     """
     left = SPENT * minutes * min(jobs, 2) / 2 - START * len(chosen)
     return min(1.0, max(LEAST_SCALE, left / sum(known(e.minutes) for e in chosen)))
@@ -130,23 +132,23 @@ def longest_first(chosen: Sequence[PublishedExperiment]) -> list[PublishedExperi
 
 
 def overrides(experiment: PublishedExperiment, options: argparse.Namespace, scale: float) -> list[str]:
-    """What stands on the command line beside the experiment's name."""
+    """The words of the command line beside the experiment's name."""
     if experiment.reproduce:
         return [word.replace("{data}", str(options.data.resolve())) for word in experiment.reproduce]
     name = experiment.dataset or options.dataset
-    told = [] if experiment.dataset else [f"dataset={name}"]
+    words = [] if experiment.dataset else [f"dataset={name}"]
     dataset = yaml.safe_load((config_folder() / "dataset" / f"{name}.yaml").read_text()) or {}
-    own = experiment.config.get("dataset") or {}
-    if dataset.get("path") == "???" and "path" not in own:
-        told.append(f"dataset.path={data_file(options.data / name)}")
+    chosen = experiment.config.get("dataset") or {}
+    if dataset.get("path") == "???" and "path" not in chosen:
+        words.append(f"dataset.path={data_file(options.data / name)}")
     if "sample" in dataset and scale < 1:
-        told.append(f"dataset.sample={scale:.3g}")
+        words.append(f"dataset.sample={scale:.3g}")
     if "min_count" in dataset and not experiment.dataset and name in ("criteo", "avazu"):
-        told += ["dataset.min_count=5", "dataset.numeric_transform=log"]  # of few rows, rare values are noise
+        words += ["dataset.min_count=5", "dataset.numeric_transform=log"]  # with few rows, rare values are noise
     seeds = str(experiment.sweep.get("seed", "")).split(",")
     if scale < 1 / 3 and len(seeds) > 2:
-        told.append(f"seed={','.join(seeds[:-1])}")
-    return told
+        words.append(f"seed={','.join(seeds[:-1])}")
+    return words
 
 
 def data_file(folder: Path) -> Path:
@@ -162,7 +164,7 @@ def data_file(folder: Path) -> Path:
 def repeat(
     experiment: PublishedExperiment, options: argparse.Namespace, out: Path, scale: float, deadline: float
 ) -> Outcome:
-    """One experiment, in a process of its own, with its share of the cores."""
+    """Run one experiment in its own process with its share of the cores."""
     start = time.monotonic()
     if start >= deadline:
         return Outcome(experiment.name, "skipped", 0.0, "the time was up")
@@ -193,22 +195,22 @@ def repeat(
         stopped = not ends_before(process, deadline)
     minutes = (time.monotonic() - start) / 60
     state = "stopped" if stopped else "failed" if process.returncode else "done"
-    told = {"stopped": "the time was up; the same command goes on", "failed": f"see {experiment.name}.log"}.get(state, "")
-    outcome = Outcome(experiment.name, state, minutes, told)
+    details = {"stopped": "the time was up; the same command continues", "failed": f"see {experiment.name}.log"}
+    outcome = Outcome(experiment.name, state, minutes, details.get(state, ""))
     print(outcome.line(), flush=True)
     return outcome
 
 
 def python_path() -> str:
-    """The package that this script was started with, from any folder."""
+    """The path of the package that this script imports, for processes in other folders."""
     import vflbench
 
-    own = str(Path(vflbench.__file__).resolve().parent.parent)
-    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+    package = str(Path(vflbench.__file__).resolve().parent.parent)
+    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait for it; when the time is up, ask it to stop, as Ctrl-C does, so that it saves where it stands."""
+    """Whether the process ends in time; otherwise it is asked to stop as by Ctrl-C, so that it saves its state."""
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
         return True
@@ -223,14 +225,14 @@ def ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 
 def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
-    """A report for each experiment that left runs, and one page with all of them."""
+    """Write a report for each experiment with runs, and one page with all of them."""
     from vflbench.results.report.site import Wishes, write_report
 
     notes = [*notes]
     notes += [" ".join(outcome.line().split()) for outcome in outcomes if outcome.state != "done"]
     folders = [out / outcome.name for outcome in outcomes if (out / outcome.name).is_dir()]
     for folder in folders:
-        if any(folder.rglob("summary.json")):
+        if finished_folders(folder):
             write_report([folder], folder / "report", Wishes(title=folder.name))
     return write_report(folders, out, Wishes(title="Published experiments, repeated", notes=tuple(notes), page="index.html"))
 

@@ -1,54 +1,32 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
-import csv
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy
+import yaml
 from tqdm import tqdm
 
 from vflbench.errors import UserError
+from vflbench.results.files import CONFIG, LOG, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
+from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 
-
-@dataclass(frozen=True)
-class Row:
-    """One line of metrics.csv. Empty where a column does not apply."""
-
-    epoch: int
-    split: str
-    party: str = ""
-    layer: str = ""
-    message: str = ""
-    attack: str = ""
-    metric: str = ""
-    value: float = math.nan
-    ci_low: float | None = None
-    ci_high: float | None = None
-    visible: bool | None = None
-
-
-_RESULTS = (
-    *("checkpoint.pt", "summary.json", "metrics.csv", "reconstructions.npz"),
-    *("auc_per_epoch.png", "leak_per_layer.png", "reconstructions.png"),
-)
-"""What an earlier run may have left, in the order in which it goes: nothing goes on from half of it."""
-
-COLUMNS = tuple(field.name for field in fields(Row))
+__all__ = ["COLUMNS", "Recorder", "Row"]
 
 
 class Recorder:
-    """A folder that holds config.yaml, manifest.json, metrics.csv, train.log and, at the very end, summary.json.
+    """A folder with config.yaml, manifest.json, metrics.csv, train.log and, when the run is complete, summary.json.
 
-    quiet: print only what a user must not miss. Nothing is written before `begin` or `go_on`, so that a run which could not
-    start leaves the folder as it was. overwrite: the log of an earlier run goes with its results. begun: something was
-    written. bar: whether training shows one of its own; a sweep has one for all. loggers: a `Loggers`, told of
-    everything after it is on disk; None: nobody else is told.
+    Nothing is written before `begin` or `go_on`: a run that can't start leaves the folder as it was.
+
+    quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
+    results. begun: whether something was written. bar: whether training shows its own progress bar; a sweep has one for all
+    runs. loggers: a `Loggers`, called after everything is on disk, or None.
     """
 
     def __init__(
@@ -63,14 +41,24 @@ class Recorder:
         self._config = config
         self._manifest = {**manifest, "start": _now(), "end": None}
 
+    def beside(self, name: str, **options: Any) -> "Recorder":
+        """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
+        config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
+        return Recorder(self.folder / name, config, self._manifest, quiet=True, overwrite=self.overwrite)
+
+    def earlier_summary(self) -> dict[str, Any] | None:
+        """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""
+        path = self.folder / SUMMARY
+        return None if self.overwrite or not path.exists() else json.loads(path.read_text())
+
     @property
     def length(self) -> int:
         """Bytes of metrics.csv; 0 if there is none."""
-        path = self.folder / "metrics.csv"
+        path = self.folder / METRICS
         return path.stat().st_size if path.exists() else 0
 
     def begin(self, **facts: Any) -> None:
-        """Clear the folder of an earlier run's results, and write what is known before training.
+        """Delete an earlier run's results, and write what is known before training.
 
         metrics.csv comes last: a folder without it holds no run.
         """
@@ -78,12 +66,12 @@ class Recorder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             again = self.length > 0 and not self.overwrite
-            for name in (*_RESULTS, *(("train.log",) if self.overwrite else ())):
+            for name in (*RESULTS, *((LOG,) if self.overwrite else ())):
                 (self.folder / name).unlink(missing_ok=True)
-            self._write("config.yaml", self._config)
+            self._write(CONFIG, self._config)
             self.note(**facts)
-            self._write("metrics.csv", ",".join(COLUMNS) + "\n")
-            self._tell_loggers()
+            self._write(METRICS, HEADER)
+            self._begin_loggers()
         except OSError as error:
             problem = f"results can't be written there: {error.strerror}"
             raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
@@ -91,9 +79,9 @@ class Recorder:
             self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
 
     def go_on(self, length: int, place: str, **facts: Any) -> None:
-        """Take up a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
+        """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
-        with (self.folder / "metrics.csv").open("r+b") as file:
+        with (self.folder / METRICS).open("r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
         earlier = self._earlier_manifest()
@@ -105,36 +93,25 @@ class Recorder:
         ]
         self._manifest["start"] = earlier.get("start", self._manifest["start"])
         self._manifest["resumed"] = [*earlier.get("resumed", []), resumed | ({"changed": changed} if changed else {})]
-        self._write("config.yaml", self._config)
+        self._write(CONFIG, self._config)
         self.note(**facts)
-        self._tell_loggers()
+        self._begin_loggers()
         self.say(f"going on before {place}", always=True)
         if changed:
             self.say(f"not what this run was begun with, so its numbers may differ: {'; '.join(changed)}", always=True)
 
-    def _tell_loggers(self) -> None:
-        if self.loggers is not None:
-            self.loggers.begin(self.folder, self._manifest, lambda line: self.say(line, always=True))
-
-    def _earlier_manifest(self) -> Mapping[str, Any]:
-        try:
-            earlier = json.loads((self.folder / "manifest.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return earlier if isinstance(earlier, dict) else {}
-
     def note(self, **facts: Any) -> None:
         """Add facts to manifest.json."""
         self._manifest.update(facts)
-        self._write_json("manifest.json", self._manifest)
+        self._write_json(MANIFEST, self._manifest)
 
     def log(self, line: str) -> None:
-        """A line of train.log."""
-        with (self.folder / "train.log").open("a") as file:
+        """Add a line to train.log."""
+        with (self.folder / LOG).open("a") as file:
             file.write(line + "\n")
 
     def say(self, line: str, *, always: bool = False) -> None:
-        """A line of train.log that a person at the terminal sees as well; `always`, also without a terminal."""
+        """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case."""
         self.log(line)
         if always or not self.quiet:
             tqdm.write(line)
@@ -142,39 +119,50 @@ class Recorder:
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
-        with (self.folder / "metrics.csv").open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([_cell(v) for v in astuple(row)] for row in rows)
+        with (self.folder / METRICS).open("a", newline="") as file:
+            write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
         if self.loggers is not None:
             self.loggers.write(rows)
 
     def progress_bar(self, what: str, rows: int) -> tqdm:
-        """A bar of so many rows, where stderr is a terminal and `bar` is set."""
+        """A bar over that many rows, shown if stderr is a terminal and `bar` is set."""
         silent = None if self.bar else True
         return tqdm(total=rows, desc=what, unit="row", unit_scale=True, disable=silent, leave=False)
 
     def keep(self, arrays: Mapping[str, Any]) -> None:
-        """Examples of what attacks rebuilt, as reconstructions.npz, in place of those of the epoch before."""
+        """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
         if arrays:
-            temporary = self.folder / ".reconstructions.npz.tmp"
+            temporary = self.folder / f".{RECONSTRUCTIONS}.tmp"
             with temporary.open("wb") as file:
                 numpy.savez_compressed(file, **arrays)
-            temporary.replace(self.folder / "reconstructions.npz")
+            temporary.replace(self.folder / RECONSTRUCTIONS)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """The run is complete, pictures and all: close the manifest, then write summary.json."""
+        """Close the manifest, then write summary.json: the run is complete, pictures included."""
         if self.loggers is not None:
             self.loggers.finish(summary)
             self.note(**({"loggers_failed": self.loggers.failed} if self.loggers.failed else {}))
         self.note(end=_now())
-        self._write_json("summary.json", summary)
+        self._write_json(SUMMARY, summary)
+
+    def _begin_loggers(self) -> None:
+        if self.loggers is not None:
+            self.loggers.begin(self.folder, self._manifest, lambda line: self.say(line, always=True))
+
+    def _earlier_manifest(self) -> Mapping[str, Any]:
+        try:
+            earlier = json.loads((self.folder / MANIFEST).read_text())
+        except (OSError, ValueError):
+            return {}
+        return earlier if isinstance(earlier, dict) else {}
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
 
     def _write(self, name: str, text: str) -> None:
-        """All of it or nothing, also through a crash."""
+        """Write the whole file or nothing, even if the machine crashes."""
         temporary = self.folder / f".{name}.tmp"
         with temporary.open("w") as file:
             file.write(text)
@@ -184,20 +172,14 @@ class Recorder:
 
 
 def _versions(manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Names, and which of each a run is computed by; None where its manifest does not say."""
+    """What computes a run, and the version of each; None if the manifest does not say."""
     versions = manifest.get("versions") or {}
     named = {"vflbench": manifest.get("vflbench"), "commit": manifest.get("git_commit"), "torch": versions.get("torch")}
     return tuple(named), tuple(named.values())
 
 
-def _cell(value: Any) -> Any:
-    if value is None or value != value:  # None or nan: there is no such number
-        return ""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
 def _without_nan(value: Any) -> Any:
-    """JSON has no nan: null stands for it."""
+    """The same with null for every nan and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _without_nan(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""MLflow: a run in a tracking store, a local file by default."""
+"""MLflow: logs a run to a tracking store, a local file by default."""
 
 import importlib.util
 import os
@@ -14,19 +14,21 @@ from filelock import FileLock
 
 from vflbench.errors import UserError
 from vflbench.options import options
-from vflbench.results.loggers.base import Logger, Measured, defined, figures, tag
+from vflbench.results.loggers.base import Logger, defined, figures, tag
+from vflbench.results.rows import Row
 
-_BATCH = 500  # metrics or 100 parameters a request: MLflow takes 1000 and 100
-_LONGEST = 500  # characters of a parameter that every store takes
+_METRICS = 500  # a request; MLflow accepts 1000
+_PARAMETERS = 100  # a request; MLflow accepts no more
+_LONGEST = 500  # characters of a parameter that every store accepts
 
 
 @options
 class Mlflow(Logger):
-    """A run with parameters, metrics per epoch and the summary's numbers in an MLflow tracking store.
+    """Parameters, metrics per epoch and the numbers of the summary in an MLflow tracking store.
 
-    uri: of the store: `sqlite:///FILE` (needs sqlalchemy and alembic), a folder, or `http://...` of a server; auto:
-    mlflow.db beside the runs' folders. experiment: the name under which runs stand. A run that goes on replaces what was
-    logged of its folder before, which MLflow keeps as deleted. step: the epoch.
+    uri: the store: `sqlite:///FILE` (needs sqlalchemy and alembic), a folder, or `http://...` of a server; auto:
+    mlflow.db beside the runs' folders. experiment: the MLflow experiment that holds the runs. A run that continues replaces
+    what was logged of its folder before, which MLflow keeps as deleted. A step is an epoch.
 
     Source: https://mlflow.org/docs/latest/ml/tracking
     """
@@ -38,21 +40,21 @@ class Mlflow(Logger):
         if importlib.util.find_spec("mlflow") is None:
             raise UserError("it needs the package mlflow: pip install 'vflbench[mlflow]'", key="logger=mlflow")
 
-    def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Measured]) -> None:
+    def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Row]) -> None:
         folder = folder.resolve()
         uri = f"sqlite:///{folder.parent / 'mlflow.db'}" if self.uri == "auto" else self.uri
         with _one_at_a_time(uri):
             self._client, experiment = self._open(uri)
             for earlier in self._client.search_runs([experiment], f"tags.folder_id = '{_short(folder)}'"):
                 self._client.delete_run(earlier.info.run_id)
-            told = {"folder": folder, "vflbench": manifest.get("vflbench"), "git_commit": manifest.get("git_commit")}
-            tags = {"folder_id": _short(folder)} | {name: str(value) for name, value in told.items()}
+            origin = {"folder": folder, "vflbench": manifest.get("vflbench"), "git_commit": manifest.get("git_commit")}
+            tags = {"folder_id": _short(folder)} | {name: str(value) for name, value in origin.items()}
             self._run = self._client.create_run(experiment, tags=tags, run_name=folder.name).info.run_id
         self._log_options(config)
         self._last = 0
         self.write(rows)
 
-    def write(self, rows: Sequence[Measured]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         now = int(time.time() * 1000)
         rows = defined(rows)
         self._last = max([self._last, *(row.epoch for row in rows)])
@@ -70,45 +72,45 @@ class Mlflow(Logger):
         self._client.set_terminated(self._run, "KILLED")
 
     def _open(self, uri: str) -> tuple[Any, str]:
-        """A client, and the experiment's id."""
+        """A client and the experiment's id."""
         if "://" not in uri or uri.startswith("file:"):
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks whether one means it
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 refuses a folder without this
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         from mlflow.tracking import MlflowClient
 
         client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(self.experiment)
-        return client, found.experiment_id if found is not None else client.create_experiment(self.experiment)
+        existing = client.get_experiment_by_name(self.experiment)
+        return client, existing.experiment_id if existing is not None else client.create_experiment(self.experiment)
 
     def _log_options(self, config: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        options_ = [Param(name, str(value)[:_LONGEST]) for name, value in _leaves(config, "")]
-        for start in range(0, len(options_), 100):
-            self._client.log_batch(self._run, params=options_[start : start + 100])
+        parameters = [Param(name, str(value)[:_LONGEST]) for name, value in _leaves(config, "")]
+        for start in range(0, len(parameters), _PARAMETERS):
+            self._client.log_batch(self._run, params=parameters[start : start + _PARAMETERS])
 
     def _log(self, values: Sequence[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric
 
-        for start in range(0, len(values), _BATCH):
-            self._client.log_batch(self._run, metrics=[Metric(*value) for value in values[start : start + _BATCH]])
+        for start in range(0, len(values), _METRICS):
+            self._client.log_batch(self._run, metrics=[Metric(*value) for value in values[start : start + _METRICS]])
 
 
 @contextmanager
 def _one_at_a_time(uri: str) -> Iterator[None]:
-    """Runs that begin together must not each create the store, or its experiment."""
+    """Keep runs that begin together from each creating the store or its experiment."""
     with FileLock(Path(tempfile.gettempdir()) / f"vflbench-mlflow-{_short(uri)}.lock", timeout=120):
         yield
 
 
 def _short(name: object) -> str:
-    """16 hexadecimal digits for a name that MLflow's filters, or file systems, could not take as it is."""
+    """16 hexadecimal digits for a name that MLflow's filters, or file systems, may not accept as it is."""
     return sha256(str(name).encode()).hexdigest()[:16]
 
 
 def _leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """`dataset.rows` and its value, for every option; `_target_` becomes class."""
+    """Every option as `dataset.rows` and its value; `_target_` becomes class."""
     for key, value in node.items():
         name = f"{prefix}{'class' if key == '_target_' else key}"
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the run's folder."""
+"""TensorBoard: writes event files to the run's folder."""
 
 import importlib.util
 import shutil
@@ -9,14 +9,17 @@ from typing import Any
 
 from vflbench.errors import UserError
 from vflbench.options import options
-from vflbench.results.loggers.base import Logger, Measured, defined, figures, tag
+from vflbench.results.files import EVENTS
+from vflbench.results.loggers.base import Logger, defined, figures, tag
+from vflbench.results.rows import Row
 
 
 @options
 class Tensorboard(Logger):
     """Scalars per epoch as TensorBoard event files, in the folder `tensorboard` of each run.
 
-    `tensorboard --logdir outputs` shows all runs. step: the epoch. Values are float32 there; intervals are in metrics.csv.
+    `tensorboard --logdir outputs` shows all runs. A step is an epoch. TensorBoard stores values as float32 and no intervals,
+    which are in metrics.csv.
 
     Source: https://www.tensorflow.org/tensorboard
     """
@@ -27,16 +30,16 @@ class Tensorboard(Logger):
                 "it needs the package tensorboard: pip install 'vflbench[tensorboard]'", key="logger=tensorboard"
             )
 
-    def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Measured]) -> None:
+    def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Row]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        events = folder / "tensorboard"
+        events = folder / EVENTS
         shutil.rmtree(events, ignore_errors=True)
         self._writer = EventFileWriter(str(events))
         self._last = 0
         self.write(rows)
 
-    def write(self, rows: Sequence[Measured]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         for row in defined(rows):
             self._add(tag(row), row.value, row.epoch)
             self._last = max(self._last, row.epoch)

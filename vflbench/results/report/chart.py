@@ -1,4 +1,4 @@
-"""A picture before it is drawn: points, lines and levels with their names; drawn as SVG for pages and as PNG for papers."""
+"""A chart as data: points, lines and levels with their names. `svg` draws it for pages, `raster` for papers."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from vflbench.numerics.interval import Interval
 
 @dataclass(frozen=True)
 class Point:
-    """x, y: means with intervals (nan ends: none is drawn). name: shown on hover."""
+    """x, y: means with intervals; an interval with nan ends is not drawn. name: shown on hover. tag: written beside it."""
 
     x: Interval
     y: Interval
@@ -19,7 +19,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """look: place in the palette and in the list of marks, -1 for the neutral grey. line: solid | dashed | dotted | none."""
+    """look: index in the palette and in the list of marks, -1 for neutral grey. line: solid | dashed | dotted | none."""
 
     label: str
     points: tuple[Point, ...]
@@ -39,7 +39,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Chart:
-    """ticks: (place, text) along x where it is no number line."""
+    """slug: the name of its files. ticks: (place, text) along x, if x is not a number line. note: sentences below it."""
 
     slug: str
     title: str
@@ -64,22 +64,24 @@ class Chart:
 
 
 def exact(value: float) -> Interval:
+    """A value without an interval."""
     return Interval(value, math.nan, math.nan)
 
 
 def ends(interval: Interval) -> list[float]:
-    """Its finite numbers."""
+    """The finite numbers of an interval."""
     return [v for v in (interval.mean, interval.low, interval.high) if math.isfinite(v)]
 
 
 def padded(values: list[float]) -> tuple[float, float]:
+    """The range of an axis: the values and some room."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = 0.06 * (high - low) or 0.05 * max(abs(high), 0.1)
     return low - room, high + room
 
 
 def nice_ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Round numbers in low .. high, some `count` of them."""
+    """Round numbers in low .. high, about `count` of them."""
     if not high > low:
         return [low]
     raw = (high - low) / count

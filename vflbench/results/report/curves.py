@@ -1,20 +1,21 @@
-"""The pictures of a section along the epochs."""
+"""The charts of a section along the epochs."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from vflbench.numerics.interval import mean_interval
-from vflbench.results.read import Measurement, read_metrics
+from vflbench.results.read import read_metrics
 from vflbench.results.report import quantity
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
 from vflbench.results.report.groups import Group, bounded
 from vflbench.results.report.sections import Section, chosen
-from vflbench.results.report.sweep import Run
-from vflbench.results.report.tables import told
+from vflbench.results.report.table_formats import text_of
+from vflbench.results.rows import Row
+from vflbench.results.runs import Run
 
 
 def epoch_charts(section: Section) -> list[Chart]:
-    """Utility per epoch, and the leak of the attack that gains most in the end."""
+    """Utility per epoch, and the leak to the attack that is the worst in the last epoch."""
     shown_groups, left_out = chosen(section)
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     curves = [(group, [_metrics(run) for run in group.runs]) for group in shown_groups]
@@ -26,7 +27,7 @@ def epoch_charts(section: Section) -> list[Chart]:
     for look, (group, runs) in enumerate(curves):
         utility.append(Series(group.name, _curve(group, [_utility(rows, metric) for rows in runs], metric), look=look))
         worst = group.worst_attack(section.y if section.y in quantity.LEAKS else "leak_auc", section.layer)
-        series = [_leak(rows, leak, worst, quantity.cut(run)) for rows, run in zip(runs, group.runs, strict=True)]
+        series = [_leak(rows, leak, worst, run) for rows, run in zip(runs, group.runs, strict=True)]
         leaks.append(
             Series(f"{group.name}: {worst}" if worst else group.name, _curve(group, series, worst, bound), look=look)
         )
@@ -46,29 +47,32 @@ def epoch_charts(section: Section) -> list[Chart]:
     ]
 
 
-def _metrics(run: Run) -> list[Measurement]:
+def _metrics(run: Run) -> list[Row]:
     try:
         return read_metrics(run.folder)
     except (OSError, ValueError, KeyError, TypeError):
         return []  # a run without curves is still a run
 
 
-def _utility(rows: Iterable[Measurement], metric: str) -> dict[int, float]:
+def _utility(rows: Iterable[Row], metric: str) -> dict[int, float]:
     return {row.epoch: row.value for row in rows if (row.split, row.metric) == ("test", metric)}
 
 
-def _leak(rows: Iterable[Measurement], metric: str, attack: str, layer: str) -> dict[int, float]:
-    found: dict[int, float] = {}
+def _leak(rows: Iterable[Row], metric: str, attack: str, run: Run) -> dict[int, float]:
+    """Epoch -> the largest leak at the cut."""
+    worst: dict[int, float] = {}
     for row in rows:
-        name = f"{row.attack} on {row.message}s"
-        if row.metric == metric and row.visible and row.layer == layer and name == attack and not math.isnan(row.value):
-            found[row.epoch] = max(found.get(row.epoch, row.value), row.value)
-    return found
+        if row.metric != metric or not row.visible or math.isnan(row.value):
+            continue
+        if f"{row.attack} on {row.message}s" == attack and run.layers.crosses(row.party, row.layer):
+            worst[row.epoch] = max(worst.get(row.epoch, row.value), row.value)
+    return worst
 
 
 def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
     points = []
     for epoch in sorted({epoch for run in runs for epoch in run}):
         interval = bounded(figure, mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
-        points.append(Point(exact(epoch), interval, f"{group.name}\n{what}, epoch {epoch}: {told(interval)}\n{group.count}"))
+        name = f"{group.name}\n{what}, epoch {epoch}: {text_of(interval)}\n{group.count}"
+        points.append(Point(exact(epoch), interval, name))
     return tuple(points)

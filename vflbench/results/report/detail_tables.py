@@ -1,4 +1,4 @@
-"""The tables of a section that a reader unfolds: layers, reconstructions, guarantees, cost, what was skipped."""
+"""The folded tables of a section: layers, reconstructions, guarantees, cost, attacks without a result."""
 
 import json
 import math
@@ -9,19 +9,20 @@ from vflbench.numerics.interval import mean_interval
 from vflbench.results.report import quantity
 from vflbench.results.report.groups import bounded
 from vflbench.results.report.sections import Section
-from vflbench.results.report.tables import Table
+from vflbench.results.report.table_formats import Table
+from vflbench.results.runs import mappings
 
 _MOST_ROWS = 60
 _KNOWN_LISTS = {"leaks", "figures", "reconstructions"}
 
 
 def details(section: Section) -> list[Table]:
-    made = (layers, reconstructions, guarantees, ledgers, counts, cost, skipped)
-    return [*(table(section) for table in made[:2]), *other_lists(section), *(table(section) for table in made[2:])]
+    first, last = (layers, reconstructions), (guarantees, ledgers, counts, cost, without_result)
+    return [*(table(section) for table in first), *other_lists(section), *(table(section) for table in last)]
 
 
 def layers(section: Section) -> Table:
-    """Long: a line for each setting, attack, party and layer."""
+    """One line per setting, attack, party and layer."""
     cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for g in section.groups:
         for run in g.runs:
@@ -39,24 +40,24 @@ def layers(section: Section) -> Table:
         if any(n in v for v in cells.values())
     ]
     rows = []
-    for key, values in cells.items():
+    for place, values in cells.items():
         count = max(map(len, values.values()), default=0)
-        rows.append([*key, count, *(bounded(n, mean_interval(values.get(n, []))) for n in names)])
-    titles = [quantity.title(n).replace(" of the worst attack", "").replace(", worst attack", "") for n in names]
+        rows.append([*place, count, *(bounded(n, mean_interval(values.get(n, []))) for n in names)])
+    titles = [quantity.plain_title(n) for n in names]
     columns = ("setting", "attack", "party", "layer", "seen by an attacker", "runs", *titles)
     note = "Of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches; oriented: the mean of max(a, 1 - a)."
     return Table(f"{section.slug}_layers", "Leak at every layer", columns, rows, note)
 
 
 def reconstructions(section: Section) -> Table:
-    """What attacks on data, not labels, made: each figure a column."""
+    """What attacks on data, not on labels, rebuilt; a column per figure."""
     cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for g in section.groups:
         for run in g.runs:
-            for found in _mappings(run.summary.get("reconstructions")):
-                place = tuple(str(found.get(k, "")) for k in ("attack", "message", "party", "layer"))
+            for entry in mappings(run.summary.get("reconstructions")):
+                place = tuple(str(entry.get(k, "")) for k in ("attack", "message", "party", "layer"))
                 values = cells.setdefault((g.name, *place), {})
-                for name, figure in (found.get("figures") or {}).items():
+                for name, figure in (entry.get("figures") or {}).items():
                     number = quantity.number(figure.get("mean") if isinstance(figure, Mapping) else figure)
                     if not math.isnan(number):
                         values.setdefault(name, []).append(number)
@@ -70,7 +71,7 @@ def reconstructions(section: Section) -> Table:
 
 
 def other_lists(section: Section) -> list[Table]:
-    """Lists in summary.json that this version does not know by name, each as a table over the settings."""
+    """Every other list of mappings in summary.json as a table over the settings."""
     keys = dict.fromkeys(
         key for run in section.runs for key, v in run.summary.items() if isinstance(v, list) and key not in _KNOWN_LISTS
     )
@@ -79,7 +80,7 @@ def other_lists(section: Section) -> list[Table]:
         cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
         for g in section.groups:
             for run in g.runs:
-                for entry in _mappings(run.summary.get(key)):
+                for entry in mappings(run.summary.get(key)):
                     flat = _flat(entry)
                     place = json.dumps({k: v for k, v in flat.items() if not isinstance(v, float)})
                     values = cells.setdefault((g.name, place), {})
@@ -103,46 +104,46 @@ def guarantees(section: Section) -> Table:
     for g in section.groups:
         for defense in dict.fromkeys(name for run in g.runs for name in run.summary.get("guarantees") or {}):
             promises = [(run.summary.get("guarantees") or {}).get(defense) for run in g.runs]
-            kept = [p for p in promises if p]
-            if not kept:
+            given = [p for p in promises if p]
+            if not given:
                 rows.append([g.name, defense, "nothing", *[None] * 5])
                 continue
             numbers = [
-                max((quantity.number(p.get(name)) for p in kept), default=math.nan)
+                max((quantity.number(p.get(name)) for p in given), default=math.nan)
                 for name in ("leak_auc_one_message", "leak_auc_all_messages")
             ]
             floors = [
-                min(quantity.number(p.get(name)) for p in kept) for name in ("error_one_message", "error_all_messages")
+                min(quantity.number(p.get(name)) for p in given) for name in ("error_one_message", "error_all_messages")
             ]
-            rows.append([g.name, defense, str(kept[0].get("claim", "")), kept[0].get("messages"), *numbers, *floors])
+            rows.append([g.name, defense, str(given[0].get("claim", "")), given[0].get("messages"), *numbers, *floors])
     columns = (
         *("setting", "defense", "promises", "messages a run", "leak AUC at most, one message", "all messages"),
         *("error at least, one message", "all messages "),
     )
     note = (
-        "Guarantees are per run: whoever sees the runs of several seeds, or a sweep, on the same rows has seen their "
-        "releases together, and what is promised of each does not hold of all."
+        "A guarantee holds for one run. Somebody who sees several runs on the same rows, such as the seeds of a sweep, sees "
+        "their releases together, for which no single guarantee holds."
     )
     return Table(f"{section.slug}_guarantees", "Guarantees", columns, rows, note)
 
 
 def ledgers(section: Section) -> Table:
-    """Label differential privacy: what each run spent, and what canaries prove beside it; a line a setting."""
+    """Label differential privacy: what the runs of each setting spent, and the lower bound that canaries prove."""
     rows = []
     for g in section.groups:
-        found = [run.summary["privacy"] for run in g.runs if isinstance(run.summary.get("privacy"), Mapping)]
-        if not found:
+        privacy = [run.summary["privacy"] for run in g.runs if isinstance(run.summary.get("privacy"), Mapping)]
+        if not privacy:
             continue
         spent = " + ".join(
             f"{r.get('times')} x {r.get('epsilon')} ({r.get('defense')}, {r.get('mechanism')})"
-            for r in _mappings(found[0].get("releases"))
+            for r in mappings(privacy[0].get("releases"))
         )
-        numbers = [[quantity.number(p.get(k)) for p in found] for k in ("epsilon", "epsilon_at_delta", "epsilon_low")]
+        numbers = [[quantity.number(p.get(k)) for p in privacy] for k in ("epsilon", "epsilon_at_delta", "epsilon_low")]
         spent_most, at_delta, proven = (max(finite(values), default=None) for values in numbers)
-        delta = found[0].get("delta")
-        told = None if delta is None else f"{delta:g}"
+        delta = privacy[0].get("delta")
+        delta = None if delta is None else f"{delta:g}"
         together = sum(finite(numbers[0])) or None
-        rows.append([g.name, len(found), spent or None, spent_most, at_delta, told, proven, together])
+        rows.append([g.name, len(privacy), spent or None, spent_most, at_delta, delta, proven, together])
     columns = (
         "setting",
         "runs",
@@ -154,18 +155,18 @@ def ledgers(section: Section) -> Table:
         "eps of all seeds together",
     )
     note = (
-        "Pure eps of releases about the same label adds up: over the epochs in which it is drawn afresh, over defenses, and "
-        "over runs that were seen together (the last column)."
+        "Pure eps of releases about the same label adds up: over the epochs in which the label is randomized anew, over "
+        "defenses, and over runs that are seen together (the last column)."
     )
     return Table(f"{section.slug}_ledger", "Label differential privacy", columns, rows, note)
 
 
 def counts(section: Section) -> Table:
-    """What the defenses counted and measured."""
+    """The figures that the defenses counted and measured."""
     cells: dict[tuple[str, ...], list[float]] = {}
     for g in section.groups:
         for run in g.runs:
-            for f in _mappings(run.summary.get("figures")):
+            for f in mappings(run.summary.get("figures")):
                 value = quantity.number(f.get("value"))
                 if not math.isnan(value):
                     place = (str(f.get(k, "")) for k in ("party", "layer", "message"))
@@ -183,47 +184,45 @@ def cost(section: Section) -> Table:
             kind: mean_interval(finite([quantity.value(r, f"bytes_sent.{kind}") for r in g.runs])).mean / 1e6
             for kind in kinds
         }
-        told = ", ".join(f"{kind} {megabytes:.3g}" for kind, megabytes in sent.items())
+        by_kind = ", ".join(f"{kind} {megabytes:.3g}" for kind, megabytes in sent.items())
         total = mean_interval(finite([quantity.value(r, "bytes_sent") for r in g.runs])).mean / 1e6
         seconds = mean_interval(finite([quantity.value(r, "seconds") for r in g.runs]))
-        rows.append([g.name, len(g.runs), quantity.number(g.runs[0].summary.get("epochs")), seconds, total, told or None])
-    rows = [[*row[:2], None if math.isnan(row[2]) else int(row[2]), *row[3:]] for row in rows]
-    columns = ("setting", "runs", "epochs", "seconds a run", "MB sent in training", "of them")
-    note = "Seconds of one run with its evaluation and attacks, on the machines named above; megabytes between the parties."
+        epochs = quantity.number(g.runs[0].summary.get("epochs"))
+        count = None if math.isnan(epochs) else int(epochs)
+        rows.append([g.name, len(g.runs), count, seconds, total, by_kind or None])
+    columns = ("setting", "runs", "epochs", "seconds a run", "MB sent in training", "of which")
+    note = "Seconds of one run with evaluation and attacks, on the machines named above; megabytes between the parties."
     return Table(f"{section.slug}_cost", "Cost", columns, rows, note)
 
 
-def skipped(section: Section) -> Table:
-    found: dict[tuple[str, str], list[str]] = {}
+def without_result(section: Section) -> Table:
+    """Attacks that did not run (skipped), and attacks none of whose answers could be scored."""
+    settings: dict[tuple[str, str, str], list[str]] = {}
     for g in section.groups:
         for run in g.runs:
-            for attack, reason in (run.summary.get("skipped") or {}).items():
-                names = found.setdefault((attack, str(reason)), [])
-                names += [g.name] if g.name not in names else []
-    rows = [
-        [attack, reason, len(names), "; ".join(names[:3]) + (" ..." if len(names) > 3 else "")]
-        for (attack, reason), names in found.items()
-    ]
-    return Table(f"{section.slug}_skipped", "Attacks that were skipped", ("attack", "why", "settings", "such as"), rows)
+            for outcome, reasons in (("skipped", run.skipped), ("not scored", run.unscored)):
+                for attack, reason in reasons.items():
+                    names = settings.setdefault((attack, outcome, reason), [])
+                    names += [g.name] if g.name not in names else []
+    rows = [[*key, len(names), "; ".join(names[:3]) + (" ..." if len(names) > 3 else "")] for key, names in settings.items()]
+    columns = ("attack", "outcome", "why", "settings", "such as")
+    note = "Skipped: the attack did not run. Not scored: it ran, but none of its answers could be scored."
+    return Table(f"{section.slug}_skipped", "Attacks without a result", columns, rows, note)
 
 
 def finite(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
-
-
 def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Numbers as floats, an interval as its mean, the rest as text."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in entry.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= {name: quantity.number(value["mean"])} if "mean" in value else _flat(value, f"{name}.")
+            flat |= {name: quantity.number(value["mean"])} if "mean" in value else _flat(value, f"{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = float(value)
+            flat[name] = float(value)
         else:
-            found[name] = str(value)[:200]
-    return found
+            flat[name] = str(value)[:200]
+    return flat

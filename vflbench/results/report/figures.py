@@ -1,4 +1,4 @@
-"""One run as two pictures: AUC per epoch, and leak per layer."""
+"""One run as pictures: AUC per epoch, and leak per layer."""
 
 import math
 from collections.abc import Sequence
@@ -7,40 +7,46 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vflbench.results.read import Measurement, read_manifest, read_metrics
+from vflbench.results.files import EPOCHS_PICTURE, LAYERS_PICTURE, RECONSTRUCTIONS_PICTURE
+from vflbench.results.layers import Layers, layers_of
+from vflbench.results.read import read_manifest, read_metrics
 from vflbench.results.report.rebuilt import draw_rebuilt
+from vflbench.results.rows import Row
 
-# Okabe and Ito's palette: told apart by people of every colour vision.
+# Okabe and Ito's palette, which people of every colour vision can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 UTILITY = "#333333"
 NO_MESSAGE = "none"
-"""What stands in the column `message` for an attack that looks at none."""
+"""The column `message` of an attack that reads none."""
 
 
 def draw(folder: Path) -> list[Path]:
-    """auc_per_epoch.png and, if any layer was attacked, leak_per_layer.png, from metrics.csv, and reconstructions.png
-    where data were rebuilt. Returns what was drawn.
+    """Draw auc_per_epoch.png, leak_per_layer.png if any layer was attacked, and reconstructions.png if data were rebuilt.
+
+    Returns the files that were drawn.
     """
-    rows = read_metrics(folder)
-    pictures = {"auc_per_epoch.png": draw_epochs(rows)}
-    attacked = {row.metric for row in rows if row.layer and row.message != NO_MESSAGE}
-    if "leak_auc_two_sided" in attacked:
-        pictures["leak_per_layer.png"] = draw_layers(rows)
-    elif "leak_accuracy" in attacked:
-        majority = max(read_manifest(folder)["data"]["train_class_ratios"])
-        pictures["leak_per_layer.png"] = draw_class_layers(rows, majority)
+    rows, manifest = read_metrics(folder), read_manifest(folder)
+    pictures = {EPOCHS_PICTURE: draw_epochs(rows)}
+    leaks = [row for row in rows if row.layer and row.attack and row.message != NO_MESSAGE]
+    attacked = {row.metric for row in leaks}
+    if attacked & {"leak_auc_two_sided", "leak_accuracy"}:
+        layers = layers_of(manifest, ((row.party, row.layer, bool(row.visible)) for row in leaks))
+        if "leak_auc_two_sided" in attacked:
+            pictures[LAYERS_PICTURE] = draw_layers(rows, layers)
+        else:
+            pictures[LAYERS_PICTURE] = draw_class_layers(rows, layers, max(manifest["data"]["train_class_ratios"]))
     rebuilt = draw_rebuilt(folder)
     if rebuilt is not None:
-        pictures["reconstructions.png"] = rebuilt
+        pictures[RECONSTRUCTIONS_PICTURE] = rebuilt
     for name, figure in pictures.items():
         figure.savefig(folder / name, dpi=150)
     return [folder / name for name in pictures]
 
 
-def draw_epochs(rows: Sequence[Measurement]) -> Figure:
-    """Test and train AUC, and each attack's two-sided leak AUC, of more than two classes its macro AUC, at the layer and
-    party where it sees most.
+def draw_epochs(rows: Sequence[Row]) -> Figure:
+    """Test and train AUC, and each attack's two-sided leak AUC at the layer and party where it is largest; for more than two
+    classes its macro AUC.
     """
     figure, axes = _axes("epoch", "AUC")
     for split, style in (("test", "-"), ("train", ":")):
@@ -51,8 +57,8 @@ def draw_epochs(rows: Sequence[Measurement]) -> Figure:
     seen = seen or [row for row in rows if row.metric == "leak_macro_auc" and row.visible]  # of more than two classes
     several = len({row.party for row in seen}) > 1
     for index, (attack, message) in enumerate(dict.fromkeys((row.attack, row.message) for row in seen)):
-        own = [row for row in seen if (row.attack, row.message) == (attack, message)]
-        points = [_worst([r for r in own if r.epoch == epoch]) for epoch in sorted({r.epoch for r in own})]
+        leaks = [row for row in seen if (row.attack, row.message) == (attack, message)]
+        points = [_worst([r for r in leaks if r.epoch == epoch]) for epoch in sorted({r.epoch for r in leaks})]
         label = f"{attack} on {message}s, worst layer" + (" and party" if several else "")
         if message == NO_MESSAGE:
             label = f"{attack}, own features alone" + (", worst party" if several else "")
@@ -62,38 +68,37 @@ def draw_epochs(rows: Sequence[Measurement]) -> Figure:
     return _finish(figure, axes, "Model and leak per epoch")
 
 
-def draw_layers(rows: Sequence[Measurement]) -> Figure:
-    """The last epoch's two-sided leak AUC at every layer; hollow: no attacker sees it.
+def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
+    """The last epoch's two-sided leak AUC at every layer; hollow: no attacker sees the layer.
 
-    Lines at 0.5, at the model's test and train AUC, and where an attack stands that looks at no message, of several parties
-    the one that learns most. A colour an attack, a marker a party; of more parties than can be told apart, the one that
-    learns most at each layer.
+    Horizontal lines: 0.5, the model's test and train AUC, and each attack that reads no message, at the party where it is
+    largest. A colour per attack, a marker per party; if there are more parties than markers, the largest leak at each layer.
     """
     last = max(row.epoch for row in rows)
-    found = [row for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == last]
-    leaks = [row for row in found if row.message != NO_MESSAGE]
+    of_last = [row for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == last]
+    leaks = [row for row in of_last if row.message != NO_MESSAGE]
     figure, axes = _axes("layer, input to output", "two-sided leak AUC")
-    layers = _draw_lines(axes, leaks)
+    names = _draw_lines(axes, leaks, layers)
     for split, style in (("test", "-."), ("train", ":")):
         value = next(row.value for row in rows if (row.metric, row.split, row.epoch) == ("auc", split, last))
         axes.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} AUC {value:.3f}")
-    alone = [row for row in found if row.message == NO_MESSAGE and not math.isnan(row.value)]
+    alone = [row for row in of_last if row.message == NO_MESSAGE and not math.isnan(row.value)]
     attacks = list(dict.fromkeys(row.attack for row in leaks)) + list(dict.fromkeys(row.attack for row in alone))
     several = len({row.party for row in alone}) > 1
     for attack in dict.fromkeys(row.attack for row in alone):
-        best = _worst([row for row in alone if row.attack == attack])
-        label = f"{attack}{f', party {best.party}' if several else ''} {best.value:.3f}"
+        worst = _worst([row for row in alone if row.attack == attack])
+        label = f"{attack}{f', party {worst.party}' if several else ''} {worst.value:.3f}"
         colour = COLOURS[attacks.index(attack) % len(COLOURS)]
-        axes.axhline(best.value, color=colour, linewidth=1.2, linestyle=(0, (5, 2)), label=label)
+        axes.axhline(worst.value, color=colour, linewidth=1.2, linestyle=(0, (5, 2)), label=label)
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--", label="0.5, a coin")
-    _name_layers(axes, layers)
+    _name_layers(axes, names, layers)
     return _finish(figure, axes, f"Label leakage per layer, epoch {last} (mean and 95 % interval)")
 
 
-def draw_class_layers(rows: Sequence[Measurement], majority: float) -> Figure:
+def draw_class_layers(rows: Sequence[Row], layers: Layers, majority: float) -> Figure:
     """Of more than two classes, the last epoch's accuracy (above) and adjusted mutual information (below) at every layer.
 
-    Lines at the model's test and train accuracy and at the share of the most frequent class, `majority`; at 0 below.
+    Horizontal lines: the model's test and train accuracy, and `majority`, the share of the most frequent class; 0 below.
     """
     last = max(row.epoch for row in rows)
     figure = Figure(figsize=(7, 7.4), layout="constrained")
@@ -101,57 +106,57 @@ def draw_class_layers(rows: Sequence[Measurement], majority: float) -> Figure:
     for axes, metric, name in ((above, "leak_accuracy", "accuracy"), (below, "leak_ami", "adjusted mutual information")):
         _dress(axes, "", name)
         leaks = [row for row in rows if row.metric == metric and row.epoch == last]
-        layers = _draw_lines(axes, [row for row in leaks if row.message != NO_MESSAGE])
+        names = _draw_lines(axes, [row for row in leaks if row.message != NO_MESSAGE], layers)
     below.set_xlabel("layer, input to output")
     for split, style in (("test", "-."), ("train", ":")):
-        found = [row.value for row in rows if (row.metric, row.split, row.epoch) == ("accuracy", split, last)]
-        for value in found:
+        values = [row.value for row in rows if (row.metric, row.split, row.epoch) == ("accuracy", split, last)]
+        for value in values:
             above.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} accuracy {value:.3f}")
     label = f"{majority:.3f}, always the most frequent class"
     above.axhline(majority, color="0.6", linewidth=1, linestyle="--", label=label)
     below.axhline(0.0, color="0.6", linewidth=1, linestyle="--")
     for axes in (above, below):
         axes.set_ylim(min(axes.get_ylim()[0], -0.02), 1.02)
-    _name_layers(below, layers)
+    _name_layers(below, names, layers)
     above.set_title(f"Label leakage per layer, epoch {last} (mean and 95 % interval)", loc="left")
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
-def _draw_lines(axes: Axes, leaks: Sequence[Measurement]) -> list[str]:
-    """A line an attack, party and visibility. Returns the layers in their places."""
-    layers = sorted({row.layer for row in leaks}, key=layer_order)
+def _draw_lines(axes: Axes, leaks: Sequence[Row], layers: Layers) -> list[str]:
+    """Draw a line per attack, party and visibility. Returns the layers along the axis."""
+    measured = {row.layer for row in leaks}
+    names = [layer for layer in layers.order if layer in measured]
     attacks = list(dict.fromkeys(row.attack for row in leaks))
     parties = list(dict.fromkeys(row.party for row in leaks if row.visible))
-    lines = _lines_of(leaks, crowded=len(parties) > len(MARKERS))
+    lines = _lines_of(leaks, layers, crowded=len(parties) > len(MARKERS))
     for place, (label, points) in enumerate(lines.items()):
-        points = sorted(points, key=lambda r: layer_order(r.layer))
+        points = sorted(points, key=lambda r: names.index(r.layer))
         shift = 0.0 if len(lines) < 4 else 0.3 * (place / (len(lines) - 1) - 0.5)  # so that intervals lie side by side
         _plot(
             axes,
-            [layers.index(p.layer) + shift for p in points],
+            [names.index(p.layer) + shift for p in points],
             points,
             colour=attacks.index(points[0].attack),
             marker=parties.index(points[0].party) if points[0].visible else 0,
             label=label,
             hollow=not points[0].visible,
         )
-    return layers
+    return names
 
 
-def _name_layers(axes: Axes, layers: Sequence[str]) -> None:
-    own = [layer for layer in layers if layer.startswith("f")]
-    axes.set_xticks(range(len(layers)), [f"{layer}\n(cut)" if layer in own[-1:] else layer for layer in layers])
+def _name_layers(axes: Axes, names: Sequence[str], layers: Layers) -> None:
+    axes.set_xticks(range(len(names)), [f"{name}\n(cut)" if name in layers.crossing else name for name in names])
 
 
-def _lines_of(leaks: Sequence[Measurement], *, crowded: bool) -> dict[str, list[Measurement]]:
+def _lines_of(leaks: Sequence[Row], layers: Layers, *, crowded: bool) -> dict[str, list[Row]]:
     """Label -> the points of one line."""
     several = len({row.party for row in leaks if row.visible}) > 1
-    lines: dict[str, list[Measurement]] = {}
+    lines: dict[str, list[Row]] = {}
     for row in leaks:
         if not row.visible:
-            part = "top layers" if row.layer.startswith("h") else "own bottom layers"
+            part = "own bottom layers" if row.layer in layers.bottom else "top layers"
             label = f"{row.attack}, label party's {part} (hidden)"
         elif several and not crowded:
             label = f"{row.attack} on {row.message}s, party {row.party}"
@@ -178,17 +183,10 @@ def _dress(axes: Axes, x: str, y: str) -> Axes:
 
 
 def _plot(
-    axes: Axes,
-    places: Sequence[float],
-    points: Sequence[Measurement],
-    *,
-    colour: int,
-    marker: int,
-    label: str,
-    hollow: bool = False,
+    axes: Axes, places: Sequence[float], points: Sequence[Row], *, colour: int, marker: int, label: str, hollow: bool = False
 ) -> None:
-    below = [p.value - p.ci_low if p.ci_low == p.ci_low else 0.0 for p in points]
-    above = [p.ci_high - p.value if p.ci_high == p.ci_high else 0.0 for p in points]
+    below = [0.0 if math.isnan(p.ci_low) else p.value - p.ci_low for p in points]
+    above = [0.0 if math.isnan(p.ci_high) else p.ci_high - p.value for p in points]
     axes.errorbar(
         places,
         [p.value for p in points],
@@ -212,11 +210,5 @@ def _finish(figure: Figure, axes: Axes, title: str) -> Figure:
     return figure
 
 
-def _worst(rows: Sequence[Measurement]) -> Measurement:
+def _worst(rows: Sequence[Row]) -> Row:
     return max(rows, key=lambda row: -1.0 if math.isnan(row.value) else row.value)
-
-
-def layer_order(layer: str) -> tuple[int, int]:
-    """f1, f2, ..., the linear part beside the cut, then h1, h2, ..."""
-    digits = "".join(c for c in layer if c.isdigit())
-    return (1, 0) if not digits else (0 if layer.startswith("f") else 2, int(digits))

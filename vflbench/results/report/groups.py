@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, side by side with those that they are compared with."""
+"""Runs that differ only in their seed, and the runs that they are compared with."""
 
 import json
 import math
@@ -9,19 +9,22 @@ from typing import Any
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
 from vflbench.results.identity import essential
 from vflbench.results.report import quantity
-from vflbench.results.report.sweep import Run
+from vflbench.results.runs import Run
 
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
-"""Defense -> the option and its value with which it changes nothing, if nothing else asks for noise."""
+"""Defense -> the option and the value at which it changes nothing, if no other option asks for noise."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration, one a seed. name: what tells it from the others of its section."""
+    """Runs of one configuration, one per seed. options: those that distinguish it from the other groups of its section.
+
+    name: its defenses and these options, in words.
+    """
 
     runs: tuple[Run, ...]
     name: str = ""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -29,21 +32,31 @@ class Group:
 
     @property
     def defense(self) -> str:
-        return "+".join(self.config.get("defense") or {}) or "none"
+        return self.runs[0].defense
+
+    @property
+    def adversary(self) -> str:
+        return self.runs[0].adversary
 
     @property
     def count(self) -> str:
-        """How many runs, in words."""
+        """The number of runs, in words."""
         return f"{len(self.runs)} runs" if len(self.runs) > 1 else "one run: no interval"
 
     @property
     def seeds(self) -> list[Any]:
-        return [run.config.get("seed") for run in self.runs]
+        return [run.seed for run in self.runs]
 
     @property
     def undefended(self) -> bool:
-        """No defense, or only such as change nothing: alpha_d = 0, sumKL = inf."""
+        """Whether it has no defense, or only defenses that change nothing: alpha_d = 0, sumKL = inf."""
         return all(_is_neutral(name, options or {}) for name, options in (self.config.get("defense") or {}).items())
+
+    @property
+    def honest(self) -> "Group | None":
+        """Of runs with an adversary: the same runs without it; None if there are none."""
+        runs = tuple(run.honest for run in self.runs if run.honest is not None)
+        return Group(runs, f"{self.name}, honest") if runs else None
 
     def attacks(self) -> list[str]:
         return list(dict.fromkeys(key for run in self.runs for key in quantity.by_attack(run)))
@@ -52,28 +65,28 @@ class Group:
         """Seed -> value, of the runs that have one. `leak_auc` and the like: of the attack with the largest mean."""
         if name in quantity.LEAKS:
             name = f"{name}:{self.worst_attack(name, layer)}"
-        found = {run.config.get("seed"): quantity.value(run, name, layer) for run in self.runs}
-        return {seed: value for seed, value in found.items() if not math.isnan(value)}
+        values = {run.seed: quantity.value(run, name, layer) for run in self.runs}
+        return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
     def worst_attack(self, name: str = "leak_auc", layer: str | None = None) -> str:
-        """The attack on messages whose mean over seeds is the largest, or that `name` names; empty if none scored."""
+        """The attack on messages with the largest mean over seeds, or the attack in `name`; empty if none scored."""
         name, _, named = name.partition(":")
         if named or name not in quantity.LEAKS:
             return named
-        means: dict[str, list[float]] = {}
+        by_name: dict[str, list[float]] = {}
         for run in self.runs:
             for attack, value in quantity.by_attack(run, name, layer).items():
-                means.setdefault(attack, []).extend([] if math.isnan(value) else [value])
-        scored = {attack: math.fsum(values) / len(values) for attack, values in means.items() if values}
-        return max(scored, key=scored.__getitem__, default="")
+                by_name.setdefault(attack, []).extend([] if math.isnan(value) else [value])
+        means = {attack: math.fsum(values) / len(values) for attack, values in by_name.items() if values}
+        return max(means, key=means.__getitem__, default="")
 
     def interval(self, name: str, layer: str | None = None) -> Interval:
-        """Mean and Student's 95 % interval over seeds; that of an AUC, an accuracy or the like within [0, 1]."""
+        """Mean and Student's 95 % interval over seeds; of an AUC or a share within [0, 1]."""
         return bounded(name, mean_interval(list(self.values(name, layer).values())))
 
 
 def bounded(name: str, interval: Interval) -> Interval:
-    """An AUC or a share lies in [0, 1], a two-sided AUC in [0.5, 1], and so does its interval."""
+    """The interval within [0, 1] for an AUC or a share, within [0.5, 1] for a two-sided AUC."""
     if name.partition(":")[0] in ("leak_auc", "leak_two_sided", "leak_oriented"):
         return Interval(interval.mean, max(interval.low, 0.5), min(interval.high, 1.0))
     in_unit = any(word in name for word in ("auc", "accuracy", "leak")) and "ami" not in name
@@ -82,38 +95,38 @@ def bounded(name: str, interval: Interval) -> Interval:
 
 def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -> tuple[Interval, int]:
     """Mean and 95 % interval of value - baseline's value with the same seed, and the number of pairs."""
-    ours, theirs = group.values(name, layer), baseline.values(name, layer)
-    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    values, theirs = group.values(name, layer), baseline.values(name, layer)
+    differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
     return mean_interval(differences), len(differences)
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Groups with the names that tell them apart, undefended ones first, then in the order of their options."""
-    found: dict[str, list[Run]] = {}
+    """Groups with the names that distinguish them; undefended ones first, then in the order of their options."""
+    by_key: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(_key(run.config, ("seed",)), []).append(run)
-    groups = [Group(tuple(sorted(members, key=lambda r: str(r.config.get("seed"))))) for members in found.values()]
-    told = distinguishing(groups)
-    named = [replace(g, name=_name(g, t), told=t) for g, t in zip(groups, told, strict=True)]
-    return sorted(named, key=lambda g: (g.defense != "none", g.defense, [_rank(k, v) for k, v in sorted(g.told.items())]))
+        by_key.setdefault(_key(run.config, ("seed",)), []).append(run)
+    groups = [Group(tuple(sorted(members, key=lambda r: str(r.seed)))) for members in by_key.values()]
+    options = distinguishing(groups)
+    named = [replace(g, name=_name(g, o), options=o) for g, o in zip(groups, options, strict=True)]
+    return sorted(named, key=_order)
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
-    """The undefended group with which all else is equal; itself if it is one."""
+    """The undefended group with all other options equal; the group itself if it is undefended."""
     if group.undefended:
         return group
     rest = _key(group.config, ("seed", "defense"))
-    found = [g for g in groups if g.undefended and _key(g.config, ("seed", "defense")) == rest]
-    return min(found, key=lambda g: g.defense != "none", default=None)
+    equal = [g for g in groups if g.undefended and _key(g.config, ("seed", "defense")) == rest]
+    return min(equal, key=lambda g: g.defense != "none", default=None)
 
 
 def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """For each group: the options that differ among the groups; those of defenses, among groups with the same ones."""
+    """For each group: the options that differ among the groups; options of defenses, among groups with the same ones."""
     leaves = [flatten(essential(g.config)) for g in groups]
     by_defense: dict[str, list[int]] = {}
     for index, g in enumerate(groups):
         by_defense.setdefault(g.defense, []).append(index)
-    told: list[dict[str, Any]] = [{} for _ in groups]
+    options: list[dict[str, Any]] = [{} for _ in groups]
     for members in [list(range(len(groups))), *by_defense.values()]:
         whole = len(members) == len(groups) and len(by_defense) > 1
         keys = dict.fromkeys(key for index in members for key in leaves[index])
@@ -123,34 +136,34 @@ def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
             if len({json.dumps(leaves[i].get(key), default=str) for i in members}) > 1:
                 for index in members:
                     if key in leaves[index]:
-                        told[index][key] = leaves[index][key]
-    return [_without_parts_of_others(dict(sorted(t.items(), key=_weight))) for t in told]
+                        options[index][key] = leaves[index][key]
+    return [_without_parts_of_others(dict(sorted(o.items(), key=_weight))) for o in options]
 
 
 def _weight(entry: tuple[str, Any]) -> int:
-    """What a reader looks for comes first: the defense's options, then the others, then the attacks'."""
+    """The order in a name: the defense's options, then the others, then those of attacks."""
     return ("defense", "", "attack").index(group if (group := entry[0].split(".")[0]) in ("defense", "attack") else "")
 
 
-def _without_parts_of_others(told: dict[str, Any]) -> dict[str, Any]:
-    """Where the class differs, its name says enough: the options that only it has go."""
-    classes = {key.removesuffix("._target_") for key in told if key.endswith("._target_")}
+def _without_parts_of_others(options: dict[str, Any]) -> dict[str, Any]:
+    """If a class differs, its name is enough: the options that only this class has are left out."""
+    classes = {key.removesuffix("._target_") for key in options if key.endswith("._target_")}
     return {
         key: value
-        for key, value in told.items()
+        for key, value in options.items()
         if key.endswith("._target_") or not any(key.startswith(f"{cls}.") for cls in classes)
     }
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted key -> value."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, Mapping) and value:
-            found |= flatten(value, f"{prefix}{key}.")
+            leaves |= flatten(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            leaves[f"{prefix}{key}"] = value
+    return leaves
 
 
 def short(key: str) -> str:
@@ -160,26 +173,38 @@ def short(key: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """An option's value; a class by its last name, a file by its own."""
+    """An option's value in a name; of a class or a file only the last part."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value)
     return text.rsplit(".", 1)[-1] if text.startswith("vflbench.") else text.rsplit("/", 1)[-1]
 
 
-def _name(group: Group, told: Mapping[str, Any]) -> str:
-    parts = [f"{short(key)} {shown(value)}" for key, value in told.items() if not key.startswith("attack")]
-    attacks = [key for key in told if key.startswith("attack")]
-    if attacks:
-        own = group.config.get("attack") or {}
-        inner = [f"{short(key)} {shown(told[key])}" for key in attacks if not key.endswith("_target_")]
-        parts.append("attacked by " + ("+".join(own) or "none") + (f" ({', '.join(inner)})" if 0 < len(inner) <= 3 else ""))
+def _order(group: Group) -> tuple[Any, ...]:
+    ranks = [_rank(key, value) for key, value in sorted(group.options.items())]
+    return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks
+
+
+def _name(group: Group, options: Mapping[str, Any]) -> str:
+    others = {key: value for key, value in options.items() if key.split(".")[0] not in ("attack", "adversary")}
+    parts = [f"{short(key)} {shown(value)}" for key, value in others.items()]
+    if group.adversary != "none" and any(key.startswith("adversary") for key in options):
+        parts.append(f"adversary {group.adversary}{_inner(options, 'adversary')}")
+    if any(key.startswith("attack") for key in options):
+        attacks = group.config.get("attack") or {}
+        parts.append("attacked by " + ("+".join(attacks) or "none") + _inner(options, "attack"))
     return f"{group.defense}{', ' if parts else ''}{', '.join(parts)}"
 
 
+def _inner(options: Mapping[str, Any], head: str) -> str:
+    """The distinguishing options of attacks or adversaries in brackets, if they are few."""
+    keys = [key for key in options if key.startswith(f"{head}.") and not key.endswith("_target_")]
+    return f" ({', '.join(f'{short(key)} {shown(options[key])}' for key in keys)})" if 0 < len(keys) <= 3 else ""
+
+
 def _key(config: Mapping[str, Any], without: Sequence[str]) -> str:
-    kept = {key: value for key, value in essential(config).items() if key not in without}
-    return json.dumps(kept, sort_keys=True, default=str)
+    rest = {key: value for key, value in essential(config).items() if key not in without}
+    return json.dumps(rest, sort_keys=True, default=str)
 
 
 def _is_neutral(name: str, options: Mapping[str, Any]) -> bool:

@@ -1,8 +1,10 @@
-"""Runs that rebuilt data, beside each other: how well, for how many bits sent, and what the model is worth."""
+"""Runs that rebuilt data side by side: how well, for how many bits sent, and how useful the model is."""
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,32 +12,34 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.read import read_metrics
+from vflbench.results.report.comparison import Line
 from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
-from vflbench.results.report.sweep import Run, Setting
+from vflbench.results.runs import Run
 
 FIGURES = ("mse", "psnr", "ssim", "recognised", "r2", "id_accuracy")
 GUESSES = ("mean", "class_mean", "random_row", "true")
 
 
 def rebuilt(run: Run, attack: str, figure: str, guess: str | None = None) -> float:
-    """A figure of the last epoch: of what the attack made of the messages, or of one of `GUESSES`; nan if there is none.
+    """A figure of the last epoch: of what the attack rebuilt from messages, or of one of `GUESSES`; nan if there is none.
 
-    Of several parties: of whole pictures, else the mean over the parties.
+    Of several parties: the figure of whole pictures, else the mean over the parties.
     """
-    found = [
-        one
-        for one in run.summary.get("reconstructions", [])
-        if one["attack"] == attack and (one["layer"] == guess if guess else one["message"] != "none")
+    entries = [
+        entry
+        for entry in run.summary.get("reconstructions", [])
+        if entry["attack"] == attack and (entry["layer"] == guess if guess else entry["message"] != "none")
     ]
-    found = [one for one in found if one["party"] == "all"] or found
-    values = [one["figures"][figure]["mean"] for one in found if figure in one["figures"]]
+    entries = [entry for entry in entries if entry["party"] == "all"] or entries
+    values = [entry["figures"][figure]["mean"] for entry in entries if figure in entry["figures"]]
     values = [value for value in values if value is not None]
     return math.fsum(values) / len(values) if values else math.nan
 
 
 def bits_per_row(run: Run) -> float:
-    """Bits of embeddings that cross for a training row in the last epoch, all parties together."""
+    """Bits of embeddings that cross per training row in the last epoch, all parties together."""
     rows = [row for row in read_metrics(run.folder) if row.split == "train" and row.message == "embedding"]
     last = max((row.epoch for row in rows), default=0)
     sent = sum(row.value for row in rows if row.metric == "bytes_sent" and row.epoch == last)
@@ -43,62 +47,62 @@ def bits_per_row(run: Run) -> float:
 
 
 def _rows_trained(run: Run) -> int:
-    """In an epoch: every full batch."""
+    """The rows of an epoch's full batches."""
     return run.manifest["data"]["train_rows"] // run.manifest["batch_size"] * run.manifest["batch_size"]
 
 
 def attacks_that_rebuild(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(one["attack"] for run in runs for one in run.summary.get("reconstructions", [])))
+    return list(dict.fromkeys(entry["attack"] for run in runs for entry in run.summary.get("reconstructions", [])))
 
 
-def inversion_table(found: Sequence[Setting], by: Sequence[str], attack: str) -> str:
-    """A Markdown table: a line a setting, means over seeds with Student's 95 % intervals, and the guesses below."""
-    some = [run for setting in found for run in setting.runs]
-    figures = [f for f in FIGURES if any(not math.isnan(rebuilt(run, attack, f)) for run in some)]
-    header = ["defense", *by, "runs", "bits a row", _utility_name(some), *(name.replace("_", " ") for name in figures)]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for setting in found:
-        cells = [setting.defense, *("" if v is None else str(v) for v in setting.options), str(len(setting.runs))]
-        cells += [f"{_over(setting, bits_per_row).mean:.0f}", _cell(_over(setting, _utility))]
-        cells += [_cell(_over(setting, lambda run, f=f: rebuilt(run, attack, f))) for f in figures]
-        lines.append("| " + " | ".join(cells) + " |")
+def inversion_table(table: Sequence[Line], by: Sequence[str], attack: str) -> str:
+    """A Markdown table: means over seeds with Student's 95 % intervals; guesses without a message at the end."""
+    runs = [run for line in table for run in line.runs]
+    figures = [f for f in FIGURES if any(not math.isnan(rebuilt(run, attack, f)) for run in runs)]
+    header = ["defense", *by, "runs", "bits a row", _utility_name(runs), *(name.replace("_", " ") for name in figures)]
+    rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for line in table:
+        cells = [line.defense, *("" if v is None else str(v) for v in line.options), str(len(line.runs))]
+        cells += [f"{_over(line, bits_per_row).mean:.0f}", _cell(_over(line, _utility))]
+        cells += [_cell(_over(line, partial(rebuilt, attack=attack, figure=f))) for f in figures]
+        rows.append("| " + " | ".join(cells) + " |")
     for guess in GUESSES:
         values = {
-            f: mean_interval([v for run in some if not math.isnan(v := rebuilt(run, attack, f, guess))]) for f in figures
+            f: mean_interval([v for run in runs if not math.isnan(v := rebuilt(run, attack, f, guess))]) for f in figures
         }
         cells = [f"no message: {guess.replace('_', ' ')}" if guess != "true" else "the true rows", *[""] * len(by)]
-        lines.append("| " + " | ".join([*cells, "", "", "", *(_cell(values[f]) for f in figures)]) + " |")
-    return "\n".join(lines)
+        rows.append("| " + " | ".join([*cells, "", "", "", *(_cell(values[f]) for f in figures)]) + " |")
+    return "\n".join(rows)
 
 
-def draw_inversion(found: Sequence[Setting], by: Sequence[str], attack: str, figure: str = "ssim") -> Figure:
-    """Left: the figure against bits sent. Right: against the model's test accuracy (test AUC of two classes). A colour for
-    each defense, every setting named; lines for the guesses that need no message. Below: true and rebuilt pictures of the
-    first run of each setting, if they are pictures.
+def draw_inversion(table: Sequence[Line], by: Sequence[str], attack: str, figure: str = "ssim") -> Figure:
+    """Left: the figure against bits sent. Right: against the model's test accuracy (test AUC for two classes). A colour per
+    defense, every line of the table named; horizontal lines for guesses that need no message. Below: true and rebuilt
+    pictures of the first run of each line, if the data are pictures.
     """
-    some = [run for setting in found for run in setting.runs]
-    grids = [(_name(setting), *pair) for setting in found if (pair := _pictures(setting.runs[0].folder, attack))]
+    runs = [run for line in table for run in line.runs]
+    grids = [(_name(line), *pair) for line in table if (pair := _pictures(line.runs[0].folder, attack))]
     canvas = Figure(figsize=(12, 4.6 + 0.62 * (len(grids) + 1) * bool(grids)), layout="constrained")
-    parts = canvas.subfigures(2, 1, height_ratios=[4.6, 0.62 * (len(grids) + 1)]) if grids else [canvas]
+    parts: Any = [canvas]
+    if grids:
+        parts = canvas.subfigures(2, 1, height_ratios=[4.6, 0.62 * (len(grids) + 1)])
     left, right = parts[0].subplots(1, 2)
-    defenses = list(dict.fromkeys(setting.defense for setting in found))
+    defenses = list(dict.fromkeys(line.defense for line in table))
     for axes, x_of in ((left, bits_per_row), (right, _utility)):
-        for setting in found:
-            index = defenses.index(setting.defense)
-            x, y = _over(setting, x_of), _over(setting, lambda run: rebuilt(run, attack, figure))
+        for line in table:
+            index = defenses.index(line.defense)
+            x, y = _over(line, x_of), _over(line, partial(rebuilt, attack=attack, figure=figure))
             style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
             axes.errorbar([x.mean], [y.mean], xerr=_bars(x), yerr=_bars(y), linestyle="none", capsize=2, **style)
-            axes.annotate(
-                _name(setting), (x.mean, y.mean), xytext=(5, 4), textcoords="offset points", fontsize=7, color="0.3"
-            )
-        _guesses(axes, some, attack, figure)
+            axes.annotate(_name(line), (x.mean, y.mean), xytext=(5, 4), textcoords="offset points", fontsize=7, color="0.3")
+        _guesses(axes, runs, attack, figure)
         axes.set_ylabel(figure.replace("_", " "))
         axes.grid(axis="y", color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
     left.set_xscale("log", base=2)
     left.xaxis.set_major_formatter(FuncFormatter(lambda bits, _: f"{bits:g}"))
-    left.set_xlabel("bits sent for a row, all parties together")
-    right.set_xlabel(f"{_utility_name(some)} of the model")
+    left.set_xlabel("bits sent per row, all parties together")
+    right.set_xlabel(f"{_utility_name(runs)} of the model")
     left.set_title(f"{attack}, by {', '.join(option.rsplit('.', 1)[-1] for option in by)}", loc="left", fontsize=10)
     if grids:
         _draw_grids(parts[1], grids)
@@ -112,25 +116,25 @@ def _guesses(axes: Axes, runs: Sequence[Run], attack: str, figure: str) -> None:
             y = math.fsum(values) / len(values)
             axes.axhline(y, color=UTILITY, linewidth=0.9, linestyle=style)
             edge, side = (0.01, "left") if guess == "mean" else (0.99, "right")  # mean and random row may coincide
-            place = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
             axes.annotate(guess.replace("_", " "), (edge, y), fontsize=7, **place)
 
 
 def _draw_grids(part: Figure, grids: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> None:
-    """The true pictures of the first setting, then a row of rebuilt ones a setting, each with its name."""
+    """The true pictures of the first line, then a row of rebuilt pictures for each line, with its name."""
     rows = [("true", grids[0][1]), *((name, answer) for name, _, answer in grids)]
     across = min(len(pictures) for _, pictures in rows)
     axes = part.subplots(len(rows), across, squeeze=False)
-    for line, (name, pictures) in zip(axes, rows, strict=True):
-        for ax, picture in zip(line, pictures, strict=False):
+    for row, (name, pictures) in zip(axes, rows, strict=True):
+        for ax, picture in zip(row, pictures, strict=False):
             ax.imshow(np.clip(picture, 0, 1), cmap="gray", vmin=0, vmax=1)
             ax.set_xticks([])
             ax.set_yticks([])
-        line[0].set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center")
+        row[0].set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center")
 
 
 def _pictures(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
-    path = folder / "reconstructions.npz"
+    path = folder / RECONSTRUCTIONS
     if not path.exists():
         return None
     with np.load(path) as arrays:
@@ -138,9 +142,9 @@ def _pictures(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | None
         return (arrays[names[-1]], arrays[names[-1].replace("/truth", "/answer")]) if names else None
 
 
-def _name(setting: Setting) -> str:
-    told = [f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in setting.options]
-    return " ".join([setting.defense, *(text for text in told if text != "None")])
+def _name(line: Line) -> str:
+    values = [f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in line.options]
+    return " ".join([line.defense, *(value for value in values if value != "None")])
 
 
 def _utility(run: Run) -> float:
@@ -151,8 +155,8 @@ def _utility_name(runs: Sequence[Run]) -> str:
     return "test accuracy" if any("test_accuracy" in run.summary for run in runs) else "test AUC"
 
 
-def _over(setting: Setting, quantity: Callable[[Run], float]) -> Interval:
-    return mean_interval([value for run in setting.runs if not math.isnan(value := quantity(run))])
+def _over(line: Line, quantity: Callable[[Run], float]) -> Interval:
+    return mean_interval([value for run in line.runs if not math.isnan(value := quantity(run))])
 
 
 def _bars(v: Interval) -> list[list[float]]:
@@ -162,5 +166,5 @@ def _bars(v: Interval) -> list[list[float]]:
 def _cell(interval: Interval) -> str:
     if math.isnan(interval.mean):
         return "-"
-    told = f"{interval.mean:.3g}"
-    return told if math.isnan(interval.low) else f"{told} ({interval.low:.3g} - {interval.high:.3g})"
+    mean = f"{interval.mean:.3g}"
+    return mean if math.isnan(interval.low) else f"{mean} ({interval.low:.3g} - {interval.high:.3g})"

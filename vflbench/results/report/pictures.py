@@ -1,4 +1,4 @@
-"""Pictures that attacks left in the folders of runs, small enough to stand in a page."""
+"""Pictures of rebuilt data in the folders of runs, made small enough for a page."""
 
 import base64
 import io
@@ -14,16 +14,16 @@ _BYTES = 3_000_000  # of all in a page
 
 
 class Pictures:
-    """Hands out pictures as data URLs until the page has enough of them."""
+    """Returns pictures as data URLs until the page has enough of them."""
 
     def __init__(self) -> None:
         self.left = _BYTES
 
     def of(self, folders: Sequence[Path], names: Sequence[str]) -> list[dict[str, str]]:
-        """Of these runs, the first of each setting first. names: of the settings, one a folder."""
-        found = [(name, file) for name, folder in zip(names, folders, strict=True) for file in sorted(folder.glob(PATTERN))]
-        once = {(name, file.name): file for name, file in reversed(found)}
-        taken = []
+        """The pictures of the first run of each setting. names: the setting of each folder."""
+        files = [(name, file) for name, folder in zip(names, folders, strict=True) for file in sorted(folder.glob(PATTERN))]
+        once = {(name, file.name): file for name, file in reversed(files)}
+        taken: list[dict[str, str]] = []
         for (name, file_name), file in sorted(once.items()):
             url = thumbnail(file)
             if url and len(taken) < _MOST and len(url) <= self.left:
@@ -33,7 +33,7 @@ class Pictures:
 
 
 def thumbnail(file: Path) -> str:
-    """A data URL of the picture, at most _WIDTH wide; empty if it can't be read."""
+    """A data URL of the picture, at most 720 pixels wide; empty if it can't be read."""
     try:
         with Image.open(file) as image:
             image.thumbnail((_WIDTH, 2 * _WIDTH))

@@ -1,13 +1,15 @@
-"""A number of a run by its name: what the axes and the columns of a report are about."""
+"""A number of a run by its name: what the axes and columns of a report show."""
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vflbench.results.report.sweep import Run
+from vflbench.results.runs import Run, mappings
 
 LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error")
 """Words in the names of quantities that are better the smaller they are."""
+_ERRORS = ("mse", "hamming", "residual")
+"""Words in the names of rebuilt figures that are large if the data were rebuilt badly."""
 
 _OF_AUC = {
     "leak_auc": "two_sided",
@@ -19,6 +21,7 @@ _OF_AUC = {
 _OF_CLASSES = {"leak_accuracy": "accuracy", "leak_ami": "ami", "leak_macro_auc": "macro_auc"}
 LEAKS = (*_OF_AUC, *_OF_CLASSES)
 NO_MESSAGE = "none"
+"""The message of an attack that reads none."""
 REBUILT = "rebuilt."
 
 TITLES = {
@@ -41,32 +44,36 @@ TITLES = {
 
 
 def title(name: str) -> str:
+    """The quantity in words, with the attack if the name has one (`leak_auc:norm`)."""
     head, _, attack = name.partition(":")
-    told = TITLES.get(head, head.replace("_", " ").replace(".", " "))
-    return f"{told.replace(', worst attack', '').replace('worst attack', attack)}, {attack}" if attack else told
+    words = TITLES.get(head, head.replace("_", " ").replace(".", " "))
+    return f"{words.replace(', worst attack', '').replace('worst attack', attack)}, {attack}" if attack else words
+
+
+def plain_title(name: str) -> str:
+    """`title` without the words on the worst attack, for columns and axes that name the attack themselves."""
+    return title(name).replace(", worst attack", "").replace(" of the worst attack", "")
 
 
 def number(value: Any) -> float:
-    """nan for what is no number; null in a JSON file is one that is missing."""
+    """nan for a value that is not a number; null in a JSON file is a missing number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
-def cut(run: Run) -> str:
-    model = run.config.get("model")
-    return f"f{model['bottom_layers']}" if isinstance(model, Mapping) and "bottom_layers" in model else ""
-
-
 def leaks(run: Run) -> Iterator[Mapping[str, Any]]:
-    """The leaks of its last epoch that are whole."""
-    for leak in run.summary.get("leaks") or ():
-        if isinstance(leak, Mapping) and "attack" in leak and "layer" in leak:
+    """The leaks of the last epoch that name their attack and layer."""
+    for leak in mappings(run.summary.get("leaks")):
+        if "attack" in leak and "layer" in leak:
             yield leak
 
 
 def label(leak: Mapping[str, Any]) -> str:
-    """`norm on gradients`; an attack that looks at no message, by its name alone."""
-    message = str(leak.get("message", ""))
-    return str(leak["attack"]) if message in ("", NO_MESSAGE) else f"{leak['attack']} on {message}s"
+    """`norm on gradients`; the name alone of an attack that reads no message."""
+    return attack_on(str(leak["attack"]), str(leak.get("message", "")))
+
+
+def attack_on(attack: str, message: str) -> str:
+    return attack if message in ("", NO_MESSAGE) else f"{attack} on {message}s"
 
 
 def leak_value(leak: Mapping[str, Any], name: str) -> float:
@@ -78,38 +85,46 @@ def leak_value(leak: Mapping[str, Any], name: str) -> float:
     return abs(raw - 0.5) if figure == "distance" else number((leak.get(figure) or {}).get("mean"))
 
 
-def at(leak: Mapping[str, Any], run: Run, layer: str | None) -> bool:
-    """Whether it counts: visible, at that layer (the cut, if left out; `all`: any); by name, a hidden layer as well."""
+def counts(leak: Mapping[str, Any], run: Run, layer: str | None) -> bool:
+    """Whether a leak counts.
+
+    layer: None: a leak counts if it is at a cut layer of its party, and visible. `all`: if it is visible. A name: if it is
+    at that layer, visible or not. An attack that reads no message always counts.
+    """
     if leak.get("message") == NO_MESSAGE:
         return True
     if layer == "all":
         return bool(leak.get("visible"))
-    return leak["layer"] == (layer or cut(run)) and (bool(leak.get("visible")) or layer is not None)
+    if layer is not None:
+        return bool(leak["layer"] == layer)
+    return bool(leak.get("visible")) and run.layers.crosses(str(leak.get("party", "")), str(leak["layer"]))
 
 
 def by_attack(run: Run, name: str = "leak_auc", layer: str | None = None, *, reference: bool = False) -> dict[str, float]:
-    """Label of the attack -> the leak of the party and layer where it is largest; nan where it is not defined.
+    """Label of the attack -> its leak at the party and layer where it is largest; nan if it is not defined.
 
-    reference: the attacks that look at no message, in place of the others.
+    reference: the attacks that read no message, in place of the others.
     """
-    found: dict[str, float] = {}
+    worst: dict[str, float] = {}
     for leak in leaks(run):
-        if at(leak, run, layer) and (leak.get("message") == NO_MESSAGE) == reference:
-            value, old = leak_value(leak, name), found.get(label(leak), math.nan)
-            found[label(leak)] = value if math.isnan(old) else old if math.isnan(value) else max(value, old)
-    return found
+        if (leak.get("message") == NO_MESSAGE) == reference and counts(leak, run, layer):
+            value, old = leak_value(leak, name), worst.get(label(leak), math.nan)
+            worst[label(leak)] = value if math.isnan(old) else old if math.isnan(value) else max(value, old)
+    return worst
 
 
 def value(run: Run, name: str, layer: str | None = None) -> float:
-    """A leak of the worst attack (`leak_auc`) or of one (`leak_auc:norm`), or a number of summary.json by its dotted path.
+    """A quantity of a run; nan if the run does not have it.
 
-    `rebuilt.recognised`, `rebuilt.exact:ATTACK` and so on: a figure of what was rebuilt from messages, the largest of them.
-    `bytes_sent` is the sum over the kinds of messages; of a path that ends in {mean, low, high}, the mean.
+    `leak_auc` and the like: the leak of the worst attack; `leak_auc:norm`: of that attack.
+    `rebuilt.recognised`, `rebuilt.exact:ATTACK`: a figure of what was rebuilt from messages, the largest.
+    Other names are dotted paths in summary.json. Of {mean, low, high} the value is the mean, of other mappings the sum:
+    `bytes_sent` adds up all kinds of messages.
     """
     head, _, attack = name.partition(":")
     if head in LEAKS:
-        found = by_attack(run, head, layer) | (by_attack(run, head, layer, reference=True) if attack else {})
-        values = [v for key, v in found.items() if not attack or attack in (key, key.split(" on ")[0])]
+        by_name = by_attack(run, head, layer) | (by_attack(run, head, layer, reference=True) if attack else {})
+        values = [v for key, v in by_name.items() if not attack or attack in (key, key.split(" on ")[0])]
         return max((v for v in values if not math.isnan(v)), default=math.nan)
     if head.startswith(REBUILT):
         return _rebuilt(run, head.removeprefix(REBUILT), attack)
@@ -123,12 +138,22 @@ def value(run: Run, name: str, layer: str | None = None) -> float:
 
 def _rebuilt(run: Run, figure: str, attack: str) -> float:
     values = [
-        number(((found.get("figures") or {}).get(figure) or {}).get("mean"))
-        for found in run.summary.get("reconstructions") or ()
-        if isinstance(found, Mapping) and found.get("message") != NO_MESSAGE and attack in ("", found.get("attack"))
+        number(((entry.get("figures") or {}).get(figure) or {}).get("mean"))
+        for entry in mappings(run.summary.get("reconstructions"))
+        if entry.get("message") != NO_MESSAGE and attack in ("", entry.get("attack"))
     ]
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
+def ceiling(run: Run, messages: str) -> float:
+    """The lowest leak AUC that any of its defenses promises for `one_message` or `all_messages`; nan without a promise."""
+    promises = (promise for promise in (run.summary.get("guarantees") or {}).values() if promise)
+    heights = [number(promise.get(f"leak_auc_{messages}")) for promise in promises]
+    return min((height for height in heights if not math.isnan(height)), default=math.nan)
+
+
 def is_better_low(name: str) -> bool:
+    """Whether a small value is better: for utility and cost as usual, for leaks and rebuilt data in the sense of privacy."""
+    if name.startswith(REBUILT):
+        return not any(word in name for word in _ERRORS)
     return any(word in name for word in LOWER_IS_BETTER)

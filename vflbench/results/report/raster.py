@@ -1,7 +1,8 @@
-"""A chart as PNG, with matplotlib: for papers and slides."""
+"""Draws a chart as PNG with matplotlib, for papers and slides."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -31,7 +32,7 @@ def write_png(chart: Chart, file: Path) -> None:
     axes.set_xlim(*chart.x_range())
     axes.set_ylim(*chart.y_range())
     if chart.ticks:
-        turn = {"rotation": 30, "ha": "right"} if _is_turned(chart) else {}
+        turn: dict[str, Any] = {"rotation": 30, "ha": "right"} if _is_turned(chart) else {}
         axes.set_xticks([place for place, _ in chart.ticks], [text[:24] for _, text in chart.ticks], fontsize=8, **turn)
     for point in chart.points():
         if point.tag and math.isfinite(point.x.mean + point.y.mean):

@@ -1,27 +1,28 @@
-"""What attacks rebuilt, beside what it was, as one picture."""
+"""Rebuilt data beside the true data, as one picture."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
+
+from vflbench.results.files import RECONSTRUCTIONS
 
 WRONG = "#D55E00"
-"""Okabe and Ito's vermilion, on grey pictures."""
+"""Okabe and Ito's vermilion, visible on grey pictures."""
 
 _ROWS, _PICTURES, _ACROSS = 40, 20, 10
-"""At most so many are shown of a table, and of pictures, and of these side by side."""
+"""At most so many rows of a table, pictures, and pictures side by side."""
 
 
 def draw_rebuilt(folder: Path) -> Figure | None:
-    """reconstructions.npz as a figure: a band for each attack and party. None if there is no such file.
+    """Draw reconstructions.npz: a band per attack and party. None if there is no such file.
 
-    Pictures (n, height, width) or (n, height, width, channels) stand in rows of ten, the true ones above the rebuilt ones; a
-    table (n, columns) as two images side by side, with
-    the entries that are wrong by half or more marked.
+    Pictures, (n, height, width) or (n, height, width, channels), are in rows of ten, the true ones above the rebuilt ones.
+    A table (n, columns) is shown as two images side by side; entries that are wrong by 0.5 or more are marked.
     """
-    path = folder / "reconstructions.npz"
+    path = folder / RECONSTRUCTIONS
     if not path.exists():
         return None
     with np.load(path) as arrays:
@@ -30,8 +31,8 @@ def draw_rebuilt(folder: Path) -> Figure | None:
         return None
     heights = [_height(truth) for truth, _ in pairs.values()]
     figure = Figure(figsize=(8, 0.4 + sum(height + 0.5 for height in heights)), layout="constrained")
-    bands = np.atleast_1d(figure.subfigures(len(pairs), 1, height_ratios=heights))
-    for band, (name, (truth, answer)) in zip(bands, pairs.items(), strict=True):
+    bands = figure.subfigures(len(pairs), 1, height_ratios=heights, squeeze=False)
+    for (band,), (name, (truth, answer)) in zip(bands, pairs.items(), strict=True):
         band.suptitle(name, fontsize=9)
         (_pictures if truth.ndim > 2 else _table)(band, truth, answer)
     return figure
@@ -39,13 +40,13 @@ def draw_rebuilt(folder: Path) -> Figure | None:
 
 def _pairs(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """`attack: party layer` -> truth and answer."""
-    found = {}
+    pairs = {}
     for name in sorted(arrays):
         key, _, part = name.rpartition("/")
         if part == "truth" and f"{key}/answer" in arrays:
             attack, party, layer = [*key.split("/"), "", ""][:3]
-            found[f"{attack}: party {party}, {layer}"] = arrays[name], arrays[f"{key}/answer"]
-    return found
+            pairs[f"{attack}: party {party}, {layer}"] = arrays[name], arrays[f"{key}/answer"]
+    return pairs
 
 
 def _height(truth: np.ndarray) -> float:
@@ -55,7 +56,7 @@ def _height(truth: np.ndarray) -> float:
     return 1.7 * -(-min(len(truth), _PICTURES) // _ACROSS)
 
 
-def _pictures(band: Figure, truth: np.ndarray, answer: np.ndarray) -> None:
+def _pictures(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:
     truth, answer = truth[:_PICTURES], answer[:_PICTURES]
     across = min(len(truth), _ACROSS)
     lines = -(-len(truth) // across)
@@ -69,13 +70,13 @@ def _pictures(band: Figure, truth: np.ndarray, answer: np.ndarray) -> None:
         axes[row][0].set_ylabel(("true", "rebuilt")[row % 2], fontsize=8)
 
 
-def _table(band: Figure, truth: np.ndarray, answer: np.ndarray) -> None:
+def _table(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:
     truth, answer = truth[:_ROWS], answer[:_ROWS]
     wrong = ~(np.abs(truth - answer) < 0.5)  # nan is wrong as well
     known = np.isfinite(answer)
     left, right = band.subplots(1, 2)
-    told = f"rebuilt: {wrong.sum()} of {wrong.size} wrong" if wrong.any() else "rebuilt: all right"
-    for ax, values, label in ((left, truth, "true"), (right, np.where(known, answer, 0.5), told)):
+    title = f"rebuilt: {wrong.sum()} of {wrong.size} wrong" if wrong.any() else "rebuilt: all right"
+    for ax, values, label in ((left, truth, "true"), (right, np.where(known, answer, 0.5), title)):
         ax.imshow(values, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         ax.set_title(label, fontsize=8)
         _bare(ax)

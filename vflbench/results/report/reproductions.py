@@ -1,7 +1,8 @@
-"""The experiments that can be repeated: what configs/experiment says of them, and the published values beside it.
+"""The experiments that can be repeated: what configs/experiment says of them, and the published values.
 
-NAME.yaml is the sweep; its first comments say what it shows, `Source:` and `Cost:`. NAME.json, where there is one, holds
-what was published: `data` and `scale` of the original, `values`, and what `reproduce` needs on the command line.
+NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. NAME.json, if there is one,
+holds what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the command
+line.
 """
 
 import json
@@ -19,10 +20,10 @@ from vflbench.places import config_folder
 
 @dataclass(frozen=True)
 class Value:
-    """A published number. options: dotted key -> value, of the runs that repeat it.
+    """A published number. options: dotted key -> value of the runs that repeat it.
 
-    number: None where it is not available here. quantity: what of the runs stands beside it, as in
-    `vflbench.results.report.quantity`; None where no run measures it.
+    number: None if it is not available here. quantity: the quantity of the runs that it is compared with, as in
+    `vflbench.results.report.quantity`; None if no run measures it.
     """
 
     what: str
@@ -35,7 +36,7 @@ class Value:
 
 @dataclass(frozen=True)
 class PublishedExperiment:
-    """minutes: expected on 2 cores, nan where nobody said. sweep: option -> its values, as Hydra's sweeper takes them."""
+    """minutes: expected on 2 cores, nan if `cost` names none. sweep: option -> its values, as Hydra's sweeper takes them."""
 
     name: str
     does: str
@@ -50,8 +51,8 @@ class PublishedExperiment:
 
     @property
     def minutes(self) -> float:
-        found = re.match(r"(?:about )?([0-9.]+) minutes?\b", self.cost)
-        return float(found[1]) if found else float("nan")
+        match = re.match(r"(?:about )?([0-9.]+) minutes?\b", self.cost)
+        return float(match[1]) if match else float("nan")
 
     @property
     def sweep(self) -> Mapping[str, Any]:
@@ -64,7 +65,7 @@ class PublishedExperiment:
 
     @property
     def dataset(self) -> str | None:
-        """The data set that it chooses itself."""
+        """The data set that the experiment chooses; None if it leaves the choice to the user."""
         for entry in self.config.get("defaults") or ():
             if isinstance(entry, Mapping):
                 for key, value in entry.items():
@@ -74,13 +75,13 @@ class PublishedExperiment:
 
 
 def read_experiments(folder: Path | None = None) -> dict[str, PublishedExperiment]:
-    """Name -> experiment, of every YAML file in that folder (configs/experiment, if left out)."""
+    """Name -> experiment for every YAML file in a folder; None: configs/experiment."""
     folder = folder or config_folder() / "experiment"
     return {file.stem: read_experiment(file) for file in sorted(folder.glob("*.yaml"))}
 
 
 def read_experiment(file: Path) -> PublishedExperiment:
-    """file: NAME.yaml. Raises UserError where NAME.json beside it can't be read."""
+    """file: NAME.yaml. Raises UserError if NAME.json beside it can't be read."""
     comments = comments_of(file)
     beside = file.with_suffix(".json")
     try:
@@ -96,14 +97,14 @@ def read_experiment(file: Path) -> PublishedExperiment:
             **published,
         )
     except (ValueError, TypeError) as error:
-        raise UserError(f"this file does not hold what is expected ({error})", key="experiment", value=beside) from error
+        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=beside) from error
 
 
 def comments_of(file: Path) -> dict[str, str]:
-    """does, source, cost: the first comment line that is none of the others, and those that begin with their name."""
+    """source, cost: the comment lines that begin with `Source: ` and `Cost: `. does: the first other comment line."""
     lines = [line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#") and "@package" not in line]
-    told = {"does": "", "source": "", "cost": ""}
+    comments = {"does": "", "source": "", "cost": ""}
     for line in lines:
         label = next((name for name in ("source", "cost") if line.startswith(f"{name.capitalize()}: ")), "does")
-        told[label] = told[label] or line.removeprefix(f"{label.capitalize()}: ")
-    return told
+        comments[label] = comments[label] or line.removeprefix(f"{label.capitalize()}: ")
+    return comments

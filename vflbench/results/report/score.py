@@ -1,4 +1,4 @@
-"""Which setting is good: Pareto front, utility at a leak one can live with, defense capability score."""
+"""Which setting is good: Pareto front, utility at a tolerable leak, defense capability score."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,13 @@ from vflbench.results.report.groups import Group
 
 BETA = 0.5
 COIN = 0.5
-BEARABLE = 0.55
+"""The leak AUC of an attack that guesses."""
+TOLERABLE = 0.55
+"""The two-sided leak AUC that headline numbers allow."""
 
 
 def dcs(attack: float, utility: float, *, ideal_attack: float, ideal_utility: float, beta: float = BETA) -> float:
-    """Defense capability score, in (0, 1]; 1 is a defense that stops the attack and costs nothing.
+    """Defense capability score, in (0, 1]; 1 for a defense that stops the attack and costs nothing.
 
         DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)^2 + beta (MP - MP*)^2))
 
@@ -21,15 +23,15 @@ def dcs(attack: float, utility: float, *, ideal_attack: float, ideal_utility: fl
     without defense. beta: the weight of the utility.
 
     Source: Zou et al., "VFLAIR: A Research Library and Benchmark for Vertical Federated Learning", ICLR 2024, section on
-    metrics. Read here with AP the two-sided leak AUC of the worst attack, AP* = 0.5, MP the test AUC, MP* that of the
-    undefended run with the same seed, beta = 0.5.
+    metrics. Here AP is the two-sided leak AUC of the worst attack, AP* = 0.5, MP the test AUC, MP* the test AUC of the
+    undefended run with the same seed, and beta = 0.5.
     """
     distance = math.sqrt((1 - beta) * (attack - ideal_attack) ** 2 + beta * (utility - ideal_utility) ** 2)
     return 1 / (1 + distance)
 
 
 def dcs_of(group: Group, baseline: Group | None, x: str, y: str, layer: str | None) -> tuple[Interval, int]:
-    """Mean and 95 % interval over seeds, and the number of runs that have an undefended one beside them."""
+    """Mean and 95 % interval over seeds, and the number of runs with an undefended run of the same seed."""
     if baseline is None:
         return mean_interval([]), 0
     attack, utility, ideal = group.values(y, layer), group.values(x, layer), baseline.values(x, layer)
@@ -40,22 +42,25 @@ def dcs_of(group: Group, baseline: Group | None, x: str, y: str, layer: str | No
 
 
 def pareto(points: Sequence[tuple[float, float]], *, x_low: bool = False, y_low: bool = True) -> list[int]:
-    """Places of the points that no other one is as good as in both and better than in one; nan is on no front.
+    """Indices of the points that no other point dominates, which means: is as good in both coordinates and better in one.
 
-    x_low, y_low: whether small values are the good ones.
+    x_low, y_low: whether small values are better. A point with nan is on no front.
     """
     signed = [(-x if x_low else x, -y if y_low else y) for x, y in points]
     front = []
-    for place, (x, y) in enumerate(signed):
-        beaten = any(a >= x and b >= y and (a > x or b > y) for a, b in signed)
-        if not beaten and not math.isnan(x + y):
-            front.append(place)
-    return sorted(front, key=lambda place: points[place])
+    for index, (x, y) in enumerate(signed):
+        dominated = any(a >= x and b >= y and (a > x or b > y) for a, b in signed)
+        if not dominated and not math.isnan(x + y):
+            front.append(index)
+    return sorted(front, key=lambda index: points[index])
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The best setting with a leak of BEARABLE at most, for one defense or for all. surely: its interval is as well."""
+    """The setting with the largest mean utility among those whose mean leak is TOLERABLE at most.
+
+    surely: the upper end of the leak's interval is TOLERABLE at most as well.
+    """
 
     group: Group
     utility: Interval
@@ -63,11 +68,11 @@ class Headline:
     surely: bool
 
 
-def utility_at_bearable_leak(groups: Sequence[Group], x: str, y: str, layer: str | None) -> Headline | None:
-    """None where every setting leaks more, or nothing was attacked."""
-    found = [(g, g.interval(x, layer), g.interval(y, layer)) for g in groups]
-    bearable = [(g, u, leak) for g, u, leak in found if leak.mean <= BEARABLE and not math.isnan(u.mean)]
-    if not bearable:
+def utility_at_tolerable_leak(groups: Sequence[Group], x: str, y: str, layer: str | None) -> Headline | None:
+    """None if every setting leaks more, or nothing was attacked."""
+    measured = [(g, g.interval(x, layer), g.interval(y, layer)) for g in groups]
+    tolerable = [(g, u, leak) for g, u, leak in measured if leak.mean <= TOLERABLE and not math.isnan(u.mean)]
+    if not tolerable:
         return None
-    group, utility, leak = max(bearable, key=lambda entry: entry[1].mean)
-    return Headline(group, utility, leak, surely=leak.high <= BEARABLE)
+    group, utility, leak = max(tolerable, key=lambda entry: entry[1].mean)
+    return Headline(group, utility, leak, surely=leak.high <= TOLERABLE)

@@ -1,59 +1,62 @@
-"""The tables of a section: its headline numbers, its settings, and what sets them apart."""
+"""The open tables of a section: headline numbers, settings, and comparisons with undefended and honest runs."""
 
 import math
+from typing import Any
 
 from vflbench.numerics.interval import Interval, mean_interval
 from vflbench.results.report import quantity
-from vflbench.results.report.charts import ceiling
 from vflbench.results.report.detail_tables import details, finite
 from vflbench.results.report.groups import Group, bounded, paired
-from vflbench.results.report.score import BEARABLE, BETA, COIN, dcs_of, utility_at_bearable_leak
+from vflbench.results.report.score import BETA, COIN, TOLERABLE, dcs_of, utility_at_tolerable_leak
+from vflbench.results.report.section_charts import ceiling
 from vflbench.results.report.sections import Section
-from vflbench.results.report.tables import Table
+from vflbench.results.report.table_formats import Table
 
 
-def tables(section: Section) -> list[Table]:
-    """Those that have rows."""
-    made = (headlines(section), settings(section), differences(section), attacks(section), *details(section))
-    return [table for table in made if table.rows]
+def tables(section: Section, *published: Table) -> list[Table]:
+    """Those that have rows. published: tables of published values, which follow the comparisons."""
+    made = (headlines(section), settings(section), honest(section), differences(section), *published, attacks(section))
+    return [table for table in (*made, *details(section)) if table.rows]
 
 
 def headlines(section: Section) -> Table:
-    """One line a defense, and one for all."""
+    """One line per defense, and per adversary that it faces."""
     x, y, layer = section.utility, section.leak, section.layer
     by_defense: dict[str, list[Group]] = {}
     for group in section.groups:
-        by_defense.setdefault(group.defense, []).append(group)
+        name = group.defense if group.adversary == "none" else f"{group.defense}, adversary {group.adversary}"
+        by_defense.setdefault(name, []).append(group)
     rows = []
     for defense, groups in by_defense.items():
-        best = None if y != "leak_auc" else utility_at_bearable_leak(groups, x, y, layer)
+        of_auc = y == "leak_auc"
+        best = utility_at_tolerable_leak(groups, x, y, layer) if of_auc else None
         leaks = [(g.interval(y, layer), g.worst_attack(y, layer)) for g in groups]
         leaks = [pair for pair in leaks if not math.isnan(pair[0].mean)]
         worst = max(leaks, key=lambda pair: pair[0].mean, default=None)
-        scores = [(_dcs(section, g), g) for g in groups]
-        scores = [(score, g) for (score, _), g in scores if not math.isnan(score.mean)]
+        scores = [(_dcs(section, g)[0], g) for g in groups]
+        scores = [pair for pair in scores if not math.isnan(pair[0].mean)]
         top = max(scores, key=lambda pair: pair[0].mean, default=None)
-        of_auc = y == "leak_auc"
-        bearable = [None, "no setting" if of_auc else "no leak AUC", None]
+        tolerable: list[Any] = [None, "no setting" if of_auc else "no leak AUC", None]
         if best:
-            bearable = [best.utility, best.group.name, "yes" if best.surely else "no"]
-        learnt = [worst[1], worst[0]] if worst else [None, None]
-        scored = [top[0], top[1].name] if top else [None, "no undefended run beside it" if of_auc else None]
-        rows.append([defense, len(groups), sum(len(g.runs) for g in groups), *bearable, *learnt, *scored])
+            tolerable = [best.utility, best.group.name, "yes" if best.surely else "no"]
+        leak = [worst[1], worst[0]] if worst else [None, None]
+        scored = [top[0], top[1].name] if top else [None, "no undefended run to compare" if of_auc else None]
+        rows.append([defense, len(groups), sum(len(g.runs) for g in groups), *tolerable, *leak, *scored])
     columns = (
-        *("defense", "settings", "runs", f"{quantity.title(x)} at leak <= {BEARABLE}", "with"),
+        *("defense", "settings", "runs", f"{quantity.title(x)} at leak <= {TOLERABLE}", "with"),
         *("leak surely below", "worst attack", "its leak", f"best DCS (beta {BETA})", "with "),
     )
     note = (
-        f"The best mean utility among settings whose mean leak to the worst attack {section.where} is {BEARABLE} at most; "
-        "surely: the upper end of its interval is as well. The worst attack is the one with the largest mean leak in any "
-        "setting of the defense; attacks that look at no message are a reference, and don't count."
+        f"The largest mean utility among the settings whose mean leak to the worst attack, {section.where}, is at most "
+        f"{TOLERABLE}. Surely: the upper end of the leak's interval is at most {TOLERABLE} as well. The worst attack is the "
+        "one with the largest mean leak in any setting of the defense. Attacks that read no message are references and do "
+        "not count."
     )
     return Table(f"{section.slug}_headlines", "Headline numbers", columns, rows, note)
 
 
 def settings(section: Section) -> Table:
-    """One line a setting."""
+    """One line per setting."""
     x, y, layer = section.x, section.y, section.layer
     rows = []
     for g in section.groups:
@@ -67,8 +70,36 @@ def settings(section: Section) -> Table:
         *("setting", "runs", quantity.title(x), quantity.title(y).replace(", worst attack", ""), "worst attack"),
         *("|leak AUC - 0.5|", "ceiling, one message", "ceiling, all messages", f"DCS (beta {BETA})", "runs in DCS"),
     )
-    note = f"Leaks {section.where}: mean (95 % t-interval over seeds). One run has no interval. Ceilings hold for one run."
+    note = (
+        f"Leaks {section.where}: mean (95 % t-interval over seeds). One run has no interval. A ceiling is what a defense "
+        "promises for one run."
+    )
     return Table(f"{section.slug}_settings", "Settings", columns, rows, note)
+
+
+def honest(section: Section) -> Table:
+    """Settings with an adversary beside the honest runs that they keep."""
+    x, y, layer = section.x, section.y, section.layer
+    rows = []
+    for g in section.groups:
+        if g.adversary == "none":
+            continue
+        beside = g.honest or Group((), "")
+        values = [beside.interval(x, layer), beside.interval(y, layer)] if beside.runs else [None, None]
+        attacks = [g.worst_attack(y, layer) or None, (beside.worst_attack(y, layer) or None) if beside.runs else None]
+        changes = [paired(g, beside, name, layer) if beside.runs else (None, 0) for name in (x, y)]
+        row = [g.name, g.adversary, max(pairs for _, pairs in changes), g.interval(x, layer), values[0], changes[0][0]]
+        rows.append([*row, g.interval(y, layer), attacks[0], values[1], attacks[1], changes[1][0]])
+    utility, leak = quantity.title(x), quantity.plain_title(y)
+    columns = (
+        *("setting", "adversary", "pairs", utility, f"{utility}, honest", "change"),
+        *(leak, "worst attack", f"{leak}, honest", "worst attack, honest", "change "),
+    )
+    note = (
+        f"Leaks {section.where}. An adversary deviates from the protocol; the honest run has the same options and seed "
+        "without it. Change: run with the adversary minus honest run, mean (95 % t-interval over pairs)."
+    )
+    return Table(f"{section.slug}_honest", "Adversaries beside honest runs", columns, rows, note)
 
 
 def differences(section: Section) -> Table:
@@ -84,14 +115,14 @@ def differences(section: Section) -> Table:
             rows.append([g.name, baseline.name, pairs, utility, leak_pairs, leak])
     columns = ("setting", "beside", "pairs", f"change of {quantity.title(section.x)}", "pairs ", "change of the worst leak")
     note = (
-        "Setting minus undefended run with the same seed and all else equal: mean (95 % t-interval over pairs). Undefended: "
-        "no defense, or one that changes nothing (alpha_d = 0, sumKL = inf)."
+        "Setting minus undefended run with the same seed and all other options equal: mean (95 % t-interval over pairs). "
+        "Undefended: no defense, or one that changes nothing (alpha_d = 0, sumKL = inf)."
     )
     return Table(f"{section.slug}_differences", "Beside the undefended run with the same seed", columns, rows, note)
 
 
 def attacks(section: Section) -> Table:
-    """Every attack's leak where the plane looks, in every setting."""
+    """Every attack's leak in every setting, at the layer of the plane."""
     names = section.attacks()
     references = [a for a in _references(section) if a not in names]
     head = section.y if section.y in quantity.LEAKS else "leak_auc"
@@ -103,13 +134,13 @@ def attacks(section: Section) -> Table:
         [g.name, len(g.runs), *(_mean(g, f"{head}:{a}", section) for a in (*names, *references))] for g in section.groups
     ]
     columns = ("setting", "runs", *names, *(f"{name}, reference" for name in references))
-    what = quantity.title(head).replace(", worst attack", "").replace(" of the worst attack", "")
-    note = f"{what} {section.where}. Reference: what a party's own columns tell, with no message read." * bool(rows)
+    what = quantity.plain_title(head)
+    note = f"{what} {section.where}. Reference: an attack on a party's own columns that reads no message." * bool(rows)
     return Table(f"{section.slug}_attacks", f"Every attack: {what}", columns, rows, note)
 
 
 def _dcs(section: Section, group: Group) -> tuple[Interval, int]:
-    """Of a leak AUC only: of other leaks nobody said what a coin reaches."""
+    """Only of leak AUC: for other leaks it is not defined what an attack that guesses reaches."""
     baseline = section.baseline(group) if section.leak == "leak_auc" else None
     return dcs_of(group, baseline, section.utility, section.leak, section.layer)
 
@@ -117,9 +148,9 @@ def _dcs(section: Section, group: Group) -> tuple[Interval, int]:
 def dcs_sentence() -> str:
     return (
         f"DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)² + beta (MP - MP*)²)) with beta = {BETA}, after VFLAIR (Zou et al., "
-        f"ICLR 2024). Our reading: AP is the two-sided leak AUC of the worst attack, AP* = {COIN}, a coin, MP the test AUC "
-        "and MP* that of the undefended run with the same seed; 1 is a defense that stops the attack and costs nothing. The "
-        "distance is taken as printed there: a model better than the undefended one is not at MP*."
+        f"ICLR 2024). Here AP is the two-sided leak AUC of the worst attack, AP* = {COIN} that of a coin, MP the test AUC, "
+        "and MP* the test AUC of the undefended run with the same seed. A defense that stops the attack and costs nothing "
+        "has DCS = 1. As in the paper, the distance has no sign: a model better than the undefended one has DCS < 1 too."
     )
 
 

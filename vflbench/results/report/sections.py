@@ -1,4 +1,4 @@
-"""One section of a report: an experiment on a data set, its groups, and what they are measured by."""
+"""One section of a report: an experiment on a data set, its groups of runs, and the quantities that it shows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,18 @@ from typing import Any
 
 from vflbench.results.report import quantity
 from vflbench.results.report.groups import Group, baseline_of, flatten, group_runs, short, shown
-from vflbench.results.report.sweep import Run
+from vflbench.results.runs import Run
 
 MOST_LINES = 7
+"""So many lines of a chart can be distinguished."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user asks of a report. x, y: quantities of the plane (empty: what the runs have). by: options along which
-    sweeps are drawn (empty: all that vary). layer: in place of the cut; `all` for the worst of all. page: the file's name.
+    """What a user asks of a report.
+
+    x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
+    vary. layer: where leaks are taken in place of the cut; `all`: at the worst visible layer. page: the file's name.
     """
 
     x: str = ""
@@ -30,7 +33,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Section:
-    """x, y: what stands on the axes of its plane. experiment: its name in configs/experiment, or empty."""
+    """x, y: the quantities of its plane. experiment: its name in configs/experiment, or empty."""
 
     title: str
     slug: str
@@ -47,18 +50,19 @@ class Section:
 
     @property
     def where(self) -> str:
+        """The layer at which leaks are taken, in words."""
         return {None: "at the cut layer", "all": "at any layer that an attacker sees"}.get(
             self.layer, f"at layer {self.layer}"
         )
 
     @property
     def utility(self) -> str:
-        """What headline numbers take for the worth of the model, whatever the plane shows."""
+        """The quantity of headline numbers for the model's utility, whatever the plane shows."""
         return self.x if self.x in ("test_auc", "test_accuracy") else default_x(self.runs)
 
     @property
     def leak(self) -> str:
-        """What they take for the leak."""
+        """The quantity of headline numbers for the leak."""
         return default_y(self.runs, self.layer)
 
     def baseline(self, group: Group) -> Group | None:
@@ -69,12 +73,12 @@ class Section:
 
 
 def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
-    """In the order of experiments and data sets; runs of no experiment share one a data set."""
-    found: dict[tuple[str, str], list[Run]] = {}
+    """In the order of experiments and data sets; runs without an experiment share one section per data set."""
+    by_part: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        found.setdefault((experiment_of(run), dataset_of(run)), []).append(run)
+        by_part.setdefault((run.experiment, run.dataset), []).append(run)
     made = []
-    for (experiment, dataset), members in sorted(found.items()):
+    for (experiment, dataset), members in sorted(by_part.items()):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
         title = f"{experiment or 'Runs'} on {dataset}"
         slug = f"{experiment or 'runs'}_{dataset}"
@@ -82,38 +86,29 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     return made
 
 
-def experiment_of(run: Run) -> str:
-    return str((run.manifest.get("choices") or {}).get("experiment") or "")
-
-
-def dataset_of(run: Run) -> str:
-    chosen = (run.manifest.get("choices") or {}).get("dataset")
-    target = str((run.config.get("dataset") or {}).get("_target_", "data"))
-    return str(chosen or target.rsplit(".", 1)[-1].lower())
-
-
 def default_x(runs: Sequence[Run]) -> str:
+    """The first utility that the runs have: test accuracy for more than two classes, else test AUC."""
     several = any(quantity.number((run.manifest.get("data") or {}).get("classes")) > 2 for run in runs)
     names = ("test_accuracy", "test_auc") if several else ("test_auc", "test_accuracy")
-    return next((name for name in names if _is_there(runs, name, None)), "test_auc")
+    return _first(names, runs, None) or "test_auc"
 
 
 def default_y(runs: Sequence[Run], layer: str | None) -> str:
+    """The first leak that the runs have; then any other leak or rebuilt figure that they record."""
     names = ("leak_auc", "leak_accuracy", "leak_ami", "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
-    return next((name for name in names if _is_there(runs, name, layer)), "leak_auc")
+    recorded = dict.fromkeys(name for run in runs for name in run.quantities if name.startswith(("leak_", quantity.REBUILT)))
+    return _first((*names, *recorded), runs, layer) or "leak_auc"
 
 
-def _is_there(runs: Sequence[Run], name: str, layer: str | None) -> bool:
-    return any(not math.isnan(quantity.value(run, name, layer)) for run in runs)
+def _first(names: Sequence[str], runs: Sequence[Run], layer: str | None) -> str | None:
+    return next((n for n in names if any(not math.isnan(quantity.value(run, n, layer)) for run in runs)), None)
 
 
 def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
     """(option, what stays the same, groups in the order of its values), for each option that varies as a number."""
     leaves = {id(g): flatten(g.config) for g in section.groups}
-    keys = dict.fromkeys(key for g in section.groups for key in g.told)
-    if section.by:
-        keys = dict.fromkeys([*section.by])
-    found = []
+    keys = dict.fromkeys(section.by or (key for g in section.groups for key in g.options))
+    made = []
     for key in keys:
         families: dict[str, list[Group]] = {}
         for g in section.groups:
@@ -123,16 +118,16 @@ def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
         for rest, members in families.items():
             members = sorted(members, key=lambda g: leaves[id(g)][key])
             if len({leaves[id(g)][key] for g in members}) > 1:
-                found.append((key, rest, members))
-    return sorted(found, key=lambda entry: -len(entry[2]))
+                made.append((key, rest, members))
+    return sorted(made, key=lambda entry: -len(entry[2]))
 
 
 def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> str:
-    return ", ".join([group.defense, *(f"{short(k)} {shown(leaves.get(k))}" for k in group.told if k != key)])
+    return ", ".join([group.defense, *(f"{short(k)} {shown(leaves.get(k))}" for k in group.options if k != key)])
 
 
 def relative(folder: Path, base: Sequence[Path]) -> str:
-    """A path as a reader of the report knows it."""
+    """A path from the folder that the reader named."""
     for root in base:
         if folder.is_relative_to(root.resolve()):
             return str(folder.relative_to(root.resolve().parent))
@@ -140,7 +135,7 @@ def relative(folder: Path, base: Sequence[Path]) -> str:
 
 
 def chosen(section: Section) -> tuple[list[Group], str]:
-    """As many groups as lines can be told apart, the first and the last among them, and a sentence on the others."""
+    """At most MOST_LINES groups, the first and the last among them, and a sentence on the others."""
     groups = list(section.groups)
     if len(groups) <= MOST_LINES:
         return groups, ""

@@ -1,6 +1,6 @@
 """`vflbench report`: reads folders of outputs, writes one page, its tables and its figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,23 +9,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflbench.errors import UserError
+from vflbench.results.files import PAGE_MARK
 from vflbench.results.report.chart import Chart
-from vflbench.results.report.charts import charts
+from vflbench.results.report.facts import facts, threats
 from vflbench.results.report.pictures import Pictures
 from vflbench.results.report.published import published_table, scale_of
 from vflbench.results.report.raster import write_png
 from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
+from vflbench.results.report.section_charts import charts
 from vflbench.results.report.section_tables import dcs_sentence, tables
 from vflbench.results.report.sections import Section, Wishes, relative, sections
 from vflbench.results.report.svg import STYLE, svg
-from vflbench.results.report.tables import Table, is_number, sort_key, told
-from vflbench.results.report.threat import threat
-from vflbench.results.report.tree import PAGE_MARK, Oddity, Tree, read_tree
+from vflbench.results.report.table_formats import Table, is_number, sort_key, text_of
+from vflbench.results.report.tree import Tree, read_tree
 
 __all__ = ["Wishes", "write_report"]
 
-_OPEN = ("headlines", "settings", "differences", "published", "reconstructions")
-"""Tables that a reader sees at once; the others unfold."""
+_OPEN = ("headlines", "settings", "honest", "differences", "published", "reconstructions")
+"""Tables that are open on the page; the others are folded."""
 _ON_PAGE = 400  # lines of a table; its files have all
 _KINDS = {
     "failed": "Failed runs",
@@ -36,9 +37,9 @@ _KINDS = {
 
 
 def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None) -> Path:
-    """Leaves `out`/report.html, `out`/tables/*.csv, .md and .tex, `out`/figures/*.svg and .png. Returns the page's path.
+    """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, `out`/figures/*.svg and .png. Returns the page's path.
 
-    folders: with runs in or under them. Raises UserError where there is nothing to report on.
+    folders: with runs in or under them. Raises UserError if there is nothing to report on.
     """
     wishes = wishes or Wishes()
     for folder in folders:
@@ -51,23 +52,21 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     (out / "tables").mkdir(parents=True, exist_ok=True)
     (out / "figures").mkdir(exist_ok=True)
     pictures = Pictures()
-    shown = [
+    parts = [
         _section(section, experiments.get(section.experiment), out, pictures) for section in sections(tree.runs, wishes)
     ]
     odd = _odd_tables(tree, folders)
     _write_tables(odd, out)
     page = out / wishes.page
-    page.write_text(_page(tree, shown, odd, wishes), encoding="utf-8")
+    page.write_text(_page(tree, parts, odd, wishes), encoding="utf-8")
     return page
 
 
 def _section(section: Section, experiment: PublishedExperiment | None, out: Path, pictures: Pictures) -> dict[str, Any]:
-    found = tables(section)
-    if experiment is not None:
-        found.insert(3, published_table(section, experiment))
-    found = [table for table in found if table.rows]
+    published = [published_table(section, experiment)] if experiment is not None else []
+    made = tables(section, *published)
     drawn = charts(section)
-    _write_tables(found, out)
+    _write_tables(made, out)
     _write_figures(drawn, out)
     return {
         "title": section.title,
@@ -77,64 +76,10 @@ def _section(section: Section, experiment: PublishedExperiment | None, out: Path
         "facts": facts(section),
         "threats": threats(section),
         "charts": [{"svg": Markup(svg(chart)), "note": chart.note, "slug": chart.slug} for chart in drawn],
-        "tables": [_cells(table) for table in found if _is_open(table, section)],
-        "folded": [_cells(table) for table in found if not _is_open(table, section)],
+        "tables": [_cells(table) for table in made if _is_open(table, section)],
+        "folded": [_cells(table) for table in made if not _is_open(table, section)],
         "pictures": pictures.of([run.folder for run in section.runs], [g.name for g in section.groups for _ in g.runs]),
     }
-
-
-def facts(section: Section) -> list[tuple[str, str]]:
-    """What was run."""
-    runs = section.runs
-    data = [run.manifest.get("data") or {} for run in runs]
-    versions = [{"vflbench": run.manifest.get("vflbench"), **(run.manifest.get("versions") or {})} for run in runs]
-    packages = dict.fromkeys(name for v in versions for name in v)
-    software = [f"{name} {_several(v.get(name) for v in versions)}" for name in packages]
-    commits = _several(str(run.manifest.get("git_commit") or "")[:10] for run in runs)
-    seeds = _several(seed for g in section.groups for seed in g.seeds)
-    found = {
-        "runs": f"{len(runs)} in {len(section.groups)} settings; seeds {seeds}",
-        "data": _several(str(d.get("path", "")).rsplit("/", 1)[-1] or None for d in data),
-        "training rows": _several(_thousands(d.get("train_rows")) for d in data),
-        "test rows": _several(_thousands(d.get("test_rows")) for d in data),
-        "share of positives": _several(
-            f"{r:.3f}" if isinstance(r := d.get("train_positive_ratio"), float) else None for d in data
-        ),
-        "data fingerprint": _several(str(d.get("fingerprint", ""))[:12] or None for d in data),
-        "sha256 of the file": _several(str(d.get("file_sha256", ""))[:16] or None for d in data),
-        "epochs": _several(run.summary.get("epochs") for run in runs),
-        "batches of": _several(run.manifest.get("batch_size") for run in runs),
-        "device": _several(run.manifest.get("device") for run in runs),
-        "threads": _several(run.manifest.get("threads") for run in runs),
-        "software": ", ".join(software) if any(run.manifest for run in runs) else "",
-        "python, system": _several(_system(run.manifest) for run in runs),
-        "commit": commits,
-    }
-    return [(name, text) for name, text in found.items() if text]
-
-
-def threats(section: Section) -> list[tuple[str, str]]:
-    """Attack -> who it is, once each."""
-    found: dict[str, str] = {}
-    for run in section.runs:
-        for name, options in (run.config.get("attack") or {}).items():
-            found.setdefault(name, threat(name, options if isinstance(options, dict) else {}))
-    return list(found.items())
-
-
-def _several(values: Iterable[Any], most: int = 8) -> str:
-    """The values that there are, each once."""
-    found = [str(v) for v in dict.fromkeys(values) if v is not None and v != ""]
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
-
-
-def _thousands(value: Any) -> str | None:
-    return f"{value:,}" if isinstance(value, int) else None
-
-
-def _system(manifest: Any) -> str | None:
-    told = [str(manifest[name]) for name in ("python", "platform") if manifest.get(name)]
-    return ", ".join(told) or None
 
 
 def _is_open(table: Table, section: Section) -> bool:
@@ -142,25 +87,22 @@ def _is_open(table: Table, section: Section) -> bool:
 
 
 def _cells(table: Table) -> dict[str, Any]:
-    rows = [[{"text": told(c), "key": sort_key(c), "number": is_number(c)} for c in row] for row in table.rows[:_ON_PAGE]]
+    rows = [[{"text": text_of(c), "key": sort_key(c), "number": is_number(c)} for c in row] for row in table.rows[:_ON_PAGE]]
     left = len(table.rows) - len(rows)
     note = f"{table.note} {left} more lines are in tables/{table.slug}.csv." if left else table.note
     return {**asdict(table), "rows": rows, "note": note, "count": len(table.rows)}
 
 
 def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
-    def row(odd: Oddity) -> list[str]:
-        return [relative(odd.path, folders), odd.told]
-
-    made = [
-        Table(kind.replace("-", "_"), title, ("where", "why"), [row(o) for o in tree.of_kind(kind)])
-        for kind, title in _KINDS.items()
-    ]
+    made = []
+    for kind, title in _KINDS.items():
+        rows = [[relative(odd.path, folders), odd.reason] for odd in tree.of_kind(kind)]
+        made.append(Table(kind.replace("-", "_"), title, ("where", "why"), rows))
     return [table for table in made if table.rows]
 
 
-def _write_tables(found: Sequence[Table], out: Path) -> None:
-    for table in found:
+def _write_tables(made: Sequence[Table], out: Path) -> None:
+    for table in made:
         for ending, text in (("csv", table.csv()), ("md", table.markdown()), ("tex", table.latex())):
             (out / "tables" / f"{table.slug}.{ending}").write_text(text, encoding="utf-8")
 
@@ -171,7 +113,7 @@ def _write_figures(drawn: Sequence[Chart], out: Path) -> None:
         write_png(chart, out / "figures" / f"{chart.slug}.png")
 
 
-def _page(tree: Tree, shown: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
+def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
     environment = Environment(
         loader=PackageLoader("vflbench.results.report", "templates"),
         autoescape=True,
@@ -183,7 +125,7 @@ def _page(tree: Tree, shown: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         mark=Markup(PAGE_MARK),
         title=wishes.title,
         notes=wishes.notes,
-        sections=shown,
+        sections=parts,
         odd=[_cells(table) for table in odd],
         counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
         runs=len(tree.runs),

@@ -1,4 +1,4 @@
-"""A chart as SVG, by hand: small, its colours from the page's style, each point named by a <title>."""
+"""Draws a chart as SVG without a library: small, with colours from the page's style and a <title> for each point."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from html import escape
 from vflbench.results.report.chart import Chart, Point, Series, nice_ticks
 
 Place = Callable[[float, float], tuple[float, float]]
-"""Values -> coordinates in the picture."""
+"""Values -> coordinates in the chart."""
 
 WIDTH, PLOT = 720, 340
 LEFT, RIGHT, TOP = 64, 18, 34
@@ -31,7 +31,7 @@ svg.chart g.point{outline:none}
 
 
 def svg(chart: Chart, *, standalone: bool = False) -> str:
-    """standalone: with the style in it and the namespace, as a file of its own."""
+    """standalone: with style and namespace, as a file of its own."""
     x0, x1 = chart.x_range()
     y0, y1 = chart.y_range()
 
@@ -72,7 +72,7 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
 
 
 def _x_ticks(chart: Chart, parts: list[str], place: Place, bounds: tuple[float, float, float]) -> int:
-    """Returns the room that they take. Long names are turned."""
+    """Returns the height that they take. Long names are turned."""
     x0, x1, y0 = bounds
     ticks = list(chart.ticks) or [(tick, f"{tick:.6g}") for tick in nice_ticks(x0, x1)]
     room = (WIDTH - LEFT - RIGHT) / max(len(ticks), 1)
@@ -88,9 +88,9 @@ def _x_ticks(chart: Chart, parts: list[str], place: Place, bounds: tuple[float, 
 
 
 def _line(series: Series, place: Place) -> Iterator[str]:
-    found = [place(p.x.mean, p.y.mean) for p in series.points if math.isfinite(p.x.mean + p.y.mean)]
-    if series.line != "none" and len(found) > 1:
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in found)
+    places = [place(p.x.mean, p.y.mean) for p in series.points if math.isfinite(p.x.mean + p.y.mean)]
+    if series.line != "none" and len(places) > 1:
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         dash = f' stroke-dasharray="{_DASH[series.line]}"' if _DASH[series.line] else ""
         yield f'<path d="{path}" fill="none" stroke="{_colour(series)}" stroke-width="1.6"{dash}/>'
 
@@ -115,14 +115,14 @@ def _whiskers(point: Point) -> Iterator[tuple[tuple[float, float], tuple[float, 
 
 
 def _bar(a: tuple[float, float], b: tuple[float, float]) -> str:
-    """A line with short ends across."""
+    """A line with a short cap at each end."""
     across = (3, 0) if abs(a[0] - b[0]) < 0.01 else (0, 3)
     caps = "".join(f"M{x - across[0]:.1f} {y - across[1]:.1f}L{x + across[0]:.1f} {y + across[1]:.1f}" for x, y in (a, b))
     return f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}{caps}"
 
 
 def _tags(chart: Chart, place: Place) -> Iterator[str]:
-    """Names beside points, each where there is still room for it, or not at all."""
+    """Names beside points; a name for which there is no room is left out."""
     taken: list[tuple[float, float, float, float]] = []
     for point in chart.points():
         if not point.tag or not math.isfinite(point.x.mean + point.y.mean):
@@ -145,7 +145,8 @@ def _legend(chart: Chart, top: float) -> tuple[list[str], int]:
     for series in chart.series:
         if not series.label:
             continue
-        wide = 34 + 7.0 * len(series.label) + 18
+        label = series.label if len(series.label) <= 88 else f"{series.label[:87]}…"
+        wide = 34 + 7.0 * len(label) + 18
         if x + wide > WIDTH and x > LEFT:
             x, row = float(LEFT - 44), row + 1
         y = top + row * _ROW
@@ -153,24 +154,24 @@ def _legend(chart: Chart, top: float) -> tuple[list[str], int]:
         if series.line != "none":
             parts.append(f'<path d="M{x:.0f} {y - 4:.0f}h26" stroke="{_colour(series)}" stroke-width="1.6"{dash}/>')
         parts.append(mark(series, x + 13, y - 4) if series.marks else "")
-        parts.append(f'<text x="{x + 32:.0f}" y="{y:.0f}">{escape(series.label)}</text>')
+        parts.append(f'<text x="{x + 32:.0f}" y="{y:.0f}">{escape(label)}</text>')
         x += wide
     return parts, row + 1 if parts else 0
 
 
 def mark(series: Series, x: float, y: float) -> str:
-    """A shape for each look, so that colour is not all that tells them apart."""
+    """A shape for each look, so that series differ not only in colour."""
     colour = _colour(series)
     fill = "var(--paper)" if series.hollow else colour
-    shape = _SHAPES[series.look % len(_SHAPES)] if series.look >= 0 else _SHAPES[0]
-    if shape == "circle":
+    shape = _SHAPES[series.look % len(_SHAPES)] if series.look >= 0 else ()
+    if not shape:
         return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
     path = "M" + "L".join(f"{x + dx:.1f} {y + dy:.1f}" for dx, dy in shape) + "Z"
     return f'<path class="mark" d="{path}" fill="{fill}" stroke="{colour}" stroke-width="1.5" stroke-linejoin="round"/>'
 
 
-_SHAPES = (
-    "circle",
+_SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
+    (),  # a circle
     ((-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)),
     ((0, -5.4), (5.0, 3.8), (-5.0, 3.8)),
     ((0, -5.8), (5.8, 0), (0, 5.8), (-5.8, 0)),

@@ -1,4 +1,4 @@
-"""A table in every form that a reader takes: HTML cells, CSV, Markdown, LaTeX."""
+"""A table in every format of a report: HTML cells, CSV, Markdown, LaTeX."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"|": r"\textbar{}", "<": 
 
 @dataclass(frozen=True)
 class Table:
-    """slug: its file's name. rows: of text, numbers, intervals or None. note: a sentence below it."""
+    """slug: the name of its files. rows: of text, numbers, intervals or None. note: sentences below it."""
 
     slug: str
     title: str
@@ -26,7 +26,7 @@ class Table:
     note: str = ""
 
     def csv(self) -> str:
-        """Numbers in full; of an interval three columns, the last two empty for a single run."""
+        """Numbers in full precision. An interval has three columns, the last two empty for a single run."""
         wide = {j for j in range(len(self.columns)) if any(isinstance(row[j], Interval) for row in self.rows)}
         header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
         text = io.StringIO()
@@ -38,23 +38,23 @@ class Table:
 
     def markdown(self) -> str:
         lines = [[c.replace("|", "\\|") for c in self.columns]]
-        lines += [[told(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.rows]
+        lines += [[text_of(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.rows]
         text = ["| " + " | ".join(line) + " |" for line in lines]
         text.insert(1, "|" + "---|" * len(self.columns))
         return "\n".join([f"**{self.title}**", "", *text, *(["", self.note] if self.note else []), ""])
 
     def latex(self) -> str:
-        """A tabular for the package booktabs."""
+        """A tabular that needs the package booktabs."""
         numeric = [any(isinstance(row[j], Interval | int | float) for row in self.rows) for j in range(len(self.columns))]
         head = " & ".join(map(_latex, self.columns))
-        body = [" & ".join(_latex(told(cell)) for cell in row) + r" \\" for row in self.rows]
+        body = [" & ".join(_latex(text_of(cell)) for cell in row) + r" \\" for row in self.rows]
         columns = "".join("r" if right else "l" for right in numeric)
         lines = [rf"% {self.title}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{head} \\", r"\midrule"]
         return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def told(cell: Any) -> str:
-    """As a person reads it: `0.760 (0.751 to 0.769)`; of one run, without an interval."""
+def text_of(cell: Any) -> str:
+    """As a person reads it: `0.760 (0.751 to 0.769)`, or `0.760 (one run)` without an interval."""
     if isinstance(cell, Interval):
         if math.isnan(cell.mean):
             return NOTHING
@@ -71,7 +71,7 @@ def told(cell: Any) -> str:
 
 
 def sort_key(cell: Any) -> float | str:
-    """What a click on the column's head sorts by; what is missing comes last."""
+    """What a click on the column's head sorts by; a missing value is last."""
     value = cell.mean if isinstance(cell, Interval) else cell
     if isinstance(value, int | float):
         return "" if math.isnan(value) else float(value)
@@ -83,6 +83,7 @@ def is_number(cell: Any) -> bool:
 
 
 def slugged(text: str) -> str:
+    """The text as part of a file name: lower case letters, digits and _."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "x"
 
 

@@ -1,0 +1,109 @@
+"""All measurements of many runs as one Arrow table."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from vflbench.errors import UserError
+from vflbench.results.files import METRICS
+from vflbench.results.rows import COLUMNS, Row
+from vflbench.results.runs import Run, read_runs
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_TYPES = {int: "int64", str: "string", float: "float64", bool | None: "bool"}
+
+
+def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarrow.Table":
+    """The measurements of every finished run in or under a folder, one row each.
+
+        import pyarrow.compute as pc
+        from vflbench.results import load
+
+        table = load("outputs", options=["defense.marvell.sumkl"])
+        norm = table.filter((pc.field("attack") == "norm") & (pc.field("metric") == "leak_auc_two_sided"))
+        norm.group_by(["defense.marvell.sumkl", "layer"]).aggregate([("value", "mean")]).to_pylist()
+
+    run: the run's folder, relative to `folder`. experiment, dataset, defense, adversary: what was chosen; several defenses
+    are joined by +, and a run without defense or adversary has `none`. seed. failed: why a run counts as failed although it
+    came to its end. The other columns are those of metrics.csv (`vflbench.results.rows.Row`). What does not apply is null.
+
+    options: dotted keys of config.yaml, each of which becomes a column; null in runs without that option.
+
+    Unreadable and half-written runs are left out, as in a report; so is the honest run that a run with an adversary keeps.
+    Raises UserError if there is no finished run.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UserError("there is no such folder", key="folder", value=folder)
+    taken = [key for key in options if key in ("run", "failed", *COLUMNS)]
+    if taken:
+        raise UserError("the table has another column of this name", key="options", value=",".join(taken))
+    runs, tables = [], []
+    for run in read_runs([root]):
+        table = _metrics(run)
+        if table is not None:
+            runs.append(run)
+            tables.append(table)
+    if not runs:
+        raise UserError("there is no finished run in or under it", key="folder", value=folder)
+
+    import pyarrow
+
+    facts = [_facts(run, root.resolve()) | {key: run.option(key) for key in options} for run in runs]
+    types = {name: pyarrow.string() for name in facts[0]} | {"seed": pyarrow.int64()}
+    for key in options:
+        types[key] = _option_type([values[key] for values in facts])
+        if types[key] == pyarrow.string():
+            facts = [values | {key: None if values[key] is None else str(values[key])} for values in facts]
+    wide = []
+    for values, table in zip(facts, tables, strict=True):
+        columns = {name: pyarrow.repeat(pyarrow.scalar(v, types[name]), len(table)) for name, v in values.items()}
+        wide.append(pyarrow.table({**columns, **{name: table[name] for name in COLUMNS}}))
+    return pyarrow.concat_tables(wide)
+
+
+def _metrics(run: Run) -> "pyarrow.Table | None":
+    """metrics.csv with the types of `Row`; None if it can't be read."""
+    from pyarrow import csv
+
+    hints = get_type_hints(Row)
+    convert = csv.ConvertOptions(
+        column_types={name: _TYPES[hints[name]] for name in COLUMNS},
+        include_columns=COLUMNS,
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true"],
+        false_values=["false"],
+    )
+    parse = csv.ParseOptions(newlines_in_values=True)
+    try:
+        return csv.read_csv(run.folder / METRICS, csv.ReadOptions(use_threads=False), parse, convert)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _facts(run: Run, root: Path) -> dict[str, Any]:
+    return {
+        "run": run.folder.relative_to(root).as_posix(),
+        "experiment": run.experiment or None,
+        "dataset": run.dataset,
+        "defense": run.defense,
+        "adversary": run.adversary,
+        "seed": run.seed if isinstance(run.seed, int) else None,
+        "failed": run.failed,
+    }
+
+
+def _option_type(values: Sequence[Any]) -> Any:
+    """The narrowest of bool, int64, float64 and string that holds all of them."""
+    import pyarrow
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pyarrow.bool_()
+    if kinds == {int}:
+        return pyarrow.int64()
+    return pyarrow.float64() if kinds and kinds <= {int, float} else pyarrow.string()

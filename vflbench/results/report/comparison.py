@@ -1,0 +1,94 @@
+"""Runs side by side: one line per defense and value of chosen options, mean and 95 % interval over seeds."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.results.report import quantity
+from vflbench.results.runs import Run, read_runs
+
+__all__ = ["QUANTITIES", "Line", "along", "attacks_of", "leak_of", "lines", "markdown", "read_runs"]
+
+QUANTITIES = ("raw", "two_sided", "oriented", "distance")
+"""Of a leak AUC a: a; max(a, 1 - a); the mean over batches of max(a, 1 - a); |a - 0.5|."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs with the same defenses and the same values of the chosen options; their seeds differ."""
+
+    defense: str
+    options: tuple[Any, ...]
+    runs: tuple[Run, ...]
+
+    def over_seeds(self, name: str, attack: str | None = None, layer: str | None = None) -> Interval:
+        """Over its runs: a number of summary.json or, with an attack, one of QUANTITIES of its leak AUC."""
+        values = [run.summary[name] if attack is None else leak_of(run, attack, layer)[name] for run in self.runs]
+        interval = mean_interval([value for value in values if value is not None and not math.isnan(value)])
+        return interval if attack is None and "auc" not in name else within_unit(interval)
+
+
+def leak_of(run: Run, attack: str, layer: str | None = None) -> dict[str, float]:
+    """QUANTITIES -> leak AUC at a layer (None: the cut), of the party with the largest; nan if there is none.
+
+    A layer that no attacker sees counts only if it is named. An attack that reads no message has a single leak AUC.
+    """
+    leaks = [
+        leak
+        for leak in quantity.leaks(run)
+        if leak["attack"] == attack and leak["raw"]["mean"] is not None
+        if leak["visible"] or layer is not None
+        if quantity.counts(leak, run, layer)
+    ]
+    if not leaks:
+        return dict.fromkeys(QUANTITIES, math.nan)
+    worst = max(leaks, key=lambda leak: (leak["visible"], leak["two_sided"]["mean"]))
+    values = {name: worst[name]["mean"] for name in ("raw", "two_sided", "oriented")}
+    return values | {"distance": abs(values["raw"] - 0.5)}
+
+
+def lines(runs: Sequence[Run], by: Sequence[str]) -> list[Line]:
+    """A line for each defense and combination of values of the options `by`; undefended runs first, then by value."""
+    groups: dict[tuple[str, tuple[Any, ...]], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.defense, tuple(run.option(key) for key in by)), []).append(run)
+    ordered = sorted(groups, key=lambda key: (key[0] != "none", key[0], [_rank(value) for value in key[1]]))
+    return [Line(*key, tuple(groups[key])) for key in ordered]
+
+
+def attacks_of(runs: Sequence[Run]) -> list[str]:
+    """Attacks that read a layer that an attacker sees, in any of the runs."""
+    return list(dict.fromkeys(leak["attack"] for run in runs for leak in run.summary["leaks"] if leak["visible"]))
+
+
+def markdown(table: Sequence[Line], by: Sequence[str], attacks: Sequence[str], layer: str | None = None) -> str:
+    """A Markdown table: mean (low - high) over the runs of each line; one run has no interval."""
+    names = {"raw": "", "two_sided": ", two-sided", "oriented": ", oriented", "distance": ", \\|AUC - 0.5\\|"}
+    columns = [(attack, name) for attack in attacks for name in QUANTITIES]
+    header = ["defense", *by, "runs", "test AUC", *(f"{attack}{names[name]}" for attack, name in columns)]
+    rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for line in table:
+        cells = [line.defense, *("" if v is None else str(v) for v in line.options), str(len(line.runs))]
+        cells.append(_cell(line.over_seeds("test_auc")))
+        cells += [_cell(line.over_seeds(name, attack, layer)) for attack, name in columns]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def along(table: Sequence[Line], position: int = 0) -> Iterator[tuple[float, Line]]:
+    """(value, line) for the lines whose option at that position is a number, in rising order."""
+    numbered = [(line.options[position], line) for line in table if isinstance(line.options[position], float | int)]
+    yield from sorted(numbered, key=lambda pair: pair[0])
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    return (True, value, "") if isinstance(value, float | int) else (False, 0.0, str(value))
+
+
+def _cell(interval: Interval) -> str:
+    if math.isnan(interval.mean):
+        return "-"
+    mean = f"{interval.mean:.3f}"
+    return mean if math.isnan(interval.low) else f"{mean} ({interval.low:.3f} - {interval.high:.3f})"

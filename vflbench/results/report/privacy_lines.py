@@ -1,0 +1,70 @@
+"""What a run's defenses promise and spend, as lines for the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def privacy_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Guarantees about labels, then about embeddings, then the ledger of label differential privacy."""
+    noises = summary.get("embedding_privacy", [])  # runs of older versions have none
+    of_embeddings = {noise["defense"] for noise in noises}
+    promises = {name: p for name, p in summary["guarantees"].items() if p is not None or name not in of_embeddings}
+    lines = [_promise(defense, promise) for defense, promise in promises.items()]
+    lines += [_embedding_promise(noise) for noise in noises]
+    return lines + (_ledger(summary["privacy"]) if summary.get("privacy") else [])
+
+
+def _promise(defense: str, promise: Mapping[str, Any] | None) -> str:
+    if promise is None:
+        return f"{defense} promises nothing"
+    return (
+        f"{defense} promises: {promise['claim']}. Leak AUC at most {promise['leak_auc_one_message']:.3f}, error at least "
+        f"{promise['error_one_message']:.1%} from one message about a row; at most {promise['leak_auc_all_messages']:.3f}, "
+        f"at least {promise['error_all_messages']:.1%} from all {promise['messages']} of this run"
+    )
+
+
+def _embedding_promise(noise: Mapping[str, Any]) -> str:
+    """What noise on embeddings promises about them, from one message about a row and from all of them."""
+    who = f"{noise['defense']} on {noise['party']} {noise['layer']} ({noise['mechanism']}, {noise['width']} numbers a row)"
+    one, every = f"delta = {noise['delta']:g}", f"delta = {noise['delta_all']:g}"
+    if noise["epsilon"] is None:
+        line = f"{who} claims no differential privacy of embeddings: {noise['reason']}"
+    else:
+        line = (
+            f"{who} promises differential privacy of a row's embedding for a given network, and nothing about what the "
+            f"weights reveal: {_epsilon(noise['epsilon'])} at {one} for one message, {_epsilon(noise['epsilon_all'])} at "
+            f"{every} for all {noise['messages']} about a row (two an epoch: training, train AUC)"
+            + (f"; {noise['reason']}" if noise["reason"] else "")
+        )
+    if noise["exact"]:
+        line += (
+            f"; exact accounting of this noise: {_epsilon(noise['epsilon_exact'])} at {one} for one message, "
+            f"{_epsilon(noise['epsilon_exact_all'])} at {every} for all {noise['messages']}"
+        )
+    return line
+
+
+def _epsilon(value: float | None) -> str:
+    return "no eps" if value is None else f"eps = {value:.4g}"
+
+
+def _ledger(privacy: Mapping[str, Any]) -> list[str]:
+    """The eps that the run spent, and the eps that its canaries prove."""
+    lines = []
+    if privacy["epsilon"] is not None:
+        spent = " + ".join(
+            f"{release['times']} x {release['epsilon']:g} ({release['defense']}, {release['mechanism']})"
+            for release in privacy["releases"]
+        )
+        lines.append(
+            f"label DP of the run: eps = {spent} = {privacy['epsilon']:.4g}; eps = {privacy['epsilon_at_delta']:.4g} at "
+            f"delta = {privacy['delta']:g}"
+        )
+    if privacy["epsilon_low"] is not None:
+        proven = f"eps at least {privacy['epsilon_low']:.4g}, by {privacy['epsilon_low_by']}"
+        lines.append(
+            f"measured on {privacy['canaries']} canaries: {proven if privacy['epsilon_low'] else 'no eps is proven'} "
+            f"({privacy['confidence']:.1%} sure, {len(privacy['tried'])} readers tried)"
+        )
+    return lines

@@ -1,0 +1,209 @@
+"""Finished runs as values, and the folders in which they lie.
+
+A run records in manifest.json what a reader must know about it: its cut layers, its threats, the attacks that were skipped.
+Runs of older versions lack some of these facts; each property says what it returns then.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vflbench.results.files import CONFIG, ERROR, HONEST, MANIFEST, MARKS, PAGE_MARK, SUMMARY
+from vflbench.results.layers import Layers, layers_of
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
+_IGNORED = {".lock", "multirun.yaml", ".gitignore", ".DS_Store"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. config: its options. summary, manifest: the files of these names; an empty manifest if there is none.
+
+    honest: of a run with an adversary, the same run without it, if its folder can be read.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    honest: "Run | None" = None
+
+    def option(self, key: str) -> Any:
+        """The value of a dotted key; None if this run has no such option."""
+        node: Any = self.config
+        for part in key.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                return None
+            node = node[part]
+        return node
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed")
+
+    @property
+    def dataset(self) -> str:
+        """The chosen entry of configs/dataset, else the name of its class."""
+        target = str((self.config.get("dataset") or {}).get("_target_", "data"))
+        return str(self._choices.get("dataset") or target.rsplit(".", 1)[-1].lower())
+
+    @property
+    def experiment(self) -> str:
+        """The chosen entry of configs/experiment, or empty."""
+        return str(self._choices.get("experiment") or "")
+
+    @property
+    def defense(self) -> str:
+        """The names of its defenses, joined by +, or none."""
+        return "+".join(self.config.get("defense") or {}) or "none"
+
+    @property
+    def adversary(self) -> str:
+        """The names of its adversaries, joined by +, or none."""
+        return "+".join(self.adversaries) or "none"
+
+    @property
+    def failed(self) -> str | None:
+        """Why it counts as failed although it came to its end; None for a run that counts."""
+        return str(self.summary["failed"]) if self.summary.get("failed") else None
+
+    @cached_property
+    def layers(self) -> Layers:
+        """The layers of its network. If the run does not record them, they are inferred (see `layers_of`)."""
+        leaks = [leak for leak in mappings(self.summary.get("leaks")) if leak.get("message") != "none" and "layer" in leak]
+        return layers_of(self.manifest, [(str(k.get("party", "")), str(k["layer"]), bool(k.get("visible"))) for k in leaks])
+
+    @property
+    def threats(self) -> Mapping[str, Mapping[str, Any]]:
+        """Attack -> who attacks: seat, knows, known_rows, text, does. Empty if the run does not record it."""
+        return _mappings_in(self.manifest.get("threats"))
+
+    @property
+    def adversaries(self) -> Mapping[str, Mapping[str, Any]]:
+        """Adversary -> the party that deviates from the protocol, and how (text). Empty for an honest run."""
+        return _mappings_in(self.manifest.get("adversary"))
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Attack -> why it did not run."""
+        return {**_reasons(self.summary.get("skipped")), **_reasons(self.manifest.get("skipped"))}
+
+    @property
+    def unscored(self) -> Mapping[str, str]:
+        """Attack -> why none of its answers could be scored. Empty if the run does not record it."""
+        return {**_reasons(self.summary.get("unscored")), **_reasons(self.manifest.get("unscored"))}
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """The names of what it measures. Empty if the run does not record them."""
+        names = self.manifest.get("quantities")
+        return tuple(map(str, names)) if isinstance(names, list) else ()
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """Module -> SHA-256 of its source, of those that its result depends on. Empty if the run does not record them."""
+        return _reasons(self.manifest.get("modules"))
+
+    @property
+    def _choices(self) -> Mapping[str, Any]:
+        choices = self.manifest.get("choices")
+        return choices if isinstance(choices, Mapping) else {}
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """A folder or file that is not a finished run. kind: failed | half-written | repeated | foreign."""
+
+    kind: str
+    path: Path
+    reason: str
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Every finished run in or under these folders, in the order of their names; unreadable ones are left out."""
+    return [entry for entry in entries(folders) if isinstance(entry, Run)]
+
+
+def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
+    """All runs and other files in or under these folders, each once, in the order of their names. Reports are left out."""
+    visited: set[Path] = set()
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        for place, files in _walk(folder):
+            if place in visited:
+                continue
+            visited.add(place)
+            if MARKS.isdisjoint(files):
+                yield from (Oddity("foreign", place / f, "no file of a run") for f in files if f not in _IGNORED)
+            else:
+                yield read_run(place)
+
+
+def read_run(folder: Path) -> Run | Oddity:
+    """The finished run in that folder, or why there is none."""
+    if not (folder / SUMMARY).exists():
+        if (folder / ERROR).exists():
+            return Oddity("failed", folder, first_paragraph(folder / ERROR))
+        problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
+        return Oddity("half-written", folder, problem)
+    try:
+        summary = _mapping(json.loads((folder / SUMMARY).read_text()), SUMMARY)
+        config = _mapping(yaml.load((folder / CONFIG).read_text(), _LOADER), CONFIG)
+        has_manifest = (folder / MANIFEST).exists()
+        manifest = _mapping(json.loads((folder / MANIFEST).read_text()), MANIFEST) if has_manifest else {}
+    except FileNotFoundError as error:
+        return Oddity("half-written", folder, f"no {Path(str(error.filename)).name}")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return Oddity("half-written", folder, f"a file that can't be read: {' '.join(str(error).split())[:200]}")
+    honest = read_run(folder / HONEST) if manifest.get("adversary") else None
+    return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
+
+
+def first_paragraph(file: Path) -> str:
+    """The message for the user; the traceback follows it."""
+    text = file.read_text(errors="replace").strip()
+    return " ".join(text.split("\n\n")[0].split())[:600] or "no message"
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings in a list; none if it is no list."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    for place, folders, files in os.walk(folder):
+        if _is_report(Path(place), files):
+            files = [f for f in files if f in MARKS]
+            folders[:] = [f for f in folders if f not in ("tables", "figures")]
+        if not MARKS.isdisjoint(files):
+            folders[:] = []  # what a run keeps for itself, its honest run included
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        yield Path(place), sorted(files)
+
+
+def _is_report(place: Path, files: Sequence[str]) -> bool:
+    for name in files:
+        if name.endswith(".html"):
+            with (place / name).open(errors="replace") as page:
+                if PAGE_MARK in page.read(400):
+                    return True
+    return False
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} holds no options or results")
+    return value
+
+
+def _mappings_in(value: Any) -> Mapping[str, Mapping[str, Any]]:
+    return {str(key): v for key, v in value.items() if isinstance(v, Mapping)} if isinstance(value, Mapping) else {}
+
+
+def _reasons(value: Any) -> Mapping[str, str]:
+    return {str(key): str(v) for key, v in value.items()} if isinstance(value, Mapping) else {}
