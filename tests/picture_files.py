@@ -1,4 +1,4 @@
-"""Small files of pictures in the upstream formats."""
+"""Small picture files in the upstream formats."""
 
 import gzip
 import struct
@@ -15,7 +15,7 @@ def write_idx(path: Path, values: np.ndarray, *, kind: int = 8, compress: bool =
 
 
 def write_mnist(folder: Path, rows: int = 60, side: int = 10, *, part: str = "t10k", compress: bool = False, seed: int = 0):
-    """Pictures whose class c is a bright row c, on a noisy ground. Returns pixels and labels."""
+    """Noisy pictures in which the row of the class is bright. Returns pixels and labels."""
     draw = np.random.default_rng(seed)
     labels = np.arange(rows) % side
     pixels = draw.integers(0, 60, (rows, side, side))

@@ -1,4 +1,4 @@
-"""Small raw files in the upstream formats."""
+"""Small raw files in the upstream formats, and what is loaded from them."""
 
 import gzip
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ import torch
 
 from vflbench.data.avazu import FORMAT as AVAZU
 from vflbench.data.table import VerticalTable
+from vflbench.errors import UserError
 
 
 def criteo_line(label="0", integers=None, categories=None) -> str:
-    """One row; integers and categories by 1-based number, the rest are filled in."""
+    """One row. integers, categories: values by 1-based column number; the others are filled in."""
     numbers = [str((integers or {}).get(i, i)) for i in range(1, 14)]
     words = [str((categories or {}).get(i, f"{i:08x}")) for i in range(1, 27)]
     return "\t".join([str(label), *numbers, *words])
@@ -44,8 +45,17 @@ def load(dataset, seed=0) -> Loaded:
     return Loaded(data.train.all(), data.test.all(), data.fingerprint, data.facts, data.notes)
 
 
+def error_of(dataset) -> str:
+    """The message of the UserError that loading raises."""
+    try:
+        load(dataset)
+    except UserError as error:
+        return str(error)
+    return "no error"
+
+
 def in_file_order(split: Loaded, party="a"):
-    """Numeric block, categorical block and labels with the rows back in the file's order."""
+    """Numeric block, categorical block and labels, with the rows in the file's order."""
     ids = torch.cat([split.train.ids, split.test.ids])
     order = ids.argsort()
     blocks = [(t.features[party].numeric, t.features[party].categorical, t.labels) for t in (split.train, split.test)]

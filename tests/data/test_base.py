@@ -4,13 +4,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from raw_files import in_file_order, load
+from raw_files import error_of, in_file_order, load
 
 from vflbench.data.base import Dataset
 from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.digits import Digits
-from vflbench.data.encode import RawCategorical, RawNumeric, raw_table
-from vflbench.errors import UserError
+from vflbench.data.raw import RawCategorical, RawNumeric, raw_table
 from vflbench.options import options
 
 
@@ -84,15 +83,15 @@ def test_a_sample_is_of_the_size_asked_and_keeps_row_ids():
     assert split.train.ids.tolist() != list(range(27))
 
 
-@pytest.mark.parametrize(("wanted", "negatives", "positives"), [(0.45, 24, 20), (0.5, 20, 20), (0.1, 80, 9)])
-def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent(wanted, negatives, positives):
-    split = load(Fixed(every=5, positive_ratio=wanted))
-    labels = torch.cat([split.train.labels, split.test.labels])
-    assert (int((labels == 0).sum()), int((labels == 1).sum())) == (negatives, positives)
-    assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long())
+def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent():
+    for ratio, negatives, positives in ((0.45, 24, 20), (0.5, 20, 20), (0.1, 80, 9)):
+        split = load(Fixed(every=5, positive_ratio=ratio))
+        labels = torch.cat([split.train.labels, split.test.labels])
+        assert (int((labels == 0).sum()), int((labels == 1).sum())) == (negatives, positives), ratio
+        assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long()), ratio
 
 
-def test_thinning_is_drawn_from_the_seed():
+def test_dropped_rows_depend_on_the_seed():
     def ids(seed):
         return load(Fixed(sample=0.5), seed).train.ids.tolist()
 
@@ -100,11 +99,10 @@ def test_thinning_is_drawn_from_the_seed():
 
 
 def test_a_positive_ratio_needs_two_classes():
-    with pytest.raises(UserError, match="10 classes"):
-        load(Digits(positive_ratio=0.5))
+    assert "10 classes" in error_of(Digits(positive_ratio=0.5))
 
 
-def test_columns_that_nobody_holds_are_named():
+def test_columns_that_no_party_holds_are_recorded():
     assert load(Fixed(parties={"a": ["x"]})).facts == {"source": "made up", "columns_left_out": ["c"]}
 
 
@@ -119,11 +117,9 @@ def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
     assert len({same, *(split.fingerprint for split in others)}) == 1 + len(others)
 
 
-def test_too_little_is_refused():
-    with pytest.raises(UserError, match="at least two classes"):
-        load(Fixed(one_class=True))
-    with pytest.raises(UserError, match="no row to train on"):
-        load(Fixed(n=1))
+def test_too_few_classes_or_rows_are_rejected():
+    assert "at least two classes" in error_of(Fixed(one_class=True))
+    assert "of 1 row(s), 1 are for testing and none remains for training" in error_of(Fixed(n=1))
 
 
 def test_breast_cancer_and_digits_come_whole_and_scaled():
@@ -141,7 +137,7 @@ def test_breast_cancer_and_digits_come_whole_and_scaled():
         )
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(st.integers(8, 200), st.floats(0.01, 0.5), st.sampled_from(["random", "chronological"]), st.integers(0, 9))
 def test_any_split_is_disjoint_covering_ordered_and_of_the_size_asked(n, fraction, how, seed):
     split = load(Fixed(n=n, test_fraction=fraction, split=how), seed)
@@ -179,21 +175,20 @@ def test_a_chronological_split_of_a_sample_tests_on_the_last_rows_of_the_sample(
     assert split.train.ids.max() < split.test.ids.min()
 
 
-def test_one_class_among_the_training_rows_is_refused_though_the_test_rows_have_another():
-    with pytest.raises(UserError, match="every training row has the label 1"):
-        load(Late(split="chronological"))
+def test_one_class_among_the_training_rows_is_rejected_though_the_test_rows_have_another():
+    assert "every training row has the label 1" in error_of(Late(split="chronological"))
 
 
 def test_one_class_among_the_test_rows_alone_is_allowed():
     assert load(Fixed(n=10, split="chronological")).test.labels.tolist() == [1]
 
 
-def test_nothing_is_said_of_columns_when_every_one_has_a_holder():
+def test_no_columns_are_recorded_if_every_one_has_a_party():
     assert load(Fixed(parties={"a": ["x"], "label": ["c"]})).facts == {"source": "made up"}
 
 
 def test_rows_dropped_for_the_ratio_are_drawn_evenly():
-    """80 negatives thinned to 20, 400 times; 5 standard errors."""
+    """80 negatives reduced to 20, 400 times; 5 standard errors."""
     rng, kept = torch.Generator().manual_seed(0), torch.zeros(100)
     for _ in range(400):
         split = Fixed(every=5, positive_ratio=0.5).load(rng)
@@ -211,9 +206,8 @@ def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
     assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_options_out_of_range_or_unknown_are_rejected():
+    for changes in (
         {"test_fraction": 0.0},
         {"test_fraction": 1.0},
         {"rows": 0},
@@ -226,8 +220,6 @@ def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
         {"numeric_transform": "sqrt"},
         {"rows": "5"},
         {"row": 5},
-    ],
-)
-def test_options_out_of_range_or_unknown_are_refused(options):
-    with pytest.raises(ValidationError, match=next(iter(options))):
-        Fixed(**options)
+    ):
+        with pytest.raises(ValidationError, match=next(iter(changes))):
+            Fixed(**changes)

@@ -9,7 +9,7 @@ def test_pixels_and_classes_are_those_of_scikit_learn():
     bunch = load_digits()
     split = load(Digits())
     numeric, categorical, labels = in_file_order(split)
-    np.testing.assert_array_equal(numeric, bunch.data / 16)  # all pixels alike, those that are hardly ever bright as well
+    np.testing.assert_array_equal(numeric, bunch.data / 16)  # by the same number, also pixels that are hardly ever bright
     assert labels.tolist() == bunch.target.tolist()
     assert categorical.shape == (1797, 0)
     assert split.train.classes == 10
@@ -17,7 +17,8 @@ def test_pixels_and_classes_are_those_of_scikit_learn():
 
 def test_pixels_that_are_always_blank_are_zero():
     numeric, _, _ = in_file_order(load(Digits()))
-    blank = [j for j in range(64) if not load_digits().data[:, j].any()]
+    data = load_digits().data
+    blank = [j for j in range(64) if not data[:, j].any()]
     assert blank == [0, 32, 39]
     assert not numeric[:, blank].any()
 

@@ -15,7 +15,7 @@ def folder(tmp_path):
         for i in range(count):
             colour = np.full((4, 6, 3), (red + i, 50, 90), np.uint8)
             Image.fromarray(colour).save(tmp_path / name / f"{i}.png")
-    (tmp_path / "cat" / ".hidden").write_text("passed over")
+    (tmp_path / "cat" / ".hidden").write_text("ignored")
     return tmp_path
 
 
@@ -38,12 +38,12 @@ def test_grey_and_resized(folder):
     assert abs(numeric[0] - grey).max() < 1 / 255
 
 
-def test_what_can_not_be_read_is_refused(folder):
+def test_folders_and_files_that_do_not_fit_are_rejected(folder):
     with pytest.raises(UserError, match="no such folder"):
         ImageFolder(path=str(folder / "absent")).load(None)
     with pytest.raises(UserError, match="it has 0 subfolder"):
         ImageFolder(path=str(folder / "cat")).load(None)
-    with pytest.raises(ValueError, match="a side, or"):
+    with pytest.raises(ValueError, match="a side length, or"):
         ImageFolder(path=str(folder), size=[1, 2, 3])
     Image.new("L", (9, 9)).save(folder / "dog" / "odd.png")
     with pytest.raises(UserError, match=r"odd\.png.*4 x 6 and 9 x 9"):
@@ -54,8 +54,8 @@ def test_what_can_not_be_read_is_refused(folder):
     (folder / "dog" / "odd.png").write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"odd\.png.*damaged"):
         ImageFolder(path=str(folder)).load(None)
-    (folder / "dog" / "odd.png").write_text("no picture")
-    with pytest.raises(UserError, match=r"odd\.png.*no picture"):
+    (folder / "dog" / "odd.png").write_text("text")
+    with pytest.raises(UserError, match=r"odd\.png.*not a picture"):
         ImageFolder(path=str(folder)).load(None)
     (folder / "empty").mkdir()
     with pytest.raises(UserError, match="empty is empty"):

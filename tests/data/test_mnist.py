@@ -9,63 +9,64 @@ from vflbench.data.mnist import Mnist
 from vflbench.errors import UserError
 
 
-@pytest.mark.parametrize("compress", [False, True])
-def test_what_was_written_is_read(tmp_path, compress):
-    pixels, labels = write_mnist(tmp_path / "mnist", compress=compress)
-    split = load(Mnist(path=str(tmp_path / "mnist")))
-    numeric, categorical, found = in_file_order(split)
-    np.testing.assert_allclose(numeric, pixels.reshape(60, -1) / 255, atol=1e-7)
-    assert found.tolist() == labels.tolist()
-    assert categorical.shape == (60, 0)
-    assert split.train.classes == 10
+def test_what_was_written_is_read(tmp_path):
+    for compress in (False, True):
+        folder = tmp_path / f"compress-{compress}"
+        pixels, labels = write_mnist(folder, compress=compress)
+        split = load(Mnist(path=str(folder)))
+        numeric, categorical, classes = in_file_order(split)
+        np.testing.assert_allclose(numeric, pixels.reshape(60, -1) / 255, atol=1e-7, err_msg=folder.name)
+        assert classes.tolist() == labels.tolist(), folder.name
+        assert categorical.shape == (60, 0)
+        assert split.train.classes == 10
 
 
 def test_both_parts_are_joined_and_files_can_be_named(tmp_path, monkeypatch):
     first, _ = write_mnist(tmp_path / "mnist", part="train", rows=30, seed=1)
     second, labels = write_mnist(tmp_path / "mnist", rows=20)
-    numeric, _, found = in_file_order(load(Mnist(path=str(tmp_path / "mnist"))))
+    numeric, _, joined = in_file_order(load(Mnist(path=str(tmp_path / "mnist"))))
     np.testing.assert_allclose(numeric, np.concatenate([first, second]).reshape(50, -1) / 255, atol=1e-7)
-    assert found[30:].tolist() == labels.tolist()
+    assert joined[30:].tolist() == labels.tolist()
     monkeypatch.setenv("VFLBENCH_DATA", str(tmp_path))
     assert load(Mnist()).fingerprint == load(Mnist(path=str(tmp_path / "mnist"))).fingerprint
     images, classes = (str(tmp_path / "mnist" / f"t10k-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     assert len(in_file_order(load(Mnist(images=images, labels=classes)))[2]) == 20
 
 
-def test_files_that_are_something_else_are_refused_with_their_name(tmp_path):
+def test_an_error_names_the_file_that_has_another_format(tmp_path):
     pixels, labels = np.zeros((6, 3, 3)), np.arange(6) % 2
     good_images, good_labels = write_idx(tmp_path / "i", pixels), write_idx(tmp_path / "l", labels)
 
-    def refused(match, images=good_images, classes=good_labels):
-        with pytest.raises(UserError, match=match) as caught:
+    def rejected(match, images=good_images, classes=good_labels):
+        with pytest.raises(UserError, match=match) as error:
             Mnist(images=str(images), labels=str(classes)).load(None)
-        assert str(tmp_path) in str(caught.value)
+        assert str(tmp_path) in str(error.value)
 
     (tmp_path / "text").write_text("label,pixel\n")
-    refused("no idx file", images=tmp_path / "text")
-    refused("can't be read", images=tmp_path / "absent")
-    refused("1 dimension", images=good_labels)
-    refused("labels have 1", classes=good_images)
-    refused("5 labels don't go with the 6 pictures", classes=write_idx(tmp_path / "l5", labels[:5]))
-    refused("type 0x0d", images=write_idx(tmp_path / "floats", pixels, kind=13))
-    refused("holds no picture", write_idx(tmp_path / "i0", pixels[:0]), write_idx(tmp_path / "l0", labels[:0]))
+    rejected("not an idx file", images=tmp_path / "text")
+    rejected("can't be read", images=tmp_path / "absent")
+    rejected("1 dimension", images=good_labels)
+    rejected("labels have 1", classes=good_images)
+    rejected("5 labels for the 6 pictures", classes=write_idx(tmp_path / "l5", labels[:5]))
+    rejected("type 0x0d", images=write_idx(tmp_path / "floats", pixels, kind=13))
+    rejected("holds no pictures", write_idx(tmp_path / "i0", pixels[:0]), write_idx(tmp_path / "l0", labels[:0]))
     for change in (lambda content: content[:-1], lambda content: content + b"\0", lambda content: content[:9]):
         (tmp_path / "cut").write_bytes(change((tmp_path / "i").read_bytes()))
-        refused("head", images=tmp_path / "cut")
+        rejected("header", images=tmp_path / "cut")
     whole = gzip.compress((tmp_path / "i").read_bytes())
     for damaged in (whole[:-12], whole[:20] + b"\xff\xff" + whole[22:], whole[:10]):
         (tmp_path / "broken.gz").write_bytes(damaged)
-        refused("gzip stream is damaged", images=tmp_path / "broken.gz")
+        rejected("gzip stream is damaged", images=tmp_path / "broken.gz")
 
 
-def test_a_folder_without_the_files_is_refused(tmp_path):
+def test_a_folder_without_the_files_is_rejected(tmp_path):
     with pytest.raises(UserError, match="no MNIST files"):
         Mnist(path=str(tmp_path)).load(None)
     with pytest.raises(UserError, match=r"dataset\.labels"):
         Mnist(images="x").load(None)
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(UserError, match="no t10k-labels"):
+    with pytest.raises(UserError, match="has t10k-images-idx... but no t10k-labels"):
         Mnist(path=str(tmp_path)).load(None)
     write_mnist(tmp_path)
     write_mnist(tmp_path, part="train", side=12)

@@ -1,10 +1,8 @@
 import numpy as np
-import pytest
 import torch
-from raw_files import in_file_order, load
+from raw_files import error_of, in_file_order, load
 
 from vflbench.data.digits import Digits
-from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, put_together
 
 
@@ -22,19 +20,18 @@ def test_numbers_of_parties_cut_halves_quarters_strips():
     assert next(iter(areas(Digits(parties=6)).values())) == Area(0, 0, 3, 4)  # 3 x 2
 
 
-@pytest.mark.parametrize("options", [{"parties": 4}, {"parties": 7, "cut": "rows"}, {"parties": 3, "cut": "columns"}])
-def test_parts_put_together_are_the_picture(options):
-    whole, cut = load(Digits()), load(Digits(**options))
-    parts = {area_of(b.columns.numeric): b.numeric for b in cut.train.features.values()}
-    assert torch.equal(put_together(parts).flatten(1), whole.train.features["a"].numeric)
-    assert torch.equal(cut.train.labels, whole.train.labels)
+def test_parts_put_together_are_the_picture():
+    whole = load(Digits())
+    for options in ({"parties": 4}, {"parties": 7, "cut": "rows"}, {"parties": 3, "cut": "columns"}):
+        cut = load(Digits(**options))
+        parts = {area_of(b.columns.numeric): b.numeric for b in cut.train.features.values()}
+        assert torch.equal(put_together(parts).flatten(1), whole.train.features["a"].numeric), options
+        assert torch.equal(cut.train.labels, whole.train.labels), options
 
 
-def test_too_many_parts_are_refused():
-    with pytest.raises(UserError, match="8 x 8 pixels can't be cut"):
-        load(Digits(parties=9, cut="rows"))
-    with pytest.raises(UserError, match="dataset.parties=0"):
-        load(Digits(parties=0))
+def test_too_many_parts_are_rejected():
+    assert "8 x 8 pixels can't be cut into so many parts (cut=rows)" in error_of(Digits(parties=9, cut="rows"))
+    assert "dataset.parties=0" in error_of(Digits(parties=0))
 
 
 def test_range_of_pixels_does_not_depend_on_the_rows():

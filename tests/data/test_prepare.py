@@ -4,14 +4,17 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from raw_files import criteo_line, write
 
-from vflbench.data import store
+from vflbench.data import store, streaming
 from vflbench.data.criteo import Criteo
 from vflbench.data.prepare import cache_folder
 from vflbench.errors import UserError
@@ -36,7 +39,7 @@ def same(one, other) -> bool:
     return all(np.array_equal(*(getattr(t, name) for t in tables)) for name in arrays)
 
 
-def test_what_was_prepared_is_found_again_also_if_the_file_was_touched_moved_or_copied(tmp_path, cache, raw):
+def test_a_prepared_table_is_used_again_also_if_the_file_was_touched_moved_or_copied(tmp_path, cache, raw):
     first = Criteo(path=raw).prepare()
     assert first.made
     again = Criteo(path=raw).prepare()
@@ -47,9 +50,9 @@ def test_what_was_prepared_is_found_again_also_if_the_file_was_touched_moved_or_
     shutil.copy(raw, tmp_path / "copy")
     Path(raw).rename(tmp_path / "moved")
     for name in ("copy", "moved"):
-        found = Criteo(path=str(tmp_path / name)).prepare()
-        assert not found.made
-        assert found.facts["path"] == str(tmp_path / name)
+        prepared = Criteo(path=str(tmp_path / name)).prepare()
+        assert not prepared.made, name
+        assert prepared.facts["path"] == str(tmp_path / name)
     assert len(list((cache / "prepared").iterdir())) == 1
 
 
@@ -63,12 +66,12 @@ def test_another_content_or_another_option_is_prepared_anew(tmp_path, raw):
     assert limited.made
     assert len(limited.table) == 2000
     assert not Criteo(path=raw, rows=2000).prepare().made
-    # What is chosen, split and encoded later needs nothing new.
+    # Rows are drawn, split and encoded later.
     for options in ({"sample": 0.5}, {"min_count": 3}, {"parties": 2}, {"fit_on": "train"}, {"split": "chronological"}):
         assert not Criteo(path=raw, **options).prepare().made
 
 
-def test_a_file_that_is_rewritten_with_the_same_size_is_noticed(raw):
+def test_a_file_rewritten_with_the_same_size_is_detected(raw):
     before = Criteo(path=raw).prepare()
     text = Path(raw).read_text()
     Path(raw).write_text(text.replace("00000001", "0000000f"))
@@ -103,32 +106,32 @@ def flip(file: Path, place: float) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [pytest.param(d, id=n) for n, d in damages()])
-def test_any_damage_is_noticed_and_repaired(cache, raw, damage, capsys):
+def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
     whole = Criteo(path=raw).prepare()
     kept = replace(whole, table=whole.table.take(np.arange(len(whole.table))))
-    damage(whole.folder)
-    repaired = Criteo(path=raw).prepare()
-    assert repaired.made
-    assert "damaged" in capsys.readouterr().out
-    assert same(kept, repaired)
-    assert not Criteo(path=raw).prepare().made
-    assert not list((cache / "building").iterdir())
+    for name, damage in damages():
+        damage(whole.folder)
+        repaired = Criteo(path=raw).prepare()
+        assert repaired.made, name
+        assert "damaged" in capsys.readouterr().out, name
+        assert same(kept, repaired), name
+        assert not Criteo(path=raw).prepare().made, name
+        assert not list((cache / "building").iterdir()), name
 
 
-def test_damage_that_is_met_while_training_stops_the_run_and_the_store_is_gone(raw, monkeypatch):
+def test_damage_that_appears_while_training_stops_the_run_and_removes_the_store(raw, monkeypatch):
     folder = Criteo(path=raw).prepare().folder
-    monkeypatch.setattr(store, "_CHECKED_AT_ONCE", 1)  # nothing but the first chunk at the start
+    monkeypatch.setattr(store, "_CHECKED_AT_ONCE", 1)  # only the first chunk is checked at the start
     table = Criteo(path=raw).prepare().table
     flip(folder / "categorical", 0.9)
     table.take(np.arange(1024))
-    with pytest.raises(UserError, match="damaged .*categorical is not as it was written, near row 2048.* prepares it again"):
+    with pytest.raises(UserError, match="damaged .*categorical differs from its checksum near row 2048.* prepare it anew"):
         table.take(np.arange(2000, 3000))
     assert not folder.exists()
     assert Criteo(path=raw).prepare().made
 
 
-def test_what_a_killed_process_left_is_cleared_away(cache, raw):
+def test_files_left_by_a_killed_process_are_removed(cache, raw):
     Criteo(path=raw).prepare()
     (signature,) = (cache / "known").iterdir()
     shutil.rmtree(cache / "prepared")
@@ -151,19 +154,51 @@ def run(raw, cache, **options) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
     results = [process.communicate() for process in [run(raw, cache) for _ in range(3)]]
     lines = sorted(out.splitlines()[-1].split(":")[0] for out, _ in results)
     assert lines == ["already prepared", "already prepared", "prepared"], results
     assert not list((cache / "building").iterdir())
-    assert sorted(path.name for path in cache.parent.iterdir()) == ["cache", "train.txt"]  # and nothing else was written
+    assert sorted(path.name for path in cache.parent.iterdir()) == ["cache", "train.txt"]  # and no other file was written
 
 
-def test_a_full_disk_is_one_clear_error_and_leaves_nothing(cache, raw):
-    """The operating system refuses to let any file grow over 100 kB, as a full disk would."""
+def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
+    """Three threads, which the lock separates like processes. The first parses only when another waits for the lock."""
+    another_waits, parse = threading.Event(), streaming.parse
 
+    def parse_when_another_waits(*arguments):
+        assert another_waits.wait(300)
+        return parse(*arguments)
+
+    monkeypatch.setattr(streaming, "parse", parse_when_another_waits)
+    monkeypatch.setattr("vflbench.data.prepare.tqdm", SimpleNamespace(write=lambda _: another_waits.set()))
+    with ThreadPoolExecutor(3) as pool:
+        prepared = list(pool.map(lambda _: Criteo(path=raw).prepare(), range(3)))
+    assert sorted(p.made for p in prepared) == [False, False, True]
+    assert len({p.folder for p in prepared}) == 1
+
+
+FULL_DISK_BYTES = 100_000
+"""The operating system keeps any file from growing larger, as a full disk would."""
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(cache, raw):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, hard))
+    try:
+        with pytest.raises(UserError, match="the disk is full"):
+            Criteo(path=raw).prepare()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+    assert Criteo(path=raw).prepare().made
+
+
+@pytest.mark.slow
+def test_a_command_reports_a_full_disk_in_one_line(cache, raw):
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
 
     process = run(raw, cache, preexec_fn=limit)
     _, errors = process.communicate()
@@ -174,36 +209,36 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(cache, raw):
     assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("where", ["write", "close"])
-def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch, number, where):
-    def full(*_):
-        raise OSError(number, os.strerror(number))
+def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        for where in ("write", "close"):
 
-    monkeypatch.setattr(store.ArrayWriter, where, full)
-    with pytest.raises(UserError, match="the disk is full"):
-        Criteo(path=raw).prepare()
-    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+            def full(*_, number=number):
+                raise OSError(number, os.strerror(number))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(store.ArrayWriter, where, full)
+                with pytest.raises(UserError, match="the disk is full"):
+                    Criteo(path=raw).prepare()
+            assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir()), (number, where)
 
 
-def test_a_cache_that_cannot_be_written_is_told(raw, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="name another folder in VFLBENCH_CACHE"):
+    with pytest.raises(UserError, match="set VFLBENCH_CACHE to another folder"):
         Criteo(path=raw).prepare()
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(cache, raw, monkeypatch):
-    from vflbench.data import streaming
-
+def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatch):
     parse = streaming.parse
 
-    def slow(*arguments):
+    def append_and_parse(*arguments):
         with open(raw, "a") as file:
             file.write(criteo_line() + "\n")
         return parse(*arguments)
 
-    monkeypatch.setattr(streaming, "parse", slow)
+    monkeypatch.setattr(streaming, "parse", append_and_parse)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not list((cache / "prepared").iterdir())

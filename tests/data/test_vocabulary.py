@@ -1,7 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflbench.data.vocabulary import GrowingVocabulary, pack, unpack
@@ -10,6 +10,7 @@ words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 short = words.filter(lambda w: len(w.encode()) <= 8)
 
 
+@settings(max_examples=50)
 @given(st.lists(short, max_size=30))
 def test_packing_keeps_the_order_and_the_texts(values):
     keys = pack(pa.array(values, pa.string()))
@@ -24,7 +25,7 @@ def test_longer_texts_are_not_packed_and_slices_are():
 
 
 @pytest.mark.parametrize("length", [3, 20])
-def test_ids_count_up_in_the_order_of_the_values_over_all_blocks(tmp_path, length):
+def test_ids_follow_the_order_of_the_values_over_all_blocks(tmp_path, length):
     rng = np.random.default_rng(0)
     blocks = []
     vocabulary = GrowingVocabulary(tmp_path, "c")

@@ -1,4 +1,4 @@
-"""Which party holds which column."""
+"""The assignment of columns to parties."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from vflbench.errors import UserError
 
 
 def _check_shape(parties: Any) -> Any:
-    """Refuse what is neither a number nor party -> list of columns, in words of this option."""
+    """Accept a number, or party -> list of columns; otherwise raise an error in the words of this option."""
     if isinstance(parties, int) and not isinstance(parties, bool):
         return parties
     if not isinstance(parties, Mapping):
@@ -30,39 +30,41 @@ Parties = Annotated[Any, PlainValidator(_check_shape)]
 """A number of non-label parties, or party name -> column names and patterns (`I*`)."""
 
 Assignment = dict[str, tuple[str, ...]]
-"""Party name -> its columns, in the file's order."""
+"""Party name -> its columns, in the order of the file."""
 
 
 def assign_columns(parties: Parties, columns: Sequence[str]) -> Assignment:
-    """Columns by party.
+    """The columns of each party.
 
-    An integer K cuts the columns, in their order, into K even runs for the non-label parties a, b, c, ...; a mapping names
-    columns or shell patterns a party. The party `label` is the label party. Columns that no party names are left out.
+    An integer K divides the columns, in their order, evenly between the non-label parties a, b, c, ... A mapping lists
+    column names or shell patterns for each party; the party `label` is the label party. A column that no party lists is
+    not used.
 
-    Raises UserError for a column that is not there or that two parties claim, a party without columns, no non-label party.
+    Raises UserError for an unknown column, a column of two parties, a party without columns, or no non-label party.
     """
     if isinstance(parties, int):
         return _even_runs(parties, columns)
     owner: dict[str, str] = {}
     for party, patterns in parties.items():
         for pattern in patterns:
-            found = [pattern] if pattern in columns else [name for name in columns if fnmatchcase(name, pattern)]
-            if not found:
-                raise _refuse(parties, f"party {party} names the column {pattern}, which is not one of {_list(columns)}")
-            for name in found:
+            matches = [pattern] if pattern in columns else [name for name in columns if fnmatchcase(name, pattern)]
+            if not matches:
+                raise _error(parties, f"party {party} names the column {pattern}, which is not one of {_list(columns)}")
+            for name in matches:
                 if owner.setdefault(name, party) != party:
-                    raise _refuse(parties, f"both {owner[name]} and {party} claim the column {name}; it can have one holder")
+                    problem = f"both {owner[name]} and {party} name the column {name}; a column belongs to one party"
+                    raise _error(parties, problem)
     assignment = {party: tuple(c for c in columns if owner.get(c) == party) for party in parties}
     empty = [party for party, names in assignment.items() if not names]
     if empty:
-        raise _refuse(parties, f"party {empty[0]} holds no column; a party needs at least one")
+        raise _error(parties, f"party {empty[0]} holds no column; a party needs at least one")
     if not set(assignment) - {LABEL_PARTY}:
-        raise _refuse(parties, "there is no non-label party, so nothing crosses between parties; name at least one")
+        raise _error(parties, "there is no non-label party, so no message would be sent; name at least one")
     return assignment
 
 
-def left_out(assignment: Mapping[str, Sequence[str]], columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns that no party holds."""
+def unassigned_columns(assignment: Mapping[str, Sequence[str]], columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that no party holds."""
     held = {name for names in assignment.values() for name in names}
     return tuple(name for name in columns if name not in held)
 
@@ -70,7 +72,7 @@ def left_out(assignment: Mapping[str, Sequence[str]], columns: Sequence[str]) ->
 def _even_runs(count: int, columns: Sequence[str]) -> Assignment:
     most = min(len(columns), len(ascii_lowercase))
     if not 1 <= count <= most:
-        raise _refuse(count, f"as a number it must be between 1 and {most} for {len(columns)} columns")
+        raise _error(count, f"as a number it must be between 1 and {most} for {len(columns)} columns")
     bounds = [round(i * len(columns) / count) for i in range(count + 1)]
     runs = (tuple(columns[start:stop]) for start, stop in pairwise(bounds))
     return dict(zip(ascii_lowercase, runs, strict=False))
@@ -80,5 +82,5 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 40 else f"{', '.join(names[:40])}, ... ({len(names)} columns)"
 
 
-def _refuse(value: object, problem: str) -> UserError:
+def _error(value: object, problem: str) -> UserError:
     return UserError(problem, key="dataset.parties", value=value)

@@ -21,18 +21,18 @@ FORMAT = TextFormat(
     label="click",
     delimiter=",",
     header=True,
-    ignored=frozenset({"id"}),  # unique in each row, and up to 20 digits: it fits neither a float nor 64 signed bits
+    ignored=frozenset({"id"}),  # unique in each row; its 20 digits fit neither a float nor 64 signed bits
 )
 
 
 @options
 class Avazu(FileDataset):
-    """Avazu click logs, raw `train.csv`: a header, `id` dropped, `click` the label, 22 categorical columns.
+    """Avazu click logs, raw `train.csv`: a header, label `click`, 22 categorical columns; `id` is dropped.
 
-    Every column is categorical; a missing value is the empty string, one more category.
+    A missing value is the empty string, a category of its own.
 
-    hour: `raw`, a category for each hour of the ten days (as published); or `day_and_hour`, the columns `day` and
-    `hour_of_day` in its place.
+    hour: `raw` makes each hour of the ten days a category (as published); `day_and_hour` replaces the column by `day` and
+    `hour_of_day`.
 
     Source: Avazu, "Click-Through Rate Prediction", Kaggle, 2014.
     """
@@ -47,8 +47,8 @@ class Avazu(FileDataset):
 
 
 def _split_hour(table: pa.Table) -> pa.Table:
-    """`hour` (YYMMDDHH) -> `day` (YYMMDD) and `hour_of_day` (HH), in its place."""
-    place, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
+    """Replace `hour` (YYMMDDHH) by `day` (YYMMDD) and `hour_of_day` (HH)."""
+    position, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
     day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
-    table = table.set_column(place, "day", day.dictionary_encode())
-    return table.add_column(place + 1, "hour_of_day", hour_of_day.dictionary_encode())
+    table = table.set_column(position, "day", day.dictionary_encode())
+    return table.add_column(position + 1, "hour_of_day", hour_of_day.dictionary_encode())

@@ -1,4 +1,4 @@
-"""Dataset: what every entry of configs/dataset builds."""
+"""Dataset, the base class of every entry of configs/dataset."""
 
 import hashlib
 import math
@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from vflbench.data.assignment import Assignment, Parties, assign_columns, left_out
-from vflbench.data.encode import RawTable, fit, measure
+from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
+from vflbench.data.encode import fit, measure
+from vflbench.data.raw import RawTable
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, options
 
 _STRATUM = 1 << 18
-"""Rows are drawn stratum by stratum of so many neighbours, each giving its share: no draw needs memory for all rows."""
+"""Rows in a stratum of neighbours. Random draws are stratified, so that none needs memory for all rows."""
 
 _DROPPED, _TRAIN, _TEST = 0, 1, 2
 
@@ -26,14 +27,14 @@ class Dataset:
     """Rows with labels, split into training and test rows and between parties.
 
     parties: a number of non-label parties, or party -> columns (see `assign_columns`).
-    rows: use the first so many rows only. sample: then keep a random share of them.
-    positive_ratio: then drop rows of the class that is too frequent, at random, until the other has this share; as
-    published with 0.45, 0.49 and 0.50, by dropping negatives.
+    rows: number of rows to use, from the first on. sample: share of these rows to keep, at random.
+    positive_ratio: share of positive rows, reached by dropping rows of the too frequent class at random; published values
+    are 0.45, 0.49 and 0.50, reached by dropping negatives.
     test_fraction: share of the rows that is held out for testing.
-    split: `random` draws them; `chronological` takes the last rows.
-    fit_on: what vocabularies and min-max see, `all` rows (as published) or `train` rows alone.
+    split: test rows are drawn (`random`) or are the last rows (`chronological`).
+    fit_on: vocabularies and min-max are fitted on `all` rows (as published) or on the `train` rows.
     numeric_transform: `none` (as published) or `log`, x <- sign(x) log(1 + |x|) before min-max.
-    min_count: categories seen less often share one id (1 as published: none do).
+    min_count: categories that occur less often share one id (1 as published, so none do).
 
     A subclass overrides `read`.
     """
@@ -49,11 +50,11 @@ class Dataset:
     min_count: Count = 1
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        """The raw columns, and facts about them for the run's manifest; a fact `notes` is shown to the user."""
+        """The raw columns, and facts for the run's manifest. The fact `notes` is a list of lines to print instead."""
         raise NotImplementedError
 
     def load(self, rng: torch.Generator) -> TrainTest:
-        """Read, split, fit the encoding. The same generator state gives the same rows, bit for bit."""
+        """Read the rows, split them and fit the encoding. The same generator state gives the same rows, bit for bit."""
         raw, facts = self.read(rng)
         notes = tuple(facts.pop("notes", ()))
         names = list(raw.names)
@@ -65,7 +66,7 @@ class Dataset:
         statistics = raw.statistics if every_row_fitted and kept.all() else None
         if statistics is None:
             fitted = kept if every_row_fitted else role == _TRAIN
-            statistics = measure(raw, (start + found for start, found in _strata(fitted)))
+            statistics = measure(raw, (start + offsets for start, offsets in _strata(fitted)))
         encoding = fit(
             raw,
             assignment,
@@ -74,7 +75,7 @@ class Dataset:
             min_count=self.min_count,
             numeric_transform=self.numeric_transform,
         )
-        unused = left_out(assignment, names)
+        unused = unassigned_columns(assignment, names)
         if unused:
             facts = {**facts, "columns_left_out": list(unused)}
         digest = hashlib.sha256(raw.fingerprint.encode())
@@ -84,29 +85,29 @@ class Dataset:
         return TrainTest(train, test, digest.hexdigest(), facts, notes)
 
     def assign(self, names: Sequence[str]) -> Assignment:
-        """Which party holds which of the columns, which are in the source's order."""
+        """The columns of each party. names: all columns in the source's order."""
         return assign_columns(self.parties, names)
 
-    def ratio_to_thin_to(self) -> float | None:
-        """The positive ratio that rows are dropped for."""
+    def target_positive_ratio(self) -> float | None:
+        """The positive ratio to reach by dropping rows; None drops no row."""
         return self.positive_ratio
 
     def _choose_rows(self, raw: RawTable, rng: torch.Generator) -> np.ndarray:
-        """(n,) bool: the rows that `sample` and `positive_ratio` leave."""
+        """(n,) bool: the rows that remain after `sample` and `positive_ratio`."""
         kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
             _thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
-        wanted = self.ratio_to_thin_to()
-        if wanted is None:
+        ratio = self.target_positive_ratio()
+        if ratio is None:
             return kept
         if raw.classes > 2:
-            problem = f"the labels have {raw.classes} classes; a positive ratio goes with two"
-            raise UserError(problem, key="dataset.positive_ratio", value=wanted)
+            problem = f"the labels have {raw.classes} classes; a positive ratio needs exactly two"
+            raise UserError(problem, key="dataset.positive_ratio", value=ratio)
         positive = raw.labels != 0
         negatives, positives = np.count_nonzero(kept & ~positive), np.count_nonzero(kept & positive)
         if not negatives or not positives:
-            return kept  # one class; `load` says so
-        odds = wanted / (1 - wanted)
+            return kept  # one class only: `load` raises an error
+        odds = ratio / (1 - ratio)
         if positives < odds * negatives:
             _thin(kept, kept & ~positive, round(positives / odds), rng)
         else:
@@ -114,56 +115,55 @@ class Dataset:
         return kept
 
     def _choose_test_rows(self, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
-        """(n,) uint8: what each row is for."""
-        rows = np.count_nonzero(kept)
+        """(n,) uint8: whether each row is dropped, for training or for testing."""
+        rows = int(np.count_nonzero(kept))
         count = max(1, math.floor(rows * self.test_fraction + 0.5))
         if rows - count < 1:
             raise UserError(
-                f"{rows} rows leave no row to train on beside {count} test row(s); it needs more rows",
+                f"of {rows} row(s), {count} are for testing and none remains for training; more rows are needed",
                 key="dataset.test_fraction",
                 value=self.test_fraction,
             )
         role = kept.astype(np.uint8)
         if self.split == "random":
-            for start, found, share in _shares(kept, count):
-                role[start + found[torch.randperm(len(found), generator=rng)[:share].numpy()]] = _TEST
+            for start, offsets, share in _shares(kept, count):
+                role[start + offsets[torch.randperm(len(offsets), generator=rng)[:share].numpy()]] = _TEST
             return role
         seen = 0
-        for start, found in _strata(kept):
-            seen += len(found)
-            role[start + found[len(found) - min(len(found), max(0, seen - (rows - count))) :]] = _TEST
+        for start, offsets in _strata(kept):
+            seen += len(offsets)
+            role[start + offsets[len(offsets) - min(len(offsets), max(0, seen - (rows - count))) :]] = _TEST
         return role
 
     @staticmethod
     def _check_classes(raw: RawTable, role: np.ndarray) -> None:
         seen: set[int] = set()
-        for start, found in _strata(role == _TRAIN):
-            seen.update(np.unique(raw.labels[start : start + _STRATUM][found]).tolist())
+        for start, offsets in _strata(role == _TRAIN):
+            seen.update(np.unique(raw.labels[start : start + _STRATUM][offsets]).tolist())
             if len(seen) > 1:
                 return
-        raise UserError(
-            f"every training row has the label {min(seen)}; a label leak needs at least two classes", key="dataset"
-        )
+        problem = f"every training row has the label {min(seen)}; a label leak needs at least two classes"
+        raise UserError(problem, key="dataset")
 
 
 def _strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The first row of each stratum, and the places in it of the rows that are chosen. chosen: (n,) bool."""
+    """The first row of each stratum, and the chosen rows in it, counted from there. chosen: (n,) bool."""
     for start in range(0, len(chosen), _STRATUM):
         yield start, chosen[start : start + _STRATUM].nonzero()[0]
 
 
 def _shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, int]]:
-    """`_strata`, and how many of each stratum's chosen rows are due for `count` of them all."""
-    total, seen = np.count_nonzero(chosen), 0
-    for start, found in _strata(chosen):
-        due = (seen + len(found)) * count // total - seen * count // total if total else 0
-        seen += len(found)
-        yield start, found, due
+    """`_strata`, and for each stratum its share of `count`, in proportion to its chosen rows."""
+    total, seen = int(np.count_nonzero(chosen)), 0
+    for start, offsets in _strata(chosen):
+        share = (seen + len(offsets)) * count // total - seen * count // total if total else 0
+        seen += len(offsets)
+        yield start, offsets, share
 
 
 def _thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
-    """Of the candidates keep so many, drawn at random."""
-    for start, found, share in _shares(candidates, count):
-        drawn = torch.randperm(len(found), generator=rng)[:share].numpy()
-        kept[start + found] = False
-        kept[start + found[drawn]] = True
+    """Keep `count` of the candidates, drawn at random, and drop the others. kept, candidates: (n,) bool."""
+    for start, offsets, share in _shares(candidates, count):
+        drawn = torch.randperm(len(offsets), generator=rng)[:share].numpy()
+        kept[start + offsets] = False
+        kept[start + offsets[drawn]] = True

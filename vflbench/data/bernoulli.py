@@ -1,4 +1,4 @@
-"""Batches of independent coin flips, as in the published experiments on reconstruction."""
+"""Batches of independent coin flips, as in published experiments on data reconstruction."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
-from vflbench.data.encode import RawTable
+from vflbench.data.raw import RawTable
 from vflbench.options import Count, Fraction, options
 
 
 @options
 class Bernoulli(Dataset):
-    """Binary batches of `rows` rows, each entry 1 with probability `density`, and labels that depend on them.
+    """Batches of `rows` binary rows. Each entry is 1 with probability `density`; the labels depend on the entries.
 
         x_ij ~ Bernoulli(density),   P(y_i = 1) = sigmoid(2 sum_j w_j (x_ij - density)),   w_j ~ N(0, 1)
 
-    rows: of one private batch; `protocol=federated_lr` takes it for protocol.batch_size. features: columns b1 .. bd.
-    batches: made altogether, for all participants and for testing.
+    rows: rows of one private batch; `protocol=federated_lr` uses it where protocol.batch_size is auto.
+    features: number of columns b1 .. bd. batches: number of batches for all participants and for testing together.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, section 5.
     """
@@ -29,7 +29,7 @@ class Bernoulli(Dataset):
     batches: Count = 20
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        draw = np.random.default_rng(torch.randint(2**62, (), generator=rng).item())
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         x = (draw.random((self.rows * self.batches, self.features)) < self.density).astype(np.float64)
         logits = 2 * (x - self.density) @ draw.standard_normal(self.features)
         labels = draw.random(len(x)) < 1 / (1 + np.exp(-logits))

@@ -1,4 +1,4 @@
-"""Tables of zeros and ones, from libsvm or CSV text."""
+"""Binary tables in libsvm or CSV text."""
 
 import csv
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawNumeric, RawTable, Statistics, raw_table
-from vflbench.data.files import find_parts, open_parts, read_blocks
+from vflbench.data.blocks import open_parts, read_blocks
+from vflbench.data.files import find_parts
+from vflbench.data.raw import RawNumeric, RawTable, Statistics, raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -23,11 +24,11 @@ _VALUES = {"": 0.0, "0": 0.0, "n": 0.0, "no": 0.0, "false": 0.0, "1": 1.0, "y": 
 class Binary(Dataset):
     """A table of zeros and ones in libsvm text (`label index:1 index:1 ...`) or CSV with a header, plain or compressed.
 
-    path: a file, or several (a list or a pattern). label: the label's column in CSV; null takes the one called Class, label,
-    target, y or OVERALL_DIAGNOSIS, else the first. positive: the label that counts as 1, the others as 0; null keeps the
-    classes in the order of their names (numbers by value). columns: a number of columns, drawn at random, or a list of
-    names; null keeps all. Other values than 0 and 1 may be numbers, which are min-max normalised; y, yes, true and n, no,
-    false stand for 1 and 0, and an empty cell for 0.
+    path: a file, or several (a list or a pattern).
+    label: the label's column in CSV; null takes the column Class, label, target, y or OVERALL_DIAGNOSIS, else the first.
+    positive: the label that becomes class 1, all others class 0; null keeps all classes, sorted by name, numbers by value.
+    columns: how many columns to draw at random, or a list of names; null keeps all.
+    Cells y, yes, true are 1; n, no, false and empty cells are 0. A column with other numbers is min-max normalised.
 
     Source: the format of libsvm, Chang and Lin, "LIBSVM: A library for support vector machines", 2011.
     """
@@ -39,16 +40,15 @@ class Binary(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         text = self._text()
-        names, x, found = _libsvm(text) if _is_libsvm(text) else _csv(text, self.label)
-        labels, classes = self._classes(found)
+        names, x, texts = _libsvm(text) if _is_libsvm(text) else _csv(text, self.label)
+        labels, classes = self._classes(texts)
         chosen = self._chosen(names, rng)
         rows = slice(None, self.rows)
         return binary_table([names[j] for j in chosen], x[rows, chosen], labels[rows], len(classes)), {"classes": classes}
 
     def _text(self) -> str:
-        pieces = [
-            block.data for opened in open_parts(find_parts(self._path())) for block in read_blocks(opened, quotes=False)
-        ]
+        parts = find_parts(self._path())
+        pieces = [block.data for opened in open_parts(parts) for block in read_blocks(opened, quotes=False)]
         try:
             text = b"".join(pieces).decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -63,19 +63,20 @@ class Binary(Dataset):
             raise UserError("it must be a file, a pattern or a list of them", key="dataset.path", value=self.path)
         return self.path
 
-    def _classes(self, found: list[str]) -> tuple[np.ndarray, list[str]]:
-        values = sorted(set(found), key=_by_value)
+    def _classes(self, texts: list[str]) -> tuple[np.ndarray, list[str]]:
+        """The class of each row, and the names of the classes. texts: the label of each row."""
+        values = sorted(set(texts), key=_by_value)
         if self.positive is not None:
             chosen = [text for text in values if text == str(self.positive)]
             if not chosen:
-                problem = f"no row has this label; there are {', '.join(values[:20])}"
+                problem = f"no row has this label; the labels are {', '.join(values[:20])}"
                 raise UserError(problem, key="dataset.positive", value=self.positive)
-            return np.array([text in chosen for text in found], dtype=np.int64), [f"not {chosen[0]}", chosen[0]]
-        if len(values) > max(2, len(found) // 2):
-            problem = f"it has {len(values)} different values in {len(found)} rows; a label has classes, not measurements"
+            return np.array([text in chosen for text in texts], dtype=np.int64), [f"not {chosen[0]}", chosen[0]]
+        if len(values) > max(2, len(texts) // 2):
+            problem = f"it has {len(values)} different values in {len(texts)} rows; a label is a class, not a measurement"
             raise UserError(problem, key="dataset.label", value=self.label)
-        place = {text: number for number, text in enumerate(values)}
-        return np.array([place[text] for text in found], dtype=np.int64), values
+        class_of = {text: number for number, text in enumerate(values)}
+        return np.array([class_of[text] for text in texts], dtype=np.int64), values
 
     def _chosen(self, names: Sequence[str], rng: torch.Generator) -> list[int]:
         if self.columns is None:
@@ -89,13 +90,13 @@ class Binary(Dataset):
             raise UserError("it must be a number of columns or a list of names", key="dataset.columns", value=self.columns)
         for name in self.columns:
             if name not in names:
-                problem = f"there is no column {name}; there are {', '.join(names[:40])}"
+                problem = f"there is no column {name}; the columns are {', '.join(names[:40])}"
                 raise UserError(problem, key="dataset.columns", value=self.columns)
         return [list(names).index(name) for name in self.columns]
 
 
 def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classes: int = 2) -> RawTable:
-    """Columns of zeros and ones stay as they are, those included that are constant. x: (n, d); labels: (n,)."""
+    """A table whose binary columns are not rescaled, even if they are constant. x: (n, d). labels: (n,)."""
     table = raw_table(tuple(RawNumeric(name, x[:, j]) for j, name in enumerate(names)), labels, classes)
     is_binary = ((x == 0) | (x == 1)).all(axis=0)
     low, high = x.min(axis=0), x.max(axis=0)
@@ -108,7 +109,8 @@ def _is_libsvm(text: str) -> bool:
 
 
 def _libsvm(text: str) -> tuple[list[str], np.ndarray, list[str]]:
-    labels, places, values = [], [], []
+    """Names, values (n, d) and labels of libsvm text."""
+    labels, indices, values = [], [], []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#", 1)[0].split()
         if not words:
@@ -120,43 +122,45 @@ def _libsvm(text: str) -> tuple[list[str], np.ndarray, list[str]]:
         except ValueError:
             raise UserError(f"line {number} is not `label index:value ...`: {line[:80]!r}", key="dataset.path") from None
         if columns and min(columns) < 0:
-            raise UserError(f"line {number} has the index {min(columns)}; indices are not negative", key="dataset.path")
+            raise UserError(f"line {number} has the negative index {min(columns)}", key="dataset.path")
         labels.append(words[0])
-        places.append(columns)
+        indices.append(columns)
         values.append(entries)
-    first = min((min(columns) for columns in places if columns), default=1)
-    last = max((max(columns) for columns in places if columns), default=0)
+    first = min((min(columns) for columns in indices if columns), default=1)
+    last = max((max(columns) for columns in indices if columns), default=0)
     if last < first:
         raise UserError("no row has a feature", key="dataset.path")
-    first = min(first, 1)  # libsvm counts from 1; a file that has a 0 counts from there
+    first = min(first, 1)  # libsvm counts from 1, some files from 0
     x = np.zeros((len(labels), last - first + 1))
-    for row, (columns, entries) in enumerate(zip(places, values, strict=True)):
+    for row, (columns, entries) in enumerate(zip(indices, values, strict=True)):
         x[row, np.array(columns, dtype=np.int64) - first] = entries
     return [f"x{j}" for j in range(first, last + 1)], x, labels
 
 
 def _csv(text: str, label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, values (n, d) and labels of CSV text with a header."""
     rows = [row for row in csv.reader(StringIO(text)) if row]
     header, body = [name.strip() for name in rows[0]], rows[1:]
     if not body:
-        raise UserError("it holds a header and no rows", key="dataset.path")
+        raise UserError("it holds a header but no rows", key="dataset.path")
     if label is not None and label not in header:
-        raise UserError(f"there is no such column; there are {', '.join(header[:40])}", key="dataset.label", value=label)
+        problem = f"there is no such column; the columns are {', '.join(header[:40])}"
+        raise UserError(problem, key="dataset.label", value=label)
     named = [name for name in header if name.lower() in _LABELS]
     target = header.index(label if label is not None else named[0] if named else header[0])
     if len(header) < 2:
-        raise UserError("it has one column; a label and features are at least two", key="dataset.path")
+        raise UserError("it has one column; it needs a label and at least one feature", key="dataset.path")
     x, labels = np.empty((len(body), len(header) - 1)), []
     for number, row in enumerate(body, 2):
         if len(row) != len(header):
-            raise UserError(f"row {number} has {len(row)} fields, the header {len(header)}", key="dataset.path")
+            raise UserError(f"row {number} has {len(row)} fields, the header has {len(header)}", key="dataset.path")
         labels.append(row[target].strip())
         for j, cell in enumerate(row[:target] + row[target + 1 :]):
             try:
                 x[number - 2, j] = _number(cell)
             except ValueError:
                 name = (header[:target] + header[target + 1 :])[j]
-                problem = f"row {number}, column {name}: {cell!r} is neither 0, 1, y, n nor a number"
+                problem = f"row {number}, column {name}: {cell!r} is not 0, 1, y, n or a number"
                 raise UserError(problem, key="dataset.path") from None
     return header[:target] + header[target + 1 :], x, labels
 

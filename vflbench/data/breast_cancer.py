@@ -6,13 +6,13 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawNumeric, RawTable, raw_table
+from vflbench.data.raw import RawNumeric, RawTable, raw_table
 from vflbench.options import options
 
 
 @options
 class BreastCancer(Dataset):
-    """Wisconsin breast cancer: 569 rows, 30 numeric columns, class 1 (benign) 63 %; comes with scikit-learn, needs no file.
+    """Wisconsin breast cancer: 569 rows, 30 numeric columns, class 1 (benign) 63 %. Part of scikit-learn.
 
     Source: Street, Wolberg and Mangasarian, "Nuclear feature extraction for breast tumor diagnosis", 1993.
     """

@@ -22,8 +22,8 @@ FORMAT = TextFormat(
 class Criteo(FileDataset):
     """Criteo click logs, raw `train.txt` or `day_*`: label, I1..I13, C1..C26, tab-separated, no header.
 
-    A missing integer becomes 0, a missing category one more category; integers are scaled to [0, 1] by min-max. Rows
-    without a label (the competition's `test.txt`, 39 fields) are refused.
+    A missing integer becomes 0, a missing category a category of its own. Integers are scaled to [0, 1] by min-max. Rows
+    without a label (the competition's `test.txt`, 39 fields) raise an error.
 
     Source: Criteo AI Lab, "Kaggle Display Advertising Challenge Dataset", 2014.
     """

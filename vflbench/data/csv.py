@@ -8,28 +8,29 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from vflbench.data.blocks import Block, open_parts, read_blocks
 from vflbench.data.file_dataset import FileDataset
-from vflbench.data.files import Block, Part, open_parts, read_blocks
-from vflbench.data.text import TextFormat, complete_lines, first_names, without_mark
+from vflbench.data.files import Part
+from vflbench.data.text import TextFormat, complete_records, first_names, without_byte_order_mark
 from vflbench.errors import UserError
 from vflbench.options import options
 
 Kind = Literal["numeric", "categorical", "ignore"]
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 _ORDER = ("null", "number", "text")
-"""What a column can be read as: each kind takes what those before it take, and more."""
+"""Kinds of columns, from the narrowest to the widest: each includes those before it."""
 
 
 @options
 class Csv(FileDataset):
-    """Any table with a header: name the label column, and which party holds which others.
+    """Any table with a header; the user names the label column and the columns of each party.
 
-    Columns of numbers, throughout the file, are numeric, all others categorical; `types` says otherwise. Missing (empty,
-    NA, N/A, NaN, null, ?) is 0 in a numeric column and one more category in a categorical one. Classes are the label's
-    values in their order: numbers by size, texts by alphabet (so false before true); with two, the later one is positive.
+    A column is numeric if it holds numbers in every row, else categorical, unless `types` overrides it. A missing value
+    (empty, NA, N/A, NaN, null, ?) is 0 in a numeric column and a category of its own in a categorical one. Classes are the
+    label's values, sorted: numbers by value, texts by alphabet. With two classes, the second is positive.
 
-    label: the column that holds the labels. positive: the label's value that is positive, all others being negative (null:
-    the order decides). types: column -> numeric, categorical or ignore. delimiter: one character.
+    label: the column that holds the labels. positive: the label's positive value; all others are negative. null uses the
+    sorted order. types: column -> numeric, categorical or ignore. delimiter: one character.
     """
 
     label: str
@@ -42,7 +43,7 @@ class Csv(FileDataset):
         return {"label": self.label, "positive": self.positive, "types": types, "delimiter": self.delimiter}
 
     def text_format(self, parts: list[Part]) -> TextFormat:
-        """The header's columns, with the kinds that all rows agree with."""
+        """The header's columns, each with the narrowest kind that fits all rows."""
         if len(self.delimiter.encode()) != 1:
             raise UserError("it must be one character", key="dataset.delimiter", value=self.delimiter)
         inferred = self._infer(parts)
@@ -66,39 +67,40 @@ class Csv(FileDataset):
     def classes(self, labels: list[str], rows: int) -> tuple[list[str], np.ndarray]:
         values = sorted(labels, key=float) if _are_numbers(labels) else labels
         if self.positive is not None:
-            chosen = [text for text in labels if _same(text, self.positive)]
+            chosen = [text for text in labels if _is_same(text, self.positive)]
             if not chosen:
-                shown = ", ".join(values[:20])
-                raise UserError(f"no row has this label; there are {shown}", key="dataset.positive", value=self.positive)
+                problem = f"no row has this label; the labels are {', '.join(values[:20])}"
+                raise UserError(problem, key="dataset.positive", value=self.positive)
             is_positive = np.array([text in chosen for text in labels], dtype=np.int64)
             return [f"not {self.positive}", str(self.positive)], is_positive
-        # Two spellings of one number, 1 and 1.0, are one class.
-        numbers = {text: float(text) if _are_numbers(labels) else text for text in values}
-        different = list(dict.fromkeys(numbers.values()))
-        if len(different) > max(2, rows // 2):
+        # 1 and 1.0 are spellings of one number and make one class.
+        value_of = {text: float(text) if _are_numbers(labels) else text for text in values}
+        distinct = list(dict.fromkeys(value_of.values()))
+        if len(distinct) > max(2, rows // 2):
             raise UserError(
-                f"it has {len(different)} different values in {rows} rows; a label has classes, not measurements",
+                f"it has {len(distinct)} different values in {rows} rows; a label is a class, not a measurement",
                 key="dataset.label",
                 value=self.label,
             )
-        place = {value: number for number, value in enumerate(different)}
-        names = [next(text for text in values if numbers[text] == value) for value in different]
-        return names, np.array([place[numbers[text]] for text in labels])
+        class_of = {value: number for number, value in enumerate(distinct)}
+        names = [next(text for text in values if value_of[text] == value) for value in distinct]
+        return names, np.array([class_of[value_of[text]] for text in labels])
 
     def _check_names(self, names: list[str]) -> None:
         for key, wanted in (("dataset.label", [self.label]), ("dataset.types", list(self.types or {}))):
             for name in wanted:
                 if name not in names:
-                    raise UserError(f"there is no such column; there are {', '.join(names)}", key=key, value=name)
+                    problem = f"there is no such column; the columns are {', '.join(names)}"
+                    raise UserError(problem, key=key, value=name)
 
     def _infer(self, parts: list[Part]) -> dict[str, str]:
-        """Each column's kind, from a first reading of the rows."""
+        """The kind of each column, from a first pass over the rows."""
         kinds: dict[str, str] = {}
         for opened in open_parts(parts):
             names: tuple[str, ...] = ()
             for block in read_blocks(opened, quotes=True):
                 if not names:
-                    names, block = first_names(without_mark(block), self.delimiter)
+                    names, block = first_names(without_byte_order_mark(block), self.delimiter)
                     repeated = [name for name, count in Counter(names).items() if count > 1]
                     if repeated:
                         problem = f"the header names {repeated[0]} twice"
@@ -107,7 +109,7 @@ class Csv(FileDataset):
                 for name, kind in _kinds(block, names, self.delimiter).items():
                     kinds[name] = max(kinds.get(name, "null"), kind, key=_ORDER.index)
                 if self.rows is not None:
-                    break  # enough for a look; a row that disagrees is told
+                    break  # one block suffices; parsing reports a later row that disagrees
             if not names:
                 problem = "the file is empty; a table with a header was expected"
                 raise UserError(problem, key="dataset.path", value=str(opened.part))
@@ -115,10 +117,12 @@ class Csv(FileDataset):
 
 
 def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, str]:
-    """What each column of a block can be read as, lines with too few or too many fields aside; nothing where the block
-    can't be parsed: the second reading tells why."""
-    for narrowed in (False, True):
-        data = b"\n".join(complete_lines(block, delimiter, len(names))) if narrowed else block.data
+    """The kind of each column in a block. Lines with too few or too many fields are ignored.
+
+    Empty if the block can't be parsed; the second pass then reports the error.
+    """
+    for complete_only in (False, True):
+        data = b"\n".join(complete_records(block, delimiter, len(names))) if complete_only else block.data
         if not data.strip(b"\r\n"):
             return {}
         with suppress(pa.ArrowException):
@@ -132,10 +136,10 @@ def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, st
     return {}
 
 
-def _kind(found: pa.DataType) -> str:
-    if pa.types.is_null(found):
+def _kind(arrow_type: pa.DataType) -> str:
+    if pa.types.is_null(arrow_type):
         return "null"
-    return "number" if pa.types.is_integer(found) or pa.types.is_floating(found) else "text"
+    return "number" if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) else "text"
 
 
 def _are_numbers(labels: list[str]) -> bool:
@@ -145,8 +149,8 @@ def _are_numbers(labels: list[str]) -> bool:
         return False
 
 
-def _same(text: str, wanted: str | int | float | bool) -> bool:
-    """Whether a label, as it is spelled in the file, is the value that the user names."""
-    if isinstance(wanted, bool):
-        return text.lower() == str(wanted).lower()
-    return text == str(wanted) or (not isinstance(wanted, str) and _are_numbers([text]) and float(text) == wanted)
+def _is_same(text: str, value: str | int | float | bool) -> bool:
+    """Whether a label, as spelled in the file, equals the value that the user gave."""
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    return text == str(value) or (not isinstance(value, str) and _are_numbers([text]) and float(text) == value)

@@ -10,7 +10,7 @@ from vflbench.options import options
 
 @options
 class Digits(Pictures):
-    """Handwritten digits: 1,797 pictures of 8 x 8 grey pixels, 10 classes; comes with scikit-learn, needs no file.
+    """Handwritten digits: 1,797 pictures of 8 x 8 grey pixels, 10 classes. Part of scikit-learn.
 
     Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998.
     """

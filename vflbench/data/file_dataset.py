@@ -1,4 +1,4 @@
-"""Datasets that are read from text files, by way of the cache."""
+"""Datasets read from text files through the cache of prepared tables."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawTable
 from vflbench.data.files import Part, find_parts
 from vflbench.data.prepare import Prepared, prepare
+from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Request
 from vflbench.data.text import TextFormat
 from vflbench.options import options
@@ -19,12 +19,12 @@ from vflbench.options import options
 class FileDataset(Dataset):
     """Rows of text files, prepared once and kept in the cache.
 
-    path: a file, a pattern such as 'day_*.gz', or several; plain, .gz, .zst, .bz2 or .xz. members: of a .zip or .tar
-    archive, the files in it, patterns allowed (null: it holds just one).
-    bad_rows: `error` ends with the first line that can't be read, `skip` leaves such lines out and counts them.
-    max_bad_fraction: with `skip`, the largest share of bad rows that is put up with.
+    path: a file, a pattern such as 'day_*.gz', or several; plain, .gz, .zst, .bz2 or .xz.
+    members: for a .zip or .tar archive, the files in it to read, patterns allowed; null if it holds just one.
+    bad_rows: `error` stops at the first line that can't be read, `skip` leaves such lines out and counts them.
+    max_bad_fraction: largest share of bad rows that `skip` accepts.
 
-    A subclass overrides `text_format`, and what else differs.
+    A subclass overrides `text_format` and, where it differs, the rest.
     """
 
     path: str | list[str]
@@ -33,7 +33,7 @@ class FileDataset(Dataset):
     max_bad_fraction: Annotated[float, Field(ge=0, le=1)] = 0.01
 
     def text_format(self, parts: list[Part]) -> TextFormat:
-        """How the texts are laid out."""
+        """The layout of the texts."""
         raise NotImplementedError
 
     def layout_options(self) -> dict[str, Any]:
@@ -41,11 +41,11 @@ class FileDataset(Dataset):
         return {}
 
     def classes(self, labels: list[str], rows: int) -> tuple[list[str], np.ndarray]:
-        """The classes in their order, and the class of each label. labels: all that there are, by alphabet."""
+        """Names of the classes in order, and the class of each label. labels: the distinct labels, sorted as texts."""
         return ["0", "1"], np.array([int(text) for text in labels])
 
     def prepare(self) -> Prepared:
-        """The table in the cache, made if it is not there."""
+        """The prepared table, from the cache or made now."""
         parts = find_parts(self.path, self.members)
         request = Request(
             parts=parts,
@@ -59,10 +59,10 @@ class FileDataset(Dataset):
         return prepare(request)
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        found = self.prepare()
-        facts = dict(found.facts)
+        prepared = self.prepare()
+        facts = dict(prepared.facts)
         if "bad_rows" in facts:
             bad = facts["bad_rows"]
             more = "; ..." if bad["count"] > len(bad["first"]) else ""
             facts["notes"] = [f"bad rows left out: {bad['count']:,} ({'; '.join(bad['first'])}{more})"]
-        return found.table, facts
+        return prepared.table, facts

@@ -1,4 +1,4 @@
-"""Pictures as tables: a column a pixel, cut into rectangles for the parties."""
+"""Pictures as tables: each pixel is a column, and each party holds a rectangle of pixels."""
 
 import hashlib
 import math
@@ -13,7 +13,7 @@ import torch
 
 from vflbench.data.assignment import Assignment
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawTable
+from vflbench.data.raw import RawTable
 from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, pixel_names
 from vflbench.options import options
@@ -21,7 +21,7 @@ from vflbench.options import options
 
 @dataclass(frozen=True)
 class PictureSet:
-    """pixels: (n, height, width) or (n, height, width, channels), in 0 .. white. labels: (n,) classes 0 .. classes - 1."""
+    """pixels: (n, height, width) or (n, height, width, channels) in 0 .. white. labels: (n,) classes 0 .. classes - 1."""
 
     pixels: np.ndarray
     labels: np.ndarray
@@ -31,11 +31,11 @@ class PictureSet:
 
 @options
 class Pictures(Dataset):
-    """Pictures of one size with classes. Pixels are divided by the greatest value they can have, all alike.
+    """Pictures of one size with classes. All pixels are divided by the largest value that a pixel can have.
 
     parties: a number of non-label parties, or party -> columns `pixel_ROW_COLUMN`, patterns allowed.
-    cut: how a number K of parties share a picture: `grid` (K = 2: upper and lower half; 4: quarters; 6: 3 x 2), `rows` (K
-    strips, one above the other) or `columns` (K strips side by side).
+    cut: how K parties divide a picture: `grid` (K = 2: upper and lower half; 4: quarters; 6: 3 x 2), `rows` (K strips, one
+    above the other) or `columns` (K strips side by side).
 
     A subclass overrides `pictures`.
     """
@@ -47,32 +47,33 @@ class Pictures(Dataset):
         raise NotImplementedError
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        found, facts = self.pictures()
-        return picture_table(found, self.rows), facts
+        pictures, facts = self.pictures()
+        return picture_table(pictures, self.rows), facts
 
     def assign(self, names: Sequence[str]) -> Assignment:
         if not isinstance(self.parties, int):
             return super().assign(names)
         whole = area_of(names)
+        assert whole is not None  # `picture_table` names the columns
         rows, columns = _grid(self.parties, self.cut)
         fits = 1 <= self.parties <= len(ascii_lowercase) and rows <= whole.height and columns <= whole.width
         if not fits:
-            problem = f"a picture of {whole.height} x {whole.width} pixels can't be cut so (cut={self.cut})"
+            problem = f"{whole.height} x {whole.width} pixels can't be cut into so many parts (cut={self.cut})"
             raise UserError(problem, key="dataset.parties", value=self.parties)
-        place = {name: divmod(i // whole.channels, whole.width) for i, name in enumerate(names)}
-        areas = product(_runs(whole.height, rows), _runs(whole.width, columns))
+        pixel = {name: divmod(i // whole.channels, whole.width) for i, name in enumerate(names)}
+        areas = product(_even_ranges(whole.height, rows), _even_ranges(whole.width, columns))
         return {
-            party: tuple(name for name, (r, c) in place.items() if r in own_rows and c in own_columns)
-            for party, (own_rows, own_columns) in zip(ascii_lowercase, areas, strict=False)
+            party: tuple(name for name, (r, c) in pixel.items() if r in area_rows and c in area_columns)
+            for party, (area_rows, area_columns) in zip(ascii_lowercase, areas, strict=False)
         }
 
 
-def picture_table(found: PictureSet, rows: int | None = None) -> RawTable:
-    """Pictures as raw columns, of the first so many rows."""
-    pixels, labels = found.pixels[:rows], np.asarray(found.labels[:rows], dtype=np.int64)
+def picture_table(pictures: PictureSet, rows: int | None = None) -> RawTable:
+    """Pictures as raw columns. rows: how many, from the first on; None takes all."""
+    pixels, labels = pictures.pixels[:rows], np.asarray(pictures.labels[:rows], dtype=np.int64)
     area = Area(0, 0, *pixels.shape[1:3], *pixels.shape[3:])
     numeric = np.ascontiguousarray(pixels.reshape(len(pixels), -1))
-    digest = hashlib.sha256(repr((area, found.classes, found.white, numeric.dtype.str)).encode())
+    digest = hashlib.sha256(repr((area, pictures.classes, pictures.white, numeric.dtype.str)).encode())
     digest.update(numeric)
     digest.update(labels)
     names = pixel_names(area.height, area.width, area.channels)
@@ -84,19 +85,19 @@ def picture_table(found: PictureSet, rows: int | None = None) -> RawTable:
         numeric=numeric,
         categorical=np.empty((len(labels), 0), dtype=np.int32),
         labels=labels,
-        classes=found.classes,
+        classes=pictures.classes,
         fingerprint=digest.hexdigest(),
-        limits=(np.zeros(len(names)), np.full(len(names), found.white)),
+        limits=(np.zeros(len(names)), np.full(len(names), pictures.white)),
     )
 
 
 def _grid(count: int, cut: str) -> tuple[int, int]:
-    """Rows and columns of `count` parts; a grid is as square as it can be, with more rows than columns."""
+    """Rows and columns of `count` parts. A grid is as square as possible, with at least as many rows as columns."""
     if cut != "grid" or count < 1:
         return (count, 1) if cut != "columns" else (1, count)
     columns = next(c for c in range(math.isqrt(count), 0, -1) if count % c == 0)
     return count // columns, columns
 
 
-def _runs(length: int, count: int) -> list[range]:
+def _even_ranges(length: int, count: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(round(i * length / count) for i in range(count + 1))]

@@ -1,4 +1,4 @@
-"""Text files -> a prepared table in the cache, made once."""
+"""The cache of prepared tables: each is made once from its text files."""
 
 import errno
 import hashlib
@@ -16,15 +16,15 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from vflbench.data import store
-from vflbench.data.encode import RawTable
-from vflbench.data.files import open_parts
+from vflbench.data.blocks import open_parts
+from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Preparation, Request
 from vflbench.errors import UserError
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """table: the rows, mapped from `folder`. facts: for the manifest. made: it was not there before."""
+    """table: the rows, memory-mapped from `folder`. facts: for the manifest. made: whether this call made the table."""
 
     table: RawTable
     folder: Path
@@ -32,7 +32,7 @@ class Prepared:
     made: bool
 
     def line(self) -> str:
-        """For a person."""
+        """A summary to print."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
         bad = self.facts.get("bad_rows", {"count": 0})["count"]
         return (
@@ -43,29 +43,29 @@ class Prepared:
 
 
 def cache_folder() -> Path:
-    """VFLBENCH_CACHE, or the platform's folder for caches."""
+    """The folder in VFLBENCH_CACHE, by default the platform's folder for caches."""
     return Path(os.environ.get("VFLBENCH_CACHE") or platformdirs.user_cache_dir("vflbench", appauthor=False)).expanduser()
 
 
 def prepare(request: Request) -> Prepared:
-    """The prepared table of these texts: as it lies in the cache, or made now.
+    """Return the prepared table of these texts, from the cache or made now.
 
-    A table is found by the paths, sizes and modification times of its texts, or, where these are new, by the SHA-256 of
-    their content. One that is damaged is made again. Whoever asks for what another process is making waits for it.
+    The cache looks up a table by the paths, sizes and modification times of its texts, and then by the SHA-256 of their
+    content. A damaged table is made again. If another process is making the table, wait for it.
     """
     cache, signature = cache_folder(), _signature(request)
-    found = _known(cache, signature)
-    if found is not None:
-        return _prepared(found, request, made=False)
+    cached = _with_signature(cache, signature)
+    if cached is not None:
+        return _prepared(cached, request, made=False)
     with _lock(cache, signature):
-        found = _known(cache, signature) or _same_content(cache, signature, request)
-        if found is not None:
-            return _prepared(found, request, made=False)
+        cached = _with_signature(cache, signature) or _with_same_content(cache, signature, request)
+        if cached is not None:
+            return _prepared(cached, request, made=False)
         return _prepared(_make(cache, signature, request), request, made=True)
 
 
-def _prepared(found: store.Store, request: Request, *, made: bool) -> Prepared:
-    facts = dict(found.schema["facts"])
+def _prepared(opened: store.Store, request: Request, *, made: bool) -> Prepared:
+    facts = dict(opened.schema["facts"])
     paths = [str(Path(part.file).resolve()) + (f"::{part.member}" if part.member else "") for part in request.parts]
     hashes = facts.pop("file_sha256")
     facts = {
@@ -73,11 +73,11 @@ def _prepared(found: store.Store, request: Request, *, made: bool) -> Prepared:
         "file_sha256": hashes[0] if len(hashes) == 1 else hashes,
         **facts,
     }
-    return Prepared(found.table(), found.folder, facts, made)
+    return Prepared(opened.table(), opened.folder, facts, made)
 
 
 def _signature(request: Request) -> str:
-    """Tells files apart without reading them."""
+    """A digest of the options and of the state of the files, which are not read."""
     states = [(str(part), _state(part.file)) for part in request.parts]
     return hashlib.sha256(json.dumps([states, request.options_key()]).encode()).hexdigest()[:32]
 
@@ -87,8 +87,8 @@ def _state(file: Path) -> tuple[str, int, int, int]:
     return str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _known(cache: Path, signature: str) -> store.Store | None:
-    """The store that was made of files in this very state."""
+def _with_signature(cache: Path, signature: str) -> store.Store | None:
+    """The store that was made from files in the same state."""
     try:
         key = (cache / "known" / signature).read_text().strip()
     except OSError:
@@ -102,33 +102,33 @@ def _open(folder: Path) -> store.Store | None:
     try:
         return store.Store(folder)
     except store.DamagedStoreError as error:
-        tqdm.write(f"the prepared data in {folder} is damaged ({error}); preparing it again")
+        tqdm.write(f"the prepared data in {folder} is damaged ({error}) and will be prepared again")
         store.remove(folder)
         return None
 
 
-def _same_content(cache: Path, signature: str, request: Request) -> store.Store | None:
-    """The store of files with the same bytes and options, which were copied, moved or touched since."""
+def _with_same_content(cache: Path, signature: str, request: Request) -> store.Store | None:
+    """The store that was made from the same bytes with the same options, under another path or time."""
     size = sum(part.file.stat().st_size for part in request.parts)
     for schema in (cache / "prepared").glob("*/schema.json"):
         try:
-            facts = store.read_schema(schema.parent)
+            content = store.read_schema(schema.parent)
         except store.DamagedStoreError:
             continue
-        hashes = facts["facts"]["file_sha256"]
-        if (facts["raw_bytes"], facts["options"]) != (size, request.options_key()) or None in hashes:
+        hashes = content["facts"]["file_sha256"]
+        if (content["raw_bytes"], content["options"]) != (size, request.options_key()) or None in hashes:
             continue
-        if hashes == [opened.raw.hexdigest() for opened in open_parts(request.parts)]:
-            found = _open(schema.parent)
-            if found is not None:
+        if hashes == [part.raw.hexdigest() for part in open_parts(request.parts)]:
+            opened = _open(schema.parent)
+            if opened is not None:
                 _remember(cache, signature, schema.parent.name)
-            return found
+            return opened
     return None
 
 
 @contextmanager
 def _lock(cache: Path, signature: str) -> Iterator[None]:
-    """One process at a time makes the table of this signature; the lock dies with its process."""
+    """Let one process at a time make the table of this signature. The lock ends with its process."""
     try:
         for name in ("locks", "known", "prepared", "building"):
             (cache / name).mkdir(parents=True, exist_ok=True)
@@ -148,13 +148,13 @@ def _lock(cache: Path, signature: str) -> Iterator[None]:
 
 def _make(cache: Path, signature: str, request: Request) -> store.Store:
     building = cache / "building" / signature
-    shutil.rmtree(building, ignore_errors=True)  # what a killed process left
+    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
     before = [_state(part.file) for part in request.parts]
     try:
         building.mkdir()
         schema = Preparation(request, building).run()
         if before != [_state(part.file) for part in request.parts]:
-            raise UserError("a file was changed while it was read", key="dataset.path", value=str(request.parts[0].file))
+            raise UserError("a file changed while it was read", key="dataset.path", value=str(request.parts[0].file))
         target = cache / "prepared" / schema["key"]
         if _open(target) is None:
             building.rename(target)
@@ -175,9 +175,9 @@ def _remember(cache: Path, signature: str, key: str) -> None:
 def _unwritable(cache: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         problem = (
-            "the disk is full: prepared data takes about as much space as the text, and twice that while it is made; "
-            "nothing half-written is left. Make room, or name a folder on another disk in VFLBENCH_CACHE"
+            "the disk is full; prepared data takes about as much space as the text, and twice as much while it is made. "
+            "Incomplete files were removed. Free space, or set VFLBENCH_CACHE to a folder on another disk"
         )
     else:
-        problem = f"prepared data can't be kept there: {error.strerror or error}; name another folder in VFLBENCH_CACHE"
+        problem = f"prepared data can't be stored there: {error.strerror or error}; set VFLBENCH_CACHE to another folder"
     return UserError(problem, key="VFLBENCH_CACHE", value=cache)

@@ -1,4 +1,4 @@
-"""A prepared table on disk: memory-mapped arrays, a JSON schema, and a checksum for every chunk of rows."""
+"""A prepared table on disk: memory-mapped arrays, a JSON schema, and a checksum of each chunk of rows."""
 
 import hashlib
 import json
@@ -14,30 +14,33 @@ from typing import Any
 
 import numpy as np
 
-from vflbench.data.encode import CHUNK_ROWS, RawTable, Statistics
+from vflbench.data.raw import CHUNK_ROWS, RawTable, Statistics
 from vflbench.errors import UserError
 
 VERSION = 1
-"""Of this layout: stores of another version are prepared again."""
+"""Version of this layout. Stores of another version are prepared again."""
 
-_CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when it is first read
-_CHUNKS_MAPPED = 256  # checked before their memory is let go
+_CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when first read
+_CHUNKS_MAPPED = 256  # chunks checked before their memory is released
 _TABLES = ("numeric", "categorical", "labels")
 
 
 class DamagedStoreError(Exception):
-    """A store that does not hold what its schema says."""
+    """The content of a store differs from its schema or its checksums."""
 
 
 class ArrayWriter:
-    """Appends rows to a file, and keeps a checksum of every 1024 of them, and the SHA-256 of all. width: None for one
-    number a row."""
+    """Appends rows to a file and computes a checksum of each chunk and the SHA-256 of all.
+
+    width: numbers in a row; None for a one-dimensional array.
+    """
 
     def __init__(self, file: Path, dtype: np.dtype, width: int | None):
         self.dtype, self.width = np.dtype(dtype), width
         self._file = file.open("wb")
         self._row_bytes = self.dtype.itemsize * (1 if width is None else width)
-        self._checksum, self._filled, self.checksums = 0, 0, []
+        self._checksum, self._filled = 0, 0
+        self.checksums: list[int] = []
         self.digest = hashlib.sha256()
 
     def write(self, rows: np.ndarray) -> None:
@@ -61,7 +64,7 @@ class ArrayWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Let go of the file, whatever became of it."""
+        """Close the file and ignore errors."""
         with suppress(OSError):
             self._file.close()
 
@@ -71,7 +74,7 @@ class ArrayWriter:
 
 
 def write_schema(folder: Path, writers: Mapping[str, ArrayWriter], counts: np.ndarray, facts: Mapping[str, Any]) -> None:
-    """Close the tables and write what makes them readable; the folder is a store when this returns."""
+    """Close the arrays and write counts, checksums and schema. The folder is a complete store afterwards."""
     for writer in writers.values():
         writer.close()
     _write_array(folder / "counts", counts)
@@ -87,16 +90,16 @@ def write_schema(folder: Path, writers: Mapping[str, ArrayWriter], counts: np.nd
 
 
 def read_schema(folder: Path) -> dict[str, Any]:
-    """Raises DamagedStoreError."""
+    """The schema of a store. Raises DamagedStoreError if it is missing or damaged."""
     try:
         text, checksum = (folder / "schema.json").read_text().rstrip("\n").rsplit("\n", 1)
         if int(checksum, 16) != zlib.crc32(text.encode()):
-            raise DamagedStoreError("schema.json is not as it was written")
+            raise DamagedStoreError("schema.json differs from its checksum")
         schema = json.loads(text)
     except (OSError, ValueError) as error:
         raise DamagedStoreError(f"schema.json can't be read: {error}") from error
     if schema["version"] != VERSION:
-        raise DamagedStoreError(f"it has layout {schema['version']}, and this is layout {VERSION}")
+        raise DamagedStoreError(f"its layout is version {schema['version']}, and this program writes version {VERSION}")
     return schema
 
 
@@ -107,7 +110,7 @@ class _Mapped:
 
 
 class Store:
-    """A prepared table, opened. Raises DamagedStoreError where sizes or checksums say that it is not whole."""
+    """An open prepared table. Raises DamagedStoreError if sizes or checksums differ."""
 
     def __init__(self, folder: Path):
         self.folder, self.schema = folder, read_schema(folder)
@@ -120,7 +123,7 @@ class Store:
         self._check_some()
 
     def table(self) -> RawTable:
-        """The rows, mapped: what is not read costs no memory."""
+        """The rows, memory-mapped, so that only rows that are read take memory."""
         schema = self.schema
         ends = np.cumsum(schema["sizes"], dtype=np.int64)
         counts = tuple(np.split(self._counts, ends[:-1])) if len(ends) else ()
@@ -146,11 +149,11 @@ class Store:
         except OSError as error:
             raise DamagedStoreError(f"{name} can't be read: {error}") from error
         if zlib.crc32(data) != self.schema["checksums"][name] or len(data) != np.dtype(dtype).itemsize * np.prod(shape):
-            raise DamagedStoreError(f"{name} is not as it was written")
+            raise DamagedStoreError(f"{name} differs from its checksum")
         return np.frombuffer(data, dtype).reshape(shape)
 
     def _check_some(self) -> None:
-        """As many chunks, evenly spaced, as can be read at once; all of most stores."""
+        """Check chunks, evenly spaced, up to a limit of bytes; in most stores these are all chunks."""
         size = sum(table.array.nbytes for table in self._tables.values())
         chunks = np.arange(0, len(self._checked), max(1, -(-size // _CHECKED_AT_ONCE)))
         for start in range(0, len(chunks), _CHUNKS_MAPPED):
@@ -158,11 +161,11 @@ class Store:
             self._forget()
 
     def _check(self, chunks: np.ndarray) -> None:
-        """Raises DamagedStoreError for a chunk of rows that is not as it was written."""
+        """Raise DamagedStoreError if a chunk of rows differs from its checksum."""
         for chunk in chunks[~self._checked[chunks]]:
             for name, table, checksums in zip(_TABLES, self._tables.values(), self._checksums, strict=True):
                 if zlib.crc32(table.array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) != checksums[chunk]:
-                    raise DamagedStoreError(f"{name} is not as it was written, near row {chunk * CHUNK_ROWS}")
+                    raise DamagedStoreError(f"{name} differs from its checksum near row {chunk * CHUNK_ROWS}")
             self._checked[chunk] = True
 
     def _check_or_remove(self, chunks: np.ndarray) -> None:
@@ -171,7 +174,7 @@ class Store:
         except DamagedStoreError as error:
             remove(self.folder)
             raise UserError(
-                f"the prepared data is damaged ({error}) and was removed; the same command prepares it again",
+                f"the prepared data is damaged ({error}) and was removed; run the command again to prepare it anew",
                 key="VFLBENCH_CACHE",
                 value=self.folder,
             ) from error
@@ -179,11 +182,11 @@ class Store:
     def _forget(self) -> None:
         for table in self._tables.values():
             if table.map is not None and hasattr(mmap, "MADV_DONTNEED"):
-                table.map.madvise(mmap.MADV_DONTNEED)  # read-only: it can be read again
+                table.map.madvise(mmap.MADV_DONTNEED)  # read-only, so it can be read again
 
 
 def remove(folder: Path) -> None:
-    """The store is gone at once for anyone who looks, then from the disk."""
+    """Delete a store. Renaming it first makes it disappear for other processes at once."""
     gone = folder.with_name(f".{folder.name}.removed-{os.getpid()}")
     try:
         folder.rename(gone)
@@ -197,7 +200,7 @@ def _map(file: Path, rows: int, dtype: str, width: int | None) -> _Mapped:
     try:
         size = file.stat().st_size
         if size != np.dtype(dtype).itemsize * int(np.prod(shape)):
-            raise DamagedStoreError(f"{file.name} has {size} bytes")
+            raise DamagedStoreError(f"{file.name} has a size of {size} bytes")
         if not size:
             return _Mapped(np.empty(shape, dtype), None)
         with file.open("rb") as stream:

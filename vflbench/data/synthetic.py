@@ -1,4 +1,4 @@
-"""Criteo-shaped data with a planted signal, of which the best possible AUC is known."""
+"""Synthetic click data with a planted signal, whose best possible AUC is known."""
 
 import math
 from typing import Annotated, Any
@@ -10,28 +10,28 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from vflbench.data.base import Dataset
-from vflbench.data.encode import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, NonNegativeInt, options
 
 _CALIBRATION_ROWS = 1 << 20
 _EFFECT_DECAY = 0.8
-"""Each column says so much less than the one before it: a few columns carry most of the signal, as in click logs."""
+"""Ratio of the weights of successive columns. A few columns carry most of the signal, as in click logs."""
 
 
 @options
 class Synthetic(Dataset):
-    """Rows shaped like Criteo's: numeric columns, and categories with Zipf-distributed ids, around a planted signal.
+    """Rows like those of Criteo, with a planted signal: numeric columns, and categories with Zipf-distributed ids.
 
         u_ij ~ U(0, 1),  x_ij = u_ij^3;   id_ij = floor((V_j + 1)^U(0, 1)) - 1, so P(id = k) is close to 1 / (k ln V_j)
         s_i = sum_j w_j sqrt(12) (u_ij - 1/2) + sum_j w_j effect_j[id_ij],   effect ~ N(0, 1),   w_j = 0.8^j
         P(y_i = 1) = eta_i = sigmoid(a s_i + b)
 
-    a and b are solved for so that the mean of eta is `positive_ratio` and the Bayes AUC, that of eta itself, is
-    `bayes_auc`; the value reached on the rows made is stated as `bayes_auc` in the manifest and on the terminal.
+    a and b are solved for so that the mean of eta is `positive_ratio` and the AUC of eta, the Bayes AUC, is `bayes_auc`.
+    The manifest and the terminal report the `bayes_auc` of the generated rows.
 
-    rows: how many. numeric, categorical: columns I1 .. and C1 ... vocabulary: ids over all categorical columns, spread
-    over them as unevenly as Criteo's. bayes_auc: in (0.5, 1). positive_ratio: in (0, 1).
+    rows: number of rows. numeric, categorical: number of columns I1, ... and C1, ... vocabulary: number of ids in all
+    categorical columns together, divided as unevenly as in Criteo. bayes_auc: in (0.5, 1). positive_ratio: in (0, 1).
     """
 
     rows: Count = 200_000
@@ -44,8 +44,9 @@ class Synthetic(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         if self.numeric + self.categorical == 0:
-            raise UserError("there must be a column: numeric or categorical must be above 0", key="dataset.numeric", value=0)
-        draw = np.random.default_rng(torch.randint(2**62, (), generator=rng).item())
+            problem = "there must be at least one column; set dataset.numeric or dataset.categorical above 0"
+            raise UserError(problem, key="dataset.numeric", value=0)
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         weights = iter(_EFFECT_DECAY ** np.arange(self.numeric + self.categorical))
         columns: list[RawNumeric | RawCategorical] = []
         signal = np.zeros(self.rows)
@@ -61,11 +62,11 @@ class Synthetic(Dataset):
         labels = (draw.random(self.rows) < eta).astype(np.int8)
         return raw_table(columns, labels), {"bayes_auc": bayes_auc(eta)}
 
-    def ratio_to_thin_to(self) -> float | None:
-        return None  # it is planted
+    def target_positive_ratio(self) -> float | None:
+        return None  # the labels are drawn with this ratio
 
     def _vocabulary_sizes(self) -> list[int]:
-        """Sizes from 3 up in even steps on a log scale, which add up to `vocabulary`."""
+        """Sizes that grow geometrically from 3 and add up to `vocabulary`."""
         if not self.categorical:
             return []
         if self.vocabulary < 3 * self.categorical:
@@ -80,18 +81,18 @@ class Synthetic(Dataset):
         growth = brentq(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
         sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
         sizes[-1] += self.vocabulary - sizes.sum()
-        # Odd places first: columns that matter much and little are large and small alike.
+        # Odd positions first, so that large and small vocabularies occur among strong and weak columns.
         return [*sizes[1::2].tolist(), *sizes[::2].tolist()]
 
     def _probabilities(self, signal: np.ndarray) -> np.ndarray:
-        """eta, with slope and intercept solved for on at most 2^20 rows."""
+        """eta. Slope and intercept are solved for on at most 2^20 rows."""
         sample = signal[:_CALIBRATION_ROWS]
         if len(sample) < 2 or sample.min() == sample.max():
             return np.full(len(signal), self.positive_ratio)
 
         def intercept(a: float) -> float:
-            farthest = a * np.abs(sample).max() + 40
-            return brentq(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -farthest, farthest, xtol=1e-9)
+            bound = a * np.abs(sample).max() + 40
+            return brentq(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
 
         def auc_gap(log_a: float) -> float:
             a = math.exp(log_a) / sample.std()
@@ -99,14 +100,14 @@ class Synthetic(Dataset):
 
         weakest, strongest = -12.0, 6.0
         if auc_gap(weakest) > 0 or auc_gap(strongest) < 0:
-            problem = f"{len(signal)} rows with positive_ratio {self.positive_ratio} can't be made as easy or hard as that"
+            problem = f"{len(signal)} rows with positive_ratio={self.positive_ratio} can't reach this AUC"
             raise UserError(problem, key="dataset.bayes_auc", value=self.bayes_auc)
         a = math.exp(brentq(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
         return expit(a * signal + intercept(a))
 
 
 def bayes_auc(eta: np.ndarray) -> float:
-    """Expected AUC of the scores eta when each label is drawn as y_i ~ Bernoulli(eta_i): no score can do better.
+    """Expected AUC of the scores eta if each label is drawn as y_i ~ Bernoulli(eta_i). No score has a higher one.
 
         sum_(i != j) eta_i (1 - eta_j) ([eta_i > eta_j] + 1/2 [eta_i = eta_j]) / sum_(i != j) eta_i (1 - eta_j)
 

@@ -1,4 +1,4 @@
-"""One categorical column while it is read block by block: which values there are, and what becomes of each block's codes."""
+"""The vocabulary of one categorical column, built while the column is read block by block."""
 
 import os
 from pathlib import Path
@@ -11,20 +11,20 @@ _PACKED_BYTES = 8
 
 
 class GrowingVocabulary:
-    """Collects each block's values, on disk where they are short, and puts them in one order at the end.
+    """Collects the values of each block and finally sorts them. Short values are kept on disk.
 
-    Values of at most 8 bytes are kept as the 64-bit number that they spell, which keeps their order: no hash, no collision.
+    A value of at most 8 bytes is stored as the 64-bit number that its bytes form. This keeps the order, without collisions.
     """
 
     def __init__(self, folder: Path, name: str):
         self._keys = (folder / f"{name}.keys").open("w+b")
         self._counts = (folder / f"{name}.counts").open("w+b")
         self._ids = (folder / f"{name}.ids").open("w+b")
-        self._texts: list[tuple[int, pa.Array]] = []  # (values before, the block's values), of blocks with a longer one
+        self._texts: list[tuple[int, pa.Array]] = []  # (number of earlier values, values) of each block with a long value
         self._length = 0
 
     def add(self, values: pa.Array, counts: np.ndarray) -> None:
-        """A block's values, all different, and how often each occurs."""
+        """Add the values of a block, all different, and how often each occurs."""
         keys = pack(values)
         if keys is None:
             self._texts.append((self._length, values))
@@ -34,9 +34,9 @@ class GrowingVocabulary:
         self._length += len(values)
 
     def unify(self) -> tuple[np.ndarray, pa.Array | np.ndarray]:
-        """How often each value occurs, and the values, packed or not, in order.
+        """Sort all values. Returns how often each occurs, and the values, packed or as texts.
 
-        Writes the position of each block's each value in that order, for `next_ids`.
+        Writes the position of every value of every block in that order to disk, for `next_ids`.
         """
         self._keys.seek(0)
         self._counts.seek(0)
@@ -50,17 +50,18 @@ class GrowingVocabulary:
         return np.bincount(inverse, weights=counts, minlength=len(values)).astype(np.int64), values
 
     def next_ids(self, count: int) -> np.ndarray:
-        """Of the next block's values, in turn: (count,) int32."""
+        """(count,) int32: the ids of the values of the next block. Call it once for each block, in order."""
         return np.fromfile(self._ids, np.int32, count)
 
     def close(self) -> None:
-        """Remove what was kept on disk."""
+        """Delete the files."""
         for file in (self._keys, self._counts, self._ids):
             file.close()
             os.unlink(file.name)
 
     def _unify_texts(self, keys: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        pieces, start = [], 0
+        pieces: list[pa.Array] = []
+        start = 0
         for before, values in self._texts:
             pieces += [unpack(keys[start:before]), values]
             start = before + len(values)
@@ -73,7 +74,7 @@ class GrowingVocabulary:
 
 
 def pack(values: pa.Array) -> np.ndarray | None:
-    """Texts of at most 8 bytes, none of them NUL, as numbers in the same order; None if one is longer. (n,) uint64."""
+    """(n,) uint64: texts of at most 8 bytes without NUL, as numbers in the same order. None if a text is longer."""
     if not len(values):
         return np.zeros(0, dtype=np.uint64)
     _, offsets, data = values.buffers()
@@ -81,13 +82,13 @@ def pack(values: pa.Array) -> np.ndarray | None:
     lengths = np.diff(ends)
     if lengths.max() > _PACKED_BYTES:
         return None
-    spelled = np.zeros((len(values), _PACKED_BYTES), dtype=np.uint8)
+    padded = np.zeros((len(values), _PACKED_BYTES), dtype=np.uint8)
     letters = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    spelled[np.arange(_PACKED_BYTES) < lengths[:, None]] = letters
-    return spelled.view(">u8").ravel().astype(np.uint64)
+    padded[np.arange(_PACKED_BYTES) < lengths[:, None]] = letters
+    return padded.view(">u8").ravel().astype(np.uint64)
 
 
 def unpack(keys: np.ndarray) -> pa.Array:
-    """The texts that `pack` was given."""
-    spelled = keys.astype(">u8").view(f"S{_PACKED_BYTES}")
-    return pa.array(spelled.tolist(), pa.binary()).cast(pa.string())
+    """The texts that `pack` turned into these keys."""
+    padded = keys.astype(">u8").view(f"S{_PACKED_BYTES}")
+    return pa.array(padded.tolist(), pa.binary()).cast(pa.string())

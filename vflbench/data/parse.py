@@ -1,0 +1,128 @@
+"""Blocks of text -> typed columns.
+
+pyarrow parses a block at once. Where it fails, or might accept more than the format allows, each line is checked by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from vflbench.data.blocks import MAX_LINE_BYTES, Block
+from vflbench.data.line_errors import header_error, line_error
+from vflbench.data.text import TextFormat, first_names, numbered_lines
+from vflbench.errors import UserError
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A line that does not fit the format, and the reason."""
+
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One parsed block. table: the label, as a dictionary column, and the features. bad: lines that the table omits."""
+
+    table: pa.Table
+    bad: tuple[BadRow, ...] = ()
+
+
+def read_header(block: Block, form: TextFormat) -> tuple[tuple[str, ...], Block]:
+    """The names in the first line of a part, and the block after it. Raises UserError if they don't fit the format."""
+    names, rest = first_names(block, form.delimiter)
+    problem = names and header_error(names, form)
+    if problem:
+        raise UserError(f"line {rest.first_line - 1}: {problem}", key="dataset.path", value=str(block.part))
+    return names, rest
+
+
+def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | None = None) -> Parsed:
+    """Parse the rows of a block, at most the first `limit`; lines after these are not checked.
+
+    names: the columns in the part's order. A missing integer or real is null, a missing category the empty string.
+    """
+    try:
+        table = _arrow(block.data, form, names)
+        if _is_reliable(table, block.data, form):
+            return Parsed(form.finish(table.slice(0, limit)))
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    else:
+        reason = "pyarrow and the line count disagree"
+    good, bad, rows = [], [], 0
+    for number, line, raw in numbered_lines(block, multiline=form.multiline):
+        if limit is not None and rows >= limit:
+            break
+        if not line:
+            continue  # pyarrow skips empty lines as well
+        problem = line_error(line, form, names)
+        if problem:
+            bad.append(BadRow(number, problem))
+        else:
+            good.append(raw)
+            rows += 1
+    try:
+        table = _arrow(b"\n".join(good), form, names)
+        if len(table) == len(good):
+            return Parsed(form.finish(table), tuple(bad))
+        reason = f"{len(good)} rows were read as {len(table)}"
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    problem = f"the lines from {block.first_line} on can't be read: {reason}"
+    raise UserError(problem, key="dataset.path", value=str(block.part))
+
+
+def _arrow(data: bytes, form: TextFormat, names: Sequence[str]) -> pa.Table:
+    wanted = [form.label, *form.features]
+    if not data.strip(b"\r\n"):
+        return pa.schema([(name, form.arrow_type(name)) for name in wanted]).empty_table()
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        read_options=csv.ReadOptions(column_names=list(names), block_size=len(data) + 1, use_threads=False),
+        parse_options=csv.ParseOptions(
+            delimiter=form.delimiter, quote_char='"' if form.header else False, newlines_in_values=form.multiline
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types={name: form.arrow_type(name) for name in wanted},
+            null_values=list(form.missing),
+            strings_can_be_null=form.missing != ("",),
+            include_columns=wanted,
+        ),
+    )
+    return table.combine_chunks()
+
+
+def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
+    """Whether the data holds nothing that pyarrow accepts and the format does not."""
+    suspicious = [
+        b"\0",
+        *([b" ", b"x", b"X", b"+"] if form.integers else []),
+        *([] if form.multiline or not form.header else [b'"']),
+    ]
+    if any(mark in data for mark in suspicious) or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
+        return False
+    half = MAX_LINE_BYTES // 2
+    if any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half + 1, half)):
+        return False  # a line may be too long
+    if not form.multiline and len(table) != data.count(b"\n") + (not data.endswith(b"\n")):
+        count = sum(1 for line in data.split(b"\n") if line.rstrip(b"\r"))  # there are empty lines
+        if len(table) != count:
+            return False
+    labels = table.column(form.label)
+    if labels.null_count:
+        return False
+    if form.binary_label and not set(_dictionary(labels).to_pylist()) <= {"0", "1"}:
+        return False
+    return not any(pc.any(pc.is_inf(table.column(name))).as_py() for name in form.reals if name in table.column_names)
+
+
+def _dictionary(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0).dictionary if column.num_chunks else pa.array([], pa.string())
