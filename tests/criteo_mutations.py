@@ -1,7 +1,7 @@
-"""Criteo lines gone wrong, and a slow, plain reference of which lines are right. Neither knows anything of vflbench.
+"""Random damage to Criteo lines, and a plain reference of which lines are good. Both are independent of vflbench.
 
-A file is cut at line feeds; one carriage return before a line feed belongs to the line's end (CRLF), and a byte-order mark
-to the file's beginning. A line of nothing is no row, neither good nor bad. A row is good if
+Lines end with a line feed, or with a carriage return and a line feed. A byte-order mark may begin the file. An empty line
+is not a row, neither a good nor a bad one. A row is good if
 
     it is at most 1 MiB long, valid UTF-8, without NUL and without a carriage return,
     has exactly 40 fields between tabs,
@@ -21,7 +21,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Fault(NamedTuple):
-    """Why a line is no row: which rule it breaks; the column, or None if the line as a whole is wrong, and what it holds."""
+    """Why a line is not a good row: the rule it breaks, the column (None for the whole line) and the value of the column."""
 
     rule: str
     column: str | None = None
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 
 def faults(line: bytes) -> list[Fault]:
-    """Everything that is wrong with a line, given without its line feed. Empty for a good row."""
+    """All faults of a line, given without its line feed. Empty for a good row."""
     line = line.removesuffix(b"\r")
     if len(line) > LONGEST:
         return [Fault("length")]
@@ -47,18 +47,18 @@ def is_valid(line: bytes) -> bool:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line, given without its line feed, is no row at all."""
+    """Whether a line, given without its line feed, is empty."""
     return line.removesuffix(b"\r") == b""
 
 
 def lines_of(content: bytes) -> list[tuple[int, bytes]]:
-    """(number from 1, line without its line feed) of every line of a file that is not blank."""
+    """(number from 1, line without its line feed) of every line of a file that is not empty."""
     lines = content.removeprefix(_BOM).split(b"\n")
     return [(number, line) for number, line in enumerate(lines, 1) if not is_blank(line)]
 
 
 def mutate(line: bytes, rng: random.Random) -> bytes:
-    """A line with one random change, or seldom several; it may still be a good row, or become two lines, or none."""
+    """A line with one random change, rarely several. The result may be a good row, two lines, or an empty line."""
     for _ in range(1 if rng.random() < 0.9 else rng.randint(2, 4)):
         line = STRETCH(line, rng) if rng.random() < 0.002 else rng.choice(MUTATIONS)(line, rng)
     return line
@@ -86,7 +86,7 @@ def _is_integer(field: bytes) -> bool:
         return False
     digits = field.lstrip(b"-").lstrip(b"0") or b"0"
     if len(digits) > 19:
-        return False  # and Python refuses to convert thousands of digits
+        return False  # Python does not convert thousands of digits
     value = -int(digits) if field.startswith(b"-") else int(digits)
     return -(2**63) <= value < 2**63
 
@@ -94,7 +94,7 @@ def _is_integer(field: bytes) -> bool:
 def _in_field(
     change: Callable[[bytes, random.Random], bytes], first: int, last: int
 ) -> Callable[[bytes, random.Random], bytes]:
-    """A mutation of one of the fields first .. last (0: label), if the line has it."""
+    """A mutation of one of the fields first .. last, where 0 is the label. A line without that field stays the same."""
 
     def mutation(line: bytes, rng: random.Random) -> bytes:
         fields = line.split(b"\t")
@@ -111,7 +111,7 @@ def _one_of(*values: bytes) -> Callable[[bytes, random.Random], bytes]:
 
 
 def _insert(*pieces: bytes) -> Callable[[bytes, random.Random], bytes]:
-    """One of the pieces, anywhere."""
+    """A mutation that inserts one of the pieces at a random position."""
 
     def mutation(text: bytes, rng: random.Random) -> bytes:
         at = rng.randint(0, len(text))
@@ -133,7 +133,7 @@ def _double_tab(line: bytes, rng: random.Random) -> bytes:
 
 
 def _move_tab(line: bytes, rng: random.Random) -> bytes:
-    """As many fields as before, other ones."""
+    """Change the fields and keep their number."""
     return _insert(b"\t")(_drop_tab(line, rng), rng)
 
 
@@ -156,7 +156,7 @@ def _behead(line: bytes, rng: random.Random) -> bytes:
 
 
 def _stretch(_: bytes, rng: random.Random) -> bytes:
-    """Long; at times longer than a whole line may be."""
+    """A long value, sometimes longer than a whole line may be."""
     unit = rng.choice([b"a", b"7", b"0", b"\xc3\xa9", b'"'])
     length = rng.choice([5_000, 70_000, LONGEST - 2000]) if rng.random() < 0.9 else LONGEST + rng.randint(-300, 1000)
     return (unit * (length // len(unit) + 1))[:length]
@@ -263,7 +263,7 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
     _in_field(_one_of(b""), 0, 39),
     _in_field(_insert(b'"', b'""', b"\r", b"\0", b"\xff", b" ", b"+", b"-"), 0, 39),
 )
-"""Everything that `mutate` chooses from, with equal chances."""
+"""The mutations that `mutate` draws from, with equal probability."""
 
 STRETCH = _in_field(_stretch, 1, 39)
-"""A very long field: apart from the others, since a file of many of them would be all that there is."""
+"""A very long field. It is drawn more rarely than the others, because it would dominate the size of a file."""
