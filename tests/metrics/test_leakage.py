@@ -4,24 +4,23 @@ import pytest
 import torch
 from sklearn import metrics
 
-from vflbench.metrics.leakage import Leak, LeakTable, class_figures, two_sided
+from vflbench.errors import UserError
+from vflbench.metrics.leakage import Leak, LeakTable, checked_scores, class_figures, two_sided
 from vflbench.numerics.interval import Interval
 
 KEY = ("norm", "gradient", "a", "f5", True)
 
 
-@pytest.mark.parametrize(
-    ("raw", "folded"),
-    [
-        (Interval(0.8, 0.7, 0.9), (0.8, 0.7, 0.9)),
-        (Interval(0.2, 0.1, 0.3), (0.8, 0.7, 0.9)),
-        (Interval(0.52, 0.45, 0.59), (0.52, 0.5, 0.59)),
-        (Interval(0.48, 0.4, 0.56), (0.52, 0.5, 0.6)),
-    ],
-)
-def test_two_sided_folds_at_one_half(raw, folded):
-    ours = two_sided(raw)
-    assert (ours.mean, ours.low, ours.high) == pytest.approx(folded)
+def test_two_sided_folds_at_one_half():
+    cases = {
+        (0.8, 0.7, 0.9): (0.8, 0.7, 0.9),
+        (0.2, 0.1, 0.3): (0.8, 0.7, 0.9),
+        (0.52, 0.45, 0.59): (0.52, 0.5, 0.59),
+        (0.48, 0.4, 0.56): (0.52, 0.5, 0.6),
+    }
+    for raw, folded in cases.items():
+        ours = two_sided(Interval(*raw))
+        assert (ours.mean, ours.low, ours.high) == pytest.approx(folded), raw
 
 
 def test_a_leak_far_below_one_half_counts_in_full():
@@ -41,13 +40,13 @@ def test_batches_of_one_class_are_left_out_and_counted():
     assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
 
 
-def test_rows_the_attacker_was_told_do_not_count():
+def test_rows_whose_label_the_attacker_knows_do_not_count():
     """An attack that scores its own hint highest learns nothing by it."""
     truth, scores = torch.tensor([0, 1, 0, 1, 1]), torch.tensor([1.0, 9.0, 1.0, 1.0, 9.0])
-    told, whole = LeakTable(), LeakTable()
-    told.add(KEY, scores, truth, torch.tensor([4, 1]))
+    partly, whole = LeakTable(), LeakTable()
+    partly.add(KEY, scores, truth, torch.tensor([4, 1]))
     whole.add(KEY, scores, truth)
-    assert told.leaks()[0].raw.mean == 0.5
+    assert partly.leaks()[0].raw.mean == 0.5
     assert whole.leaks()[0].raw.mean == pytest.approx(5 / 6)
 
 
@@ -79,10 +78,43 @@ def test_a_coin_oriented_per_batch_lies_where_the_docstring_says(rng):
     assert leak.two_sided.mean == pytest.approx(0.5, abs=0.003)
 
 
-@pytest.mark.parametrize("scores", [torch.tensor([1.0, math.nan, 0.0]), torch.zeros(2), torch.zeros(3, 1)])
-def test_a_broken_answer_does_not_pass_for_a_harmless_one(scores):
-    with pytest.raises(ValueError, match="norm on f5"):
-        LeakTable().add(KEY, scores, torch.tensor([0, 1, 1]))
+def test_a_broken_answer_does_not_pass_for_a_harmless_one():
+    truth = torch.tensor([0, 1, 1])
+    broken = {
+        r"finite numbers, and 1 of 3 are not": torch.tensor([1.0, math.nan, 0.0]),
+        r"finite numbers, and 2 of 6 are not": torch.tensor([[1.0, math.inf]] * 2 + [[0.0, 1.0]]),
+        r"\(3,\), or \(3, K\) with a column for each class, got \(2,\)": torch.zeros(2),
+        r"got \(3, 0\)": torch.zeros(3, 0),
+        r"got \(2, 3\)": torch.zeros(2, 3),
+        r"got \(3, 2, 2\)": torch.zeros(3, 2, 2),
+        r"got \(\)": torch.tensor(1.0),
+        r"be a tensor of shape .* got list": [0.0, 1.0, 2.0],
+    }
+    for problem, scores in broken.items():
+        with pytest.raises(UserError, match=f"^attack=norm: its scores on f5 must .*{problem}"):
+            LeakTable().add(KEY, scores, truth)
+    with pytest.raises(UserError, match=r"must have the shape \(3,\), or \(3, 10\) with .*, got \(3, 2\)"):
+        checked_scores(torch.zeros(3, 2), 3, 10, attack="norm", layer="f5")
+
+
+def test_one_column_is_one_score_a_row_and_whole_numbers_are_scores():
+    truth, scores = torch.tensor([0, 1, 0, 1]), torch.tensor([1, 3, 2, 4])
+    for same in (scores, scores[:, None], scores.double()[:, None], scores > 2):
+        table = LeakTable()
+        table.add(KEY, same, truth)
+        (leak,) = table.leaks()
+        assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
+    for k in (2, 5):
+        scores = torch.rand(4, k)
+        assert checked_scores(scores, 4, k, attack="norm", layer="f5") is scores
+
+
+def test_an_answer_about_no_row_says_nothing():
+    for scores in (torch.empty(0), torch.empty(0, 3)):
+        table = LeakTable()
+        table.add(KEY, scores, torch.empty(0, dtype=torch.int64))
+        table.add(("all known", *KEY[1:]), torch.rand(2, *scores.shape[1:]), torch.tensor([0, 1]), torch.tensor([0, 1]))
+        assert [(leak.batches, leak.left_out) for leak in table.leaks()] == [(0, 1)] * 2
 
 
 def test_figures_of_classes_agree_with_scikit_learn(rng):

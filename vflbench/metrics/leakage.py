@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from vflbench.errors import UserError
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.numerics.auc import auc
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
@@ -81,24 +82,21 @@ class LeakTable:
     def add(
         self, key: Key, scores: Tensor, truth: Tensor, known: Tensor | None = None, canary: Tensor | None = None
     ) -> None:
-        """key: (attack, message, party, layer, visible); scores (n,): higher = more likely positive, or (n, K): a column for
-        each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told, which don't
-        count. canary: (n,) bool, rows whose label is a coin: scores of two classes are taken for guesses about them, and
-        they count for nothing else.
+        """key: (attack, message, party, layer, visible); scores (n,) or (n, 1): higher = more likely positive, or (n, K): a
+        column for each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told,
+        which don't count. canary: (n,) bool, rows whose label is a coin: scores of two classes are taken for guesses about
+        them, and they count for nothing else.
 
-        Of (n, 2) scores the difference gives the leak AUC. Raises ValueError for scores that are not one finite number a
-        row, or one a row and class: a broken attack must not pass for a harmless one.
+        Of (n, 2) scores the difference gives the leak AUC. Raises UserError as `checked_scores` does.
         """
-        shape = tuple(scores.shape)
-        several = len(shape) == 2 and shape[1] >= 2
-        if shape[:1] != truth.shape or not (several or len(shape) == 1) or not scores.isfinite().all():
-            raise ValueError(f"{key[0]} on {key[3]}: scores must be {len(truth)} finite numbers, got shape {shape}")
+        scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
+        several = scores.ndim == 2
         truth = truth.to(scores.device)
         if known is not None and len(known):
             asked = torch.ones_like(truth, dtype=torch.bool).index_fill_(0, known.to(truth.device), False)
             scores, truth = scores[asked], truth[asked]
             canary = None if canary is None else canary.to(truth.device)[asked]
-        two = scores[:, 1] - scores[:, 0] if several and shape[1] == 2 else None if several else scores
+        two = scores if not several else scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else None
         if canary is not None and bool(canary.any()):
             canary = canary.to(truth.device)
             if two is not None:
@@ -131,6 +129,28 @@ class LeakTable:
         return [_leak(key, batches, self._guesses.get(key, Guesses())) for key, batches in self._batches.items()]
 
 
+def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, attack: str, layer: str) -> Tensor:
+    """(n,) or (n, K) floating-point scores. Raises UserError for scores that are not one finite number a row, or one a row
+    and class: a broken attack must not pass for a harmless one.
+
+    scores: (n,), (n, 1) or (n, K). rows: n. classes: K; None allows any number of columns.
+    """
+    wanted = f"({rows},), or ({rows}, {classes or 'K'}) with a column for each class"
+    if not isinstance(scores, Tensor):
+        problem = f"its scores on {layer} must be a tensor of shape {wanted}, got {type(scores).__name__}"
+        raise UserError(problem, key="attack", value=attack)
+    shape = tuple(scores.shape)
+    if shape == (rows, 1):
+        scores = scores[:, 0]
+    elif shape != (rows,) and not (len(shape) == 2 and shape[0] == rows and classes in (shape[1], None) and shape[1] > 1):
+        raise UserError(f"its scores on {layer} must have the shape {wanted}, got {shape}", key="attack", value=attack)
+    wrong = int((~scores.isfinite()).sum())
+    if wrong:
+        problem = f"its scores on {layer} must be finite numbers, and {wrong} of {scores.numel()} are not"
+        raise UserError(problem, key="attack", value=attack)
+    return scores if scores.is_floating_point() else scores.double()
+
+
 CLASS_FIGURES = ("accuracy", "ami", "macro_auc")
 
 
@@ -145,13 +165,15 @@ def class_figures(scores: Tensor, truth: Tensor) -> dict[str, float]:
 
     Source: Vinh, Epps and Bailey, "Information Theoretic Measures for Clusterings Comparison", 2010.
     """
+    if not len(truth):
+        return dict.fromkeys(CLASS_FIGURES, math.nan)
     from sklearn.metrics import adjusted_mutual_info_score  # takes a second to import, which most runs needn't wait
 
     answer = scores.argmax(dim=1)
     areas = [auc(column, truth == k) for k, column in enumerate(scores.T)]
     defined = [area for area in areas if not math.isnan(area)]
     return {
-        "accuracy": (answer == truth).double().mean().item() if len(truth) else math.nan,
+        "accuracy": (answer == truth).double().mean().item(),
         "ami": float(adjusted_mutual_info_score(truth.cpu().numpy(), answer.cpu().numpy())),
         "macro_auc": math.fsum(defined) / len(defined) if defined else math.nan,
     }

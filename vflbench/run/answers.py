@@ -14,7 +14,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.round import PrivateBatch
 from vflbench.metrics.batch import batch_example, batch_figures
 from vflbench.metrics.dependence import Dependence, DependenceTable
-from vflbench.metrics.leakage import Leak, LeakTable
+from vflbench.metrics.leakage import Leak, LeakTable, checked_scores
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.run.grading import Grader
 from vflbench.run.posts import Post
@@ -75,17 +75,20 @@ class Question:
         parts = (values[places] for values in (self.ids, self.names, self.labels, self.known, self.canary))
         return Question(*parts, self.is_batch)
 
-    def places(self, names: Tensor) -> Tensor | None:
-        """Places of the rows with these names; None for all of them in order. Raises UserError for a name that was not asked
-        about.
+    def places(self, names: Tensor, attack: str) -> Tensor | None:
+        """Places of the rows with these names; None for all of them in order. Raises UserError, about this attack, for a
+        name that was not asked about or that comes twice.
         """
-        if torch.equal(names.to(self.names.device), self.names):
+        if names.shape == self.names.shape and torch.equal(names.to(self.names.device), self.names):
             return None
         ordered, order = self.names.sort()
-        place = torch.searchsorted(ordered, names.to(ordered.device)).clamp_(max=max(0, len(ordered) - 1))
-        if not len(ordered) or not bool((ordered[place] == names.to(ordered.device)).all()):
-            raise UserError("an answer must be about rows of the view: ids from view.ids, in any order", key="attack")
-        return order[place]
+        if names.ndim == 1 and names.dtype == ordered.dtype and len(ordered):
+            names = names.to(ordered.device)
+            place = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
+            if torch.equal(ordered[place], names) and len(names.unique()) == len(names):
+                return order[place]
+        problem = "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
+        raise UserError(problem, key="attack", value=attack)
 
 
 class Marker:
@@ -133,7 +136,7 @@ class Marker:
             if not isinstance(answer, Scores):
                 self.mark(post, answer, question, tables)
                 continue
-            places = question.places(answer.ids)
+            places = question.places(answer.ids, post.name)
             row_of = torch.full((len(question.ids),), -1, device=question.ids.device)
             everyone = torch.arange(len(question.ids), device=question.ids.device)
             row_of[everyone if places is None else places] = torch.arange(len(answer.ids), device=question.ids.device)
@@ -147,26 +150,30 @@ class Marker:
                     self._scores(post, part, question.group(scored), tables)
 
     def _scores(self, post: Post, answer: Scores, question: Question, tables: Tables) -> set[str]:
-        places = question.places(answer.ids)
+        places = question.places(answer.ids, post.name)
         asked = question if places is None else question.group(places)
         known = asked.known.nonzero()[:, 0]
         layers = self._by_layer(post, answer)
         for layer, scores in layers.items():
             key = post.key(layer, answer.message)
-            tables.leaks.add(key, one_score_a_row(scores), asked.labels, known, asked.canary)
+            tables.leaks.add(key, scores, asked.labels, known, asked.canary)
         return set(layers)
 
-    def _by_layer(self, post: Post, answer: Scores) -> Mapping[str, Tensor]:
+    def _by_layer(self, post: Post, answer: Scores) -> dict[str, Tensor]:
         """Layer -> scores; a single tensor counts for the cut layer, or for `features` where no message was read."""
-        if isinstance(answer.layers, Mapping):
-            return answer.layers
-        message = answer.message or post.message
-        return {self._cut_of(post.party) if message in (Kind.EMBEDDING, Kind.GRADIENT) else "features": answer.layers}
+        layers = answer.layers
+        if not isinstance(layers, Mapping):
+            message = answer.message or post.message
+            layers = {self._cut_of(post.party) if message in (Kind.EMBEDDING, Kind.GRADIENT) else "features": layers}
+        rows, classes = len(answer.ids), len(self._shares)
+        return {
+            layer: checked_scores(scores, rows, classes, attack=post.name, layer=layer) for layer, scores in layers.items()
+        }
 
     def _rebuilt_rows(self, post: Post, answer: RebuiltRows, question: Question, tables: Tables) -> None:
         if self._grader is None:
             raise UserError("rebuilt rows can't be graded here: there are no held-out rows to compare with", key="attack")
-        places = question.places(answer.ids)
+        places = question.places(answer.ids, post.name)
         ids = question.ids if places is None else question.ids[places]
         self._grader.grade(post.name, answer, self._rows.rows(ids), int(question.ids[0]), tables.reconstructions)
 
@@ -205,8 +212,3 @@ class Marker:
             }
             key = (post.name, str(post.message or "none"), post.party, layer, post.visible)
             tables.reconstructions.add(key, figures)
-
-
-def one_score_a_row(scores: Tensor) -> Tensor:
-    """(n,) for (n, 1): one column is a score a row, not an answer for one class."""
-    return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
