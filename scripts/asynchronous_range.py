@@ -1,19 +1,19 @@
-"""For which local step sizes asynchronous training gives its batches away, measured on random binary batches.
+"""The local step sizes at which asynchronous training reveals its batches, measured on random binary batches.
 
     python scripts/asynchronous_range.py
     python scripts/asynchronous_range.py --shapes 8x10,11x20 --batches 2,3 --draws 20
     python scripts/asynchronous_range.py --dtype float32
 
-A party pushes theta_n - theta_0 after n local steps on batches of m rows with d columns. Over the reals this leaves the
-batches open; for integers the sum of all alphas follows while the rate is small. Rates are those of summed gradients: with
-mean gradients multiply by m. The columns:
+A party sends theta_n - theta_0 after n local steps on batches of m rows with d columns. Over the reals this does not
+determine the batches; for integers the sum of all alphas follows while the rate is small. Rates are those of summed
+gradients: for mean gradients multiply by m. The columns:
 
-    2/|A2|        the rate at which the second term of the expansion reaches 1/2, median over draws
+    2/|A2|        the rate at which the second-order term of the expansion reaches 1/2, median over draws
     rounding      highest rate at which plain rounding is right in 90 % of the draws
-    root          the same after the n-th root takes off what equal batches would add
+    root          the same after the n-th root has subtracted the higher terms of equal batches
     lowest        lowest rate at which the root is right: below, the precision of the differences hides the integers
-    apart         highest and lowest rate at which the two batches are told apart (n = 2, given their rows)
-    wrong         share of the root's answers, at any rate, that were neither right nor refused; called proved: in brackets
+    division      highest and lowest rate at which the two batches are divided (n = 2, given their rows)
+    wrong         share of the root's results, at any rate, that were neither right nor refused; in brackets: called proved
 """
 
 import argparse
@@ -35,15 +35,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rates = grid(options.per_decade, options.lowest)
-    print(
-        f"{'m':>4}{'d':>4}{'n':>3}{'2/|A2|':>10}{'rounding':>10}{'root':>10}{'lowest':>10}{'apart':>10}{'lowest':>10}  wrong"
-    )
+    headings = ("2/|A2|", "rounding", "root", "lowest", "division", "lowest")
+    print(f"{'m':>4}{'d':>4}{'n':>3}" + "".join(f"{name:>10}" for name in headings) + "  wrong")
     for shape in options.shapes.split(","):
         rows, columns = map(int, shape.split("x"))
         for batches in map(int, options.batches.split(",")):
-            found = {}
+            ranges = {}
             for estimate in ("rounding", "root"):
-                found[estimate] = rate_range(
+                ranges[estimate] = rate_range(
                     rows,
                     columns,
                     batches,
@@ -54,10 +53,10 @@ def main() -> None:
                     rates=rates,
                     dtype=np.dtype(options.dtype).type,
                 )
-            plain, root = found["rounding"], found["root"]
-            rates_told = (root.bound, plain.high, root.high, root.low, root.apart_high, root.apart_low)
-            told = "".join(_rate(r) for r in rates_told)
-            print(f"{rows:>4}{columns:>4}{batches:>3}{told}  {root.wrong:.1%} ({root.proved_wrong:.1%})", flush=True)
+            plain, root = ranges["rounding"], ranges["root"]
+            rates_shown = (root.bound, plain.high, root.high, root.low, root.division_high, root.division_low)
+            cells = "".join(_rate(r) for r in rates_shown)
+            print(f"{rows:>4}{columns:>4}{batches:>3}{cells}  {root.wrong:.1%} ({root.proved_wrong:.1%})", flush=True)
 
 
 def _rate(rate: float | None) -> str:

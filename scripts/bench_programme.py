@@ -4,12 +4,12 @@
     python scripts/bench_programme.py --cells 11x20 16x20 --formulations tight --solvers highs cpsat
     python scripts/bench_programme.py --cells 8x5 8x10 8x15 --formulations published --solvers highs cbc --time-limit 60
 
-Batches of m rows x d columns, each entry Bernoulli(0.5), labels too; seed s draws them. Each cell tells the median of the
-seconds that writing and solving took, the slowest, and how often the answer was proved (a solver's run into the time limit
-counts as the limit, so a median may be a lower bound: marked >). Every batch is verified in integers before it counts.
+Batches of m rows x d columns with labels, each entry Bernoulli(0.5), drawn from seed s. Each line reports the median and the
+largest number of seconds for writing and solving, and how many results are proved. A run that reaches the time limit
+counts as the limit, so the median may be a lower bound, marked >. Every batch is verified in integers before it counts.
 
-The tight formulation seeks X and the labels; the published one seeks X alone, as the paper's does (--labels: both).
-CP-SAT runs in a process of its own: some seconds of its time are OR-Tools' start. One thread, unless told.
+The tight formulation searches for X and the labels; the published one for X alone, as in the paper (--labels: both).
+CP-SAT runs in a process of its own: some seconds are the start of OR-Tools. One thread by default.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from importlib.metadata import version
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.gram import Answer, Gram
+from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.solve import solve
+from vflbench.attacks.batch_reconstruction.solutions import Solutions
 
 CELLS = ["8x5", "8x10", "8x15", "8x20", "9x20", "10x20", "11x5", "11x10", "11x15", "11x20"]
 PAPER = {(8, 20): 4.4, (9, 20): 90.0, (11, 20): 1635.0}  # seconds, Table 1
@@ -42,7 +43,7 @@ def main() -> None:
     for rows, columns in (map(int, cell.split("x")) for cell in options.cells):
         for formulation in options.formulations:
             for solver in options.solvers:
-                answers = [
+                results = [
                     solve(
                         draw(rows, columns, seed, labels=options.labels or formulation == "tight"),
                         formulation=formulation,
@@ -52,7 +53,7 @@ def main() -> None:
                     )
                     for seed in range(options.seeds)
                 ]
-                print(line(rows, columns, formulation, solver, answers), flush=True)
+                print(line(rows, columns, formulation, solver, results), flush=True)
 
 
 def draw(rows: int, columns: int, seed: int, labels: bool) -> Gram:
@@ -62,16 +63,16 @@ def draw(rows: int, columns: int, seed: int, labels: bool) -> Gram:
     return Gram.of(x, y if labels else None)
 
 
-def line(rows: int, columns: int, formulation: str, solver: str, answers: list[Answer]) -> str:
+def line(rows: int, columns: int, formulation: str, solver: str, results: list[Solutions]) -> str:
     """One row of the table."""
-    by_time = sorted(answers, key=lambda answer: (answer.status != "proved", answer.seconds))
+    by_time = sorted(results, key=lambda solutions: (solutions.status != "proved", solutions.seconds))
     middle = by_time[len(by_time) // 2]
-    median = statistics.median(answer.seconds for answer in answers)
-    slowest = max(answer.seconds for answer in answers)
-    proved = sum(answer.status == "proved" for answer in answers)
+    median = statistics.median(solutions.seconds for solutions in results)
+    slowest = max(solutions.seconds for solutions in results)
+    proved = sum(solutions.status == "proved" for solutions in results)
     bound = "" if middle.status == "proved" else ">"
     paper = PAPER.get((rows, columns), "")
-    share = f"{proved}/{len(answers)}"
+    share = f"{proved}/{len(results)}"
     name, middle_time = f"{rows}x{columns}", f"{bound}{median:.3f}"
     return f"{name:>6} {formulation:>12} {solver:>7} {middle_time:>9} {slowest:>9.3f} {share:>7} {paper:>8}"
 

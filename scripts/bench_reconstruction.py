@@ -5,12 +5,12 @@
     python scripts/bench_reconstruction.py --file mushroom/agaricus.txt.gz --cells 8x20 --seeds 100
 
 Data: Bernoulli(--density) batches, or random rows and columns of a file's binary columns (LIBSVM or CSV, gzipped or not),
-and random labels. The methods are those of reconstruction.exact.enumerate_batches, all batches up to --most; where the
-integer programme can be imported it runs in turns with them, one batch each: --programmes names formulation:solver pairs.
+and random labels. The methods are those of `enumerate_batches`, with all batches up to --most. If the integer programme can
+be imported, it solves the same batches, one solution each: --programmes names formulation:solver pairs.
 
-A line a cell and method: the median and the worst milliseconds over the seeds; the share of batches that are ambiguous (more
-than one matches, labels not counted in); the median and largest number of matching batches; how many ended proved; and the
-method that `auto` took most. Every answer is verified in integers, and a proved one holds the true batch, or the run ends.
+One line for each cell and method: the median and the worst milliseconds over the seeds; the share of ambiguous batches (more
+than one matches, labels aside); the median and largest number of matching batches; how many results are proved; and the
+method that `auto` used most. Every result is verified in integers; a proved one without the true batch ends the run.
 """
 
 import argparse
@@ -18,13 +18,15 @@ import csv
 import gzip
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Answer, Gram, in_order
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
 
 TABLE = "8x5,8x10,8x15,8x20,9x5,9x10,9x15,9x20,11x5,11x10,11x15,11x20"
 
@@ -47,54 +49,54 @@ def main() -> None:
         rows, columns = map(int, cell.split("x"))
         grams = [draw(rows, columns, seed, options.density, table) for seed in range(options.seeds)]
         searches = solvers(options)
-        answers: dict[str, list[Answer]] = {name: [] for name in searches}
+        results: dict[str, list[Solutions]] = {name: [] for name in searches}
         seconds: dict[str, list[float]] = {name: [] for name in searches}
         for x, y in grams:
             gram = Gram.of(x, y if options.labels else None)
             for name, search in searches.items():
                 start = time.perf_counter()
-                answer = search(gram)
+                solutions = search(gram)
                 seconds[name].append(time.perf_counter() - start)
-                verify(gram, x, answer, every=":" not in name)
-                answers[name].append(answer)
-        for name, found in answers.items():
-            print(line(cell, name, found, seconds[name]), flush=True)
+                verify(gram, x, solutions, every=":" not in name)
+                results[name].append(solutions)
+        for name, of_method in results.items():
+            print(line(cell, name, of_method, seconds[name]), flush=True)
 
 
-def solvers(options) -> dict:
-    """By name, Gram -> Answer: our methods, and the integer programme where it can be imported."""
+def solvers(options: argparse.Namespace) -> dict[str, Callable[[Gram], Solutions]]:
+    """By name, Gram -> Solutions: the exact methods, and the integer programme if it can be imported."""
 
-    def exact(method):
+    def exact(method: str) -> Callable[[Gram], Solutions]:
         return lambda gram: enumerate_batches(gram, method=method, time_limit=options.limit, max_batches=options.most)
 
-    found = {method: exact(method) for method in options.methods.split(",") if method}
+    searches = {method: exact(method) for method in options.methods.split(",") if method}
     try:
         from vflbench.attacks.batch_reconstruction.integer_programme import solve as programme
     except ImportError:
-        return found
+        return searches
 
-    def integer(formulation, solver):
+    def integer(formulation: str, solver: str) -> Callable[[Gram], Solutions]:
         return lambda gram: programme.solve(gram, formulation=formulation, solver=solver, time_limit=options.limit)
 
     pairs = [pair for pair in options.programmes.split(",") if pair]
-    return found | {pair: integer(*pair.split(":")) for pair in pairs}
+    return searches | {pair: integer(*pair.split(":")) for pair in pairs}
 
 
-def verify(gram: Gram, x: np.ndarray, answer: Answer, every: bool) -> None:
-    """Each batch has the Gram matrix, and the true one is among all."""
-    assert all(gram.holds(found) for found in answer.batches)
-    if every and answer.complete:
-        assert any(np.array_equal(found, in_order(x)) for found in answer.batches), answer.note
+def verify(gram: Gram, x: np.ndarray, solutions: Solutions, every: bool) -> None:
+    """Each batch has the Gram matrix, and the true one is among them if they are complete."""
+    assert all(gram.matches(batch) for batch in solutions.batches)
+    if every and solutions.complete:
+        assert any(np.array_equal(batch, sort_rows(x)) for batch in solutions.batches), solutions.note
 
 
-def line(cell: str, name: str, found: list[Answer], seconds: list[float]) -> str:
+def line(cell: str, name: str, results: list[Solutions], seconds: list[float]) -> str:
     times = [1000 * second for second in seconds]
-    counts = [answer.count for answer in found]
-    known = [answer.count > 1 for answer in found if answer.complete or answer.count > 1]
+    counts = [solutions.count for solutions in results]
+    known = [solutions.count > 1 for solutions in results if solutions.complete or solutions.count > 1]
     ambiguous = f"{sum(known) / len(known):>10.1%}" if known and ":" not in name and name != "lattice" else f"{'-':>10}"
-    most = f"{'' if all(answer.complete for answer in found) else '>='}{max(counts)}"
-    proved = f"{sum(answer.status == 'proved' for answer in found)}/{len(found)}"
-    by = Counter(answer.method for answer in found).most_common(1)[0][0]
+    most = f"{'' if all(solutions.complete for solutions in results) else '>='}{max(counts)}"
+    proved = f"{sum(solutions.status == 'proved' for solutions in results)}/{len(results)}"
+    by = Counter(solutions.method for solutions in results).most_common(1)[0][0]
     return (
         f"{cell:>8}  {name:<18}{median(times):>10.2f}{max(times):>10.1f}{ambiguous}"
         f"{median(counts):>6g},{most:>7}{proved:>10}  {by}"
@@ -102,7 +104,7 @@ def line(cell: str, name: str, found: list[Answer], seconds: list[float]) -> str
 
 
 def draw(rows: int, columns: int, seed: int, density: float, table: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """One batch and its labels. Of a table: rows and columns without replacement."""
+    """One batch and its labels. From a table: rows and columns without replacement."""
     rng = np.random.default_rng(seed)
     if table is None:
         x = (rng.random((rows, columns)) < density).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Rounds of federated logistic regression with the Taylor-approximated loss, planted for the tests of `reconstruction`."""
+"""Planted rounds of federated logistic regression with the Taylor-approximated loss, for the tests of its reconstruction."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ def batch(rows: int, columns: int, rng: np.random.Generator, density: float = 0.
 
 
 def batches(rows: int, columns: int, n: int, rng: np.random.Generator, density: float = 0.5) -> list:
-    """n of them."""
+    """A list of n batches."""
     return [batch(rows, columns, rng, density) for _ in range(n)]
 
 
 def gradient(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Of the sum over rows of log 2 - theta.x y / 2 + (theta.x)^2 / 8, example by example, not through alpha and beta."""
+    """Of the sum over rows of log 2 - theta.x y / 2 + (theta.x)^2 / 8, by example, without alpha and beta."""
     score = x @ theta
     return ((score / 4 - y / 2)[:, None] * x).sum(0)
 
@@ -26,26 +26,26 @@ def rounds(x, y, n, rng, *, rate=0.1, mean=False, dtype=np.float64) -> tuple[np.
     return thetas, updates.astype(dtype).astype(float)
 
 
-def honest_run(theirs, mine, n, rng, *, rate=0.1, fresh=None, dtype=np.float64) -> tuple[np.ndarray, np.ndarray]:
-    """(thetas, their updates) of two parties who average their steps from round to round, the second being the attacker.
+def honest_run(their_batch, my_batch, n, rng, *, rate=0.1, fresh=None, dtype=np.float64) -> tuple[np.ndarray, np.ndarray]:
+    """(thetas, updates of the other party) of two parties that average their steps; the second one is the attacker.
 
-    fresh: rows of a new batch that the attacker draws every round, instead of `mine`. Their step is 2 dtheta - own step.
-    dtype: of the parameters and of the steps that are sent.
+    fresh: rows of a new batch that the attacker draws in each round instead of `my_batch`. The other party's step is
+    2 dtheta - my step. dtype: of the parameters and of the steps that are sent.
     """
-    x, y = theirs
+    x, y = their_batch
     theta = (0.1 * rng.normal(size=x.shape[1])).astype(dtype)
     thetas, updates = [], []
     for _ in range(n):
-        own = (-rate * gradient(*(batch(fresh, x.shape[1], rng) if fresh else mine), theta)).astype(dtype)
-        after = (theta + (own + (-rate * gradient(x, y, theta)).astype(dtype)) / 2).astype(dtype)
+        my_step = (-rate * gradient(*(batch(fresh, x.shape[1], rng) if fresh else my_batch), theta)).astype(dtype)
+        after = (theta + (my_step + (-rate * gradient(x, y, theta)).astype(dtype)) / 2).astype(dtype)
         thetas.append(theta.astype(float))
-        updates.append(2 * (after.astype(float) - theta) - own)
+        updates.append(2 * (after.astype(float) - theta) - my_step)
         theta = after
     return np.array(thetas), np.array(updates)
 
 
-def is_of(found, x, y) -> bool:
-    """Whether what was recovered is this batch's alpha and beta, without a refusal."""
-    if found.refusal is not None:
+def is_recovered(recovered, x, y) -> bool:
+    """Whether these are the alpha and beta of the batch, without a refusal."""
+    if recovered.refusal is not None:
         return False
-    return np.array_equal(found.alpha, x.T @ x) and np.array_equal(found.beta, x.T @ y)
+    return np.array_equal(recovered.alpha, x.T @ x) and np.array_equal(recovered.beta, x.T @ y)

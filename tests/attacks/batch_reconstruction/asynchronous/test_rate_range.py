@@ -1,0 +1,47 @@
+"""The step sizes at which an update of several local steps reveals its batches."""
+
+import numpy as np
+import pytest
+
+from vflbench.attacks.batch_reconstruction.asynchronous.rate_range import grid, rate_range
+
+
+def test_the_grid_is_geometric_and_ends_at_one():
+    rates = grid(4, 1e-3)
+    assert len(rates) == 13
+    assert rates[0] == pytest.approx(1e-3)
+    assert rates[-1] == 1
+    assert np.allclose(rates[1:] / rates[:-1], 10**0.25)
+
+
+def test_the_range_ends_near_the_bound_for_rounding_and_beyond_it_for_the_root():
+    rates = grid(4, 1e-3)
+    for n in (2, 3):
+        ranges = {
+            estimate: rate_range(8, 10, n, np.random.default_rng(0), draws=3, estimate=estimate, rates=rates)
+            for estimate in ("rounding", "root")
+        }
+        plain, root = ranges["rounding"], ranges["root"]
+        assert plain.bound == root.bound
+        assert plain.bound / 2.5 < plain.high < 2 * plain.bound, n
+        assert root.high > 1.7 * plain.high, n
+        assert plain.low == root.low == pytest.approx(1e-3), n
+        assert plain.proved_wrong == root.proved_wrong == 0, n
+        assert (root.division_high is not None) == (n == 2)
+
+
+def test_more_rows_columns_and_batches_narrow_it():
+    def high(rows, columns, batches):
+        return rate_range(rows, columns, batches, np.random.default_rng(1), draws=3, rates=grid(4, 1e-2)).high
+
+    assert high(4, 8, 2) > high(16, 8, 2)
+    assert high(8, 8, 2) > high(8, 24, 2)
+    assert high(8, 8, 2) > high(8, 8, 5)
+
+
+def test_the_precision_of_the_differences_is_the_lower_end():
+    rates = grid(1, 1e-10)
+    double = rate_range(4, 5, 2, np.random.default_rng(2), draws=4, rates=rates)
+    single = rate_range(4, 5, 2, np.random.default_rng(2), draws=4, rates=rates, dtype=np.float32)
+    assert double.low < double.division_low
+    assert double.low < single.low

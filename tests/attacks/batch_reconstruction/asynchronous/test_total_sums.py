@@ -1,0 +1,154 @@
+"""What an update of several local steps determines: Theorem 1, its expansion, and the sums over all batches."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from reconstruction_rounds import batches, gradient
+
+from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose, expansion_terms, recover_map
+from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import recover_total
+
+
+def differences_of(parts, thetas, rate, mean=False):
+    """theta_n - theta_0 of local steps on each batch, row by row of the data."""
+    differences = []
+    for start in thetas:
+        theta = start.copy()
+        for x, y in parts:
+            theta = theta - rate * gradient(x, y, theta) / (len(x) if mean else 1)
+        differences.append(theta - start)
+    return np.array(differences)
+
+
+def sums(parts):
+    return [x.T @ x for x, _ in parts], [x.T @ y for x, y in parts]
+
+
+def test_theorem_1():
+    """The update is eta - gamma theta, both recovered from d + 1 rounds and equal to the products."""
+    for n, mean in product((1, 2, 3, 5), (False, True)):
+        rng = np.random.default_rng(n)
+        m, d, rate = 8, 6, 0.05
+        parts = batches(m, d, n, rng)
+        gamma, eta = compose(*sums(parts), rate / m if mean else rate)
+        thetas = rng.normal(size=(d + 1, d))
+        differences = differences_of(parts, thetas, rate, mean)
+        assert np.allclose(differences, eta - thetas @ gamma.T, atol=1e-13), (n, mean)
+        local_map = recover_map(thetas, differences)
+        assert np.allclose(local_map.gamma, gamma, atol=1e-11), (n, mean)
+        assert np.allclose(local_map.eta, eta, atol=1e-11), (n, mean)
+        assert (np.abs(local_map.gamma - gamma) <= 6 * local_map.gamma_error).all(), (n, mean)
+        assert np.allclose(gamma, gamma.T) == (n == 1)
+
+
+def test_the_expansion_in_the_rate_ends_with_the_last_batch():
+    for n in (1, 2, 3, 5):
+        rng = np.random.default_rng(n)
+        alphas, betas = sums(batches(8, 6, n, rng))
+        rate = 0.07
+        q = rate / 4
+        gamma, eta = compose(alphas, betas, rate)
+        expansion = expansion_terms(alphas, betas, n)
+        assert np.allclose(gamma / q, sum((-q) ** k * matrix for k, (matrix, _) in enumerate(expansion))), n
+        assert np.allclose(eta / (2 * q), sum((-q) ** k * vector for k, (_, vector) in enumerate(expansion))), n
+        assert np.array_equal(expansion[0][0], sum(alphas)), n
+        if n == 2:
+            assert np.array_equal(expansion[1][0], alphas[1] @ alphas[0])
+            assert np.array_equal(expansion[1][1], alphas[1] @ betas[0])
+        assert not any(part.any() for part in expansion_terms(alphas, betas, n + 1)[n]), n
+
+
+def test_over_the_reals_the_batches_are_not_determined():
+    """The paper's claim: other positive semidefinite alphas give the same gamma."""
+    rng = np.random.default_rng(0)
+    rate = 0.1
+    x = rng.normal(size=(2, 12, 4))
+    first, second = x[0].T @ x[0], x[1].T @ x[1]
+    gamma, _ = compose([first, second], [np.zeros(4)] * 2, rate)
+    # Any symmetric M1, M2 with M2 M1 = I - gamma: M1 = c M1', M2 = M2' / c.
+    steps = [np.eye(4) - rate / 4 * first, np.eye(4) - rate / 4 * second]
+    others = [(np.eye(4) - steps[0] * 0.9) * 4 / rate, (np.eye(4) - steps[1] / 0.9) * 4 / rate]
+    assert np.allclose(compose(others, [np.zeros(4)] * 2, rate)[0], gamma)
+    assert np.linalg.eigvalsh(others[0])[0] > 0
+
+
+def test_the_sums_over_batches_follow_from_updates():
+    """For mean gradients the same at m times the rate."""
+    m, d = 8, 10
+    rates = ((1, 0.1), (2, 1e-5), (2, 0.01), (2, 0.03), (3, 0.01), (5, 0.003))
+    for (n, rate), mean, seed in product(rates, (False, True), range(4)):
+        case = (n, rate, mean, seed)
+        step, reduction = (rate * m, "mean") if mean else (rate, "sum")
+        rng = np.random.default_rng(seed)
+        parts = batches(m, d, n, rng)
+        alphas, betas = sums(parts)
+        thetas = rng.normal(size=(2 * d, d))
+        local_map = recover_map(thetas, differences_of(parts, thetas, step, mean))
+        error = float(local_map.gamma_error.max())
+        total = recover_total(local_map.gamma, local_map.eta, step, n, rows=m, reduction=reduction, error=error)
+        assert total.refusal is None, case
+        assert np.array_equal(total.alpha_sum, sum(alphas)), case
+        assert total.beta_sum is None or np.array_equal(total.beta_sum, sum(betas)), case
+        assert total.beta_sum is not None or rate == 0.03, case
+        if n == 2:
+            assert np.array_equal(total.second, alphas[1] @ alphas[0]), case
+            assert total.beta_sum is None or np.array_equal(total.second_labels, alphas[1] @ betas[0]), case
+
+
+def test_rounding_is_right_while_the_second_order_term_is_below_one_half_and_the_root_beyond():
+    for m, d, n in ((8, 10, 2), (8, 10, 3), (4, 20, 2)):
+        highest = {"rounding": [], "root": []}
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            alphas, betas = sums(batches(m, d, n, rng))
+            second = expansion_terms(alphas, betas, 2)[1][0]
+            bound = 2 / np.abs((second + second.T) / 2).max()  # rate/4 |second| = 1/2
+            for estimate, right_rates in highest.items():
+                last_right = 0.0
+                for rate in bound * 1.3 ** np.arange(-3, 12):
+                    gamma, eta = compose(alphas, betas, rate)
+                    total = recover_total(gamma, eta, rate, n, rows=m, estimate=estimate)
+                    if total.refusal is not None:
+                        continue
+                    if np.array_equal(total.alpha_sum, sum(alphas)):
+                        last_right = max(last_right, rate / bound)
+                    else:
+                        assert not total.proved
+                        assert estimate == "root"
+                right_rates.append(last_right)
+        # Plain rounding reaches the published bound, up to a third-order term.
+        assert all(0.7 < ratio < 1.4 for ratio in highest["rounding"]), (m, d, n)
+        assert np.median(highest["root"]) > 1.6 * np.median(highest["rounding"]), (m, d, n)
+
+
+def test_proved_sums_are_right():
+    proved = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = int(rng.choice([2, 3]))
+        alphas, betas = sums(batches(6, 8, n, rng, density=rng.uniform(0.2, 0.8)))
+        rate = 10 ** rng.uniform(-3, -1)
+        total = recover_total(*compose(alphas, betas, rate), rate, n, rows=6)
+        proved += total.proved
+        assert not total.proved or np.array_equal(total.alpha_sum, sum(alphas)), seed
+    assert proved >= 10
+
+
+def test_rates_that_hide_the_sums_and_invalid_input_are_refused():
+    rng = np.random.default_rng(1)
+    alphas, betas = sums(batches(8, 10, 2, rng))
+    large = recover_total(*compose(alphas, betas, 0.5), 0.5, 2, rows=8)
+    assert "the rate 0.5 hides the sum of 2 batches" in large.refusal
+    small = recover_total(*compose(alphas, betas, 1e-9), 1e-9, 2, rows=8, error=1e-10)
+    assert "too small for the precision" in small.refusal
+    with pytest.raises(ValueError, match="batch size must be given"):
+        recover_total(np.eye(2), np.ones(2), 0.1, 2, reduction="mean")
+    with pytest.raises(ValueError, match="gamma must be"):
+        recover_total(np.eye(2), np.ones(3), 0.1, 2)
+    with pytest.raises(ValueError, match="rate must be positive"):
+        recover_total(np.eye(2), np.ones(2), 0.0, 2)
+
+
+def test_too_few_rounds_give_no_map():
+    assert "too few rounds" in recover_map(np.zeros((3, 3)), np.zeros((3, 3))).refusal

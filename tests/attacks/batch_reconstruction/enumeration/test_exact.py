@@ -1,0 +1,370 @@
+"""Every matching batch, once: against exhaustive search, against CP-SAT, and the methods against each other."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from reconstruction_rounds import batch
+
+from vflbench.attacks.batch_reconstruction.enumeration import exact, lattice_reduction
+from vflbench.attacks.batch_reconstruction.enumeration.bounded_counts import bounded_counts
+from vflbench.attacks.batch_reconstruction.enumeration.column_order import order_columns
+from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
+from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
+from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.errors import UserError
+
+METHODS = ("columns", "candidates", "auto")
+enumerate_batches = functools.partial(exact.enumerate_batches, time_limit=None)
+
+
+def draw(seed, rows, columns, density=0.5):
+    return batch(rows, columns, np.random.default_rng(seed), density)
+
+
+def as_set(solutions) -> set:
+    return {x.tobytes() for x in solutions.batches}
+
+
+@functools.cache
+def by_gram(rows: int) -> dict[bytes, list[np.ndarray]]:
+    """Every batch of so many rows of four columns, up to their order, by its alpha."""
+    batches: dict[bytes, list[np.ndarray]] = {}
+    for chosen in itertools.combinations_with_replacement(itertools.product((0, 1), repeat=4), rows):
+        x = np.array(chosen, dtype=np.uint8)
+        batches.setdefault(Gram.of(x).alpha.tobytes(), []).append(x)
+    return batches
+
+
+def every_labelling(gram: Gram, x: np.ndarray) -> set:
+    """Positives by group of equal rows that are not zero, over all 2^m labellings."""
+    labellings = set()
+    for y in itertools.product((-1, 1), repeat=len(x)):
+        if gram.matches(x, np.array(y)):
+            positives: dict[tuple, int] = {}
+            for row, label in zip(map(tuple, x.tolist()), y, strict=True):
+                positives[row] = positives.get(row, 0) + (label > 0)
+            labellings.add(tuple(sorted((row, n) for row, n in positives.items() if any(row))))
+    return labellings
+
+
+def check_against_exhaustive_search(rows: int, most: int) -> None:
+    """For `most` alphas of four columns: the most ambiguous quarter first, the others at random."""
+    known = by_gram(rows)
+    alphas = sorted(known, key=lambda key: -len(known[key]))
+    rest = np.random.default_rng(rows).permutation(np.array(alphas[most // 4 :], dtype="V128"))
+    for key in [bytes(alpha) for alpha in [*alphas[: most // 4], *rest][:most]]:
+        gram = Gram(np.frombuffer(key, dtype=np.int64).reshape(4, 4), None, rows)
+        for method in METHODS:
+            solutions = enumerate_batches(gram, method=method)
+            assert (solutions.status, solutions.complete) == ("proved", True), (rows, method, gram.alpha)
+            assert solutions.count == len(solutions.batches) == len(known[key]), (rows, method, gram.alpha)
+            assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, method, gram.alpha)
+
+
+def test_all_batches_of_four_columns_are_those_of_exhaustive_search():
+    for rows, most in ((1, 16), (2, 30), (3, 24), (4, 24)):
+        check_against_exhaustive_search(rows, most)
+
+
+@pytest.mark.slow
+def test_all_batches_of_four_columns_and_up_to_five_rows_are_those_of_exhaustive_search():
+    for rows, most in ((2, 100), (3, 60), (4, 60), (5, 80)):
+        check_against_exhaustive_search(rows, most)
+
+
+def check_labels(every_rows, seeds) -> None:
+    for rows, seed in itertools.product(every_rows, seeds):
+        x, y = draw(seed, rows, 4, density=0.3 + 0.4 * (seed % 2))
+        gram = Gram.of(x, y)
+        expected = {other.tobytes(): every_labelling(gram, other) for other in by_gram(rows)[gram.alpha.tobytes()]}
+        expected = {key: value for key, value in expected.items() if value}
+        solutions = enumerate_batches(gram)
+        assert solutions.complete
+        assert as_set(solutions) == set(expected), (rows, seed)
+        assert solutions.labellings == sum(map(len, expected.values())), (rows, seed)
+        for other, labels in zip(solutions.batches, solutions.labels, strict=True):
+            positives = set()
+            for share in labels:
+                assert np.array_equal(np.isnan(share), ~other.any(1))
+                total: dict[tuple, float] = {}
+                for row, part in zip(map(tuple, other.tolist()), share, strict=True):
+                    if any(row):
+                        total[row] = total.get(row, 0) + part
+                positives.add(tuple(sorted((row, round(n)) for row, n in total.items())))
+            assert positives == expected[other.tobytes()], (rows, seed)
+
+
+def test_labels_of_four_columns_are_those_of_exhaustive_search():
+    check_labels((1, 3, 4), range(12))
+
+
+@pytest.mark.slow
+def test_labels_of_four_columns_and_up_to_five_rows_are_those_of_exhaustive_search():
+    check_labels((1, 3, 4, 5), range(25))
+
+
+def by_cp_sat(gram: Gram) -> set:
+    """All matching batches, rows in order, by an independent constraint programme."""
+    from ortools.sat.python import cp_model  # takes a second to import
+
+    class Collected(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self):
+            values = [[self.value(v) for v in row] for row in x]
+            batches.add(np.array(values, dtype=np.uint8).tobytes())
+
+    m, d = gram.rows, len(gram.alpha)
+    batches: set = set()
+    model = cp_model.CpModel()
+    x = [[model.new_bool_var(f"x{r}_{i}") for i in range(d)] for r in range(m)]
+    for i in range(d):
+        model.add(sum(x[r][i] for r in range(m)) == int(gram.alpha[i, i]))
+        for j in range(i):
+            both = [model.new_bool_var(f"b{r}_{i}_{j}") for r in range(m)]
+            for r in range(m):
+                model.add_multiplication_equality(both[r], [x[r][i], x[r][j]])
+            model.add(sum(both) == int(gram.alpha[i, j]))
+    codes = [sum(2 ** (d - 1 - i) * x[r][i] for i in range(d)) for r in range(m)]
+    for r in range(m - 1):
+        model.add(codes[r] <= codes[r + 1])
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.enumerate_all_solutions = True
+    status = solver.solve(model, Collected())
+    assert status == (cp_model.OPTIMAL if batches else cp_model.INFEASIBLE)
+    return batches
+
+
+def check_against_cp_sat(seeds) -> None:
+    for seed in seeds:
+        rng = np.random.default_rng(1000 + seed)
+        rows, columns = int(rng.integers(3, 9)), int(rng.integers(4, 10))
+        x, _ = draw(seed, rows, columns, density=(0.5, 0.3, 0.15)[seed % 3])
+        solutions = enumerate_batches(Gram.of(x), max_batches=100_000)
+        assert solutions.status == "proved", seed
+        assert as_set(solutions) == by_cp_sat(Gram.of(x)), seed
+
+
+def test_batches_are_those_of_cp_sat():
+    check_against_cp_sat(range(15))
+
+
+@pytest.mark.slow
+def test_many_more_batches_are_those_of_cp_sat():
+    check_against_cp_sat(range(15, 100))
+
+
+def test_all_methods_return_the_same_batches_and_the_true_one():
+    for (rows, columns), seed in itertools.product(((8, 5), (11, 10), (11, 20), (12, 16), (16, 24)), range(3)):
+        case = (rows, columns, seed)
+        x, y = draw(seed, rows, columns)
+        gram = Gram.of(x, y)
+        results = [enumerate_batches(gram, method=method) for method in METHODS]
+        assert all(solutions.complete for solutions in results), case
+        assert sort_rows(x).tobytes() in as_set(results[0]), case
+        assert as_set(results[0]) == as_set(results[1]) == as_set(results[2]), case
+        assert len({solutions.labellings for solutions in results}) == 1, case
+        assert all(gram.matches(other) for other in results[0].batches), case
+
+
+def test_the_lattice_yields_the_one_batch_that_a_search_proves():
+    for rows, columns in ((8, 14), (12, 20), (20, 40), (32, 64)):
+        x, y = draw(rows, rows, columns)
+        gram = Gram.of(x, y)
+        solutions = enumerate_batches(gram, method="lattice")
+        assert solutions.status == "proved", (rows, columns)
+        assert solutions.unique
+        assert np.array_equal(solutions.batches[0], sort_rows(x)), (rows, columns)
+        # No two rows are equal, and none is zero: all labels are known.
+        order = np.lexsort(x.T[::-1])
+        assert np.array_equal(solutions.labels[0][0], (y[order] + 1) / 2), (rows, columns)
+        if rows <= 20:
+            other = enumerate_batches(gram, method="candidates")
+            assert other.unique
+            assert as_set(other) == as_set(solutions)
+
+
+def test_sixty_four_rows_of_a_hundred_columns_follow_from_the_lattice():
+    x, _ = draw(3, 64, 100)
+    solutions = enumerate_batches(Gram.of(x))
+    assert solutions.method == "lattice"
+    assert solutions.unique
+    assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+@pytest.mark.slow
+def test_eighty_rows_need_more_than_one_reduction():
+    x = np.random.default_rng(1).integers(0, 2, (80, 100)).astype(np.uint8)
+    solutions = enumerate_batches(Gram.of(x))
+    assert solutions.unique
+    assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+def test_an_inconclusive_lattice_is_reported(monkeypatch):
+    # Fewer columns than rows, then rows that XOR to zero: columns of even weight, which do not generate Z^4.
+    x, _ = draw(0, 8, 5)
+    few = enumerate_batches(Gram.of(x), method="lattice")
+    assert few.status == "limit"
+    assert "rank" in few.note
+    even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
+    both = enumerate_batches(Gram.of(even), method="lattice")
+    assert both.status == "limit"
+    assert "do not generate" in both.note
+    assert enumerate_batches(Gram.of(even)).count == 2
+    monkeypatch.setattr(lattice_reduction, "flint_installed", lambda: False)
+    with pytest.raises(UserError, match="python-flint"):
+        enumerate_batches(Gram.of(x), method="lattice")
+    wide, _ = draw(0, 16, 24)
+    assert enumerate_batches(Gram.of(wide)).method == "candidates"
+
+
+def test_four_rows_that_xor_to_zero_can_be_switched():
+    # a, b, c, a^b^c with disjoint supports of the differences: the paper's ambiguous batches.
+    rng = np.random.default_rng(5)
+    base, cells = rng.integers(0, 2, 12), rng.integers(0, 3, 12)
+    flips = [(cells == k).astype(int) for k in range(3)]
+    rows = [base ^ flips[0], base ^ flips[1], base ^ flips[2], base ^ flips[0] ^ flips[1] ^ flips[2]]
+    assert enumerate_batches(Gram.of(np.array(rows))).count == 2
+
+
+def test_the_smallest_batches_are_known_exactly():
+    for shape in ((1, 1), (1, 6), (5, 1), (0, 4), (4, 0), (1, 0)):
+        x, y = draw(7, *shape)
+        solutions = enumerate_batches(Gram.of(x, y))
+        assert solutions.status == "proved", shape
+        assert solutions.count == 1, shape
+        assert np.array_equal(solutions.batches[0], sort_rows(x)), shape
+        assert solutions.batches[0].shape == shape
+
+
+def test_zero_equal_and_constant_columns_and_equal_rows():
+    x, y = draw(2, 6, 7)
+    x[:, 1], x[:, 2], x[:, 3] = 0, 1, x[:, 0]
+    x[1] = x[0]
+    x[4] = x[5] = 0
+    x[:, 6] = 1 - x[:, 5]
+    gram = Gram.of(x, y)
+    for method in METHODS:
+        solutions = enumerate_batches(gram, method=method)
+        assert solutions.complete, method
+        assert sort_rows(x).tobytes() in as_set(solutions), method
+        assert as_set(solutions) == by_cp_sat(Gram.of(x)), method
+
+
+def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
+    broken = enumerate_batches(Gram(np.array([[2, 1], [0, 2]]), None, 3))
+    assert (broken.status, broken.count, broken.complete) == ("infeasible", 0, True)
+    assert "symmetric" in broken.note
+    # Of all matrices of two ones in each column, m = 4, d = 4, those are infeasible that no batch has.
+    known = by_gram(4)
+    for entries in itertools.islice(itertools.product((0, 1, 2), repeat=6), 0, None, 7):
+        alpha = np.full((4, 4), 2)
+        alpha[np.triu_indices(4, 1)] = entries
+        alpha = np.triu(alpha) + np.triu(alpha, 1).T
+        solutions = enumerate_batches(Gram(alpha, None, 4))
+        assert (solutions.status == "infeasible") == (alpha.tobytes() not in known), alpha
+    x, y = draw(0, 4, 4)
+    wrong = Gram.of(x, y)
+    wrong.beta[0] += 2 if wrong.beta[0] < wrong.alpha[0, 0] else -2
+    count = enumerate_batches(wrong).count
+    assert count == sum(bool(every_labelling(wrong, other)) for other in known[wrong.alpha.tobytes()])
+
+
+def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
+    # Six rows: pairs meet in one row each, but five columns of two or three ones can't all do so.
+    alpha = np.array([[2, 1, 1, 1, 1], [1, 2, 1, 1, 1], [1, 1, 3, 1, 1], [1, 1, 1, 3, 1], [1, 1, 1, 1, 2]])
+    gram = Gram(alpha, None, 6)
+    assert gram.inconsistency() is None
+    assert by_cp_sat(gram) == set()
+    for method in METHODS:
+        solutions = enumerate_batches(gram, method=method)
+        assert (solutions.status, solutions.count, solutions.complete) == ("infeasible", 0, True), method
+
+
+def test_a_nearly_dependent_column_loses_no_row():
+    # A level less than 1e-7 from the span of the earlier ones: too near for leverages in floats, and not dependent.
+    x, _ = draw(63, 32, 64)
+    nearest = min(level.schur for level in order_columns(Gram.of(x).with_intercept))
+    assert 1e-9 < nearest < 1e-7
+    solutions = enumerate_batches(Gram.of(x), method="candidates")
+    assert solutions.unique
+    assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+def test_a_maximum_gives_a_lower_bound_only_if_it_is_exceeded():
+    x, _ = draw(0, 12, 4)
+    gram = Gram.of(x)
+    whole = enumerate_batches(gram, max_batches=10**6)
+    assert whole.complete
+    assert whole.count > 3
+    capped = enumerate_batches(gram, max_batches=3)
+    assert (capped.status, capped.count, capped.complete) == ("partial", 3, False)
+    assert "more than 3" in capped.note
+    assert as_set(capped) <= as_set(whole)
+    exactly = enumerate_batches(gram, max_batches=whole.count)
+    assert (exactly.status, exactly.count, exactly.complete) == ("proved", whole.count, True)
+
+
+def test_the_time_limit_is_reported():
+    x, _ = draw(0, 40, 12)
+    solutions = exact.enumerate_batches(Gram.of(x), time_limit=0)
+    assert (solutions.status, solutions.count, solutions.complete) == ("limit", 0, False)
+    assert "time limit" in solutions.note
+
+
+def test_sparse_one_hot_rows_are_enumerated_without_repeats():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        # Six one-hot features of three or four values, skewed as real ones are.
+        blocks = [np.eye(k, dtype=np.uint8)[np.minimum(rng.geometric(0.6, 8) - 1, k - 1)] for k in (3, 4, 3, 4, 3, 3)]
+        x = np.concatenate(blocks, 1)
+        gram = Gram.of(x)
+        solutions = enumerate_batches(gram, max_batches=10**5)
+        assert solutions.complete, seed
+        assert len(as_set(solutions)) == solutions.count, seed
+        assert sort_rows(x).tobytes() in as_set(solutions), seed
+        assert all(gram.matches(other) for other in solutions.batches), seed
+        assert as_set(solutions) == as_set(enumerate_batches(gram, method="columns", max_batches=10**5)), seed
+
+
+def test_leverages_of_the_true_rows_sum_to_the_rank():
+    for seed in range(5):
+        x, _ = draw(seed, 9, 6)
+        gram = Gram.of(x)
+        levels = order_columns(gram.with_intercept)
+        whole = np.c_[np.ones(9, dtype=np.int64), x]
+        assert len(levels) == np.linalg.matrix_rank(whole)
+        hat = whole @ np.linalg.pinv(gram.with_intercept.astype(float)) @ whole.T
+        assert np.trace(hat) == pytest.approx(len(levels)), seed
+        # Every true row is among the candidates, by a walk through the tree.
+        tree = row_candidates(levels, 9, 10**6, TimeLimit(None))
+        bits = whole[:, [level.column for level in levels]]
+        nodes = np.zeros(9, dtype=int)
+        for t in range(1, len(levels)):
+            nodes = tree.child[t - 1][nodes, bits[:, t]]
+            assert (nodes >= 0).all(), seed
+        assert gram.matches(next(ColumnSearch(gram.with_intercept, levels, tree, TimeLimit(None)).batches()))
+
+
+def systems(groups: int, equations: int):
+    """member, low, room above it, and a solution."""
+    small = arrays(np.int64, groups, elements=st.integers(0, 3))
+    member = arrays(np.int64, (equations, groups), elements=st.integers(0, 1))
+    return st.tuples(member, arrays(np.int64, groups, elements=st.integers(0, 1)), small, small)
+
+
+@settings(max_examples=60)
+@given(st.tuples(st.integers(1, 6), st.integers(0, 4)).flatmap(lambda shape: systems(*shape)))
+def test_bounded_counts_are_those_of_exhaustive_search(system):
+    member, low, room, planted = system
+    high = low + room
+    target = member @ np.minimum(low + planted, high)
+    grid = [np.array(n) for n in itertools.product(*(range(a, b + 1) for a, b in zip(low, high, strict=True)))]
+    expected = sorted(n.tolist() for n in grid if np.array_equal(member @ n, target))
+    assert sorted(n.tolist() for n in bounded_counts(member, target, low, high, TimeLimit(None))) == expected

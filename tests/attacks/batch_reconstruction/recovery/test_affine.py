@@ -1,0 +1,86 @@
+"""Least squares for affine maps: planted maps, standard errors that cover the true errors, and the rounding of the input."""
+
+import numpy as np
+import pytest
+
+from vflbench.attacks.batch_reconstruction.recovery.affine import (
+    FLOAT32,
+    FLOAT64,
+    chance_limit,
+    checked_pairs,
+    fit_affine,
+    fit_shared,
+    rounding_unit,
+)
+
+
+def planted(n, d, rng, noise=0.0):
+    points, linear, constant = rng.normal(size=(n, d)) + 5, rng.normal(size=(d, d)), rng.normal(size=d)
+    return points, points @ linear + constant + noise * rng.normal(size=(n, d)), linear, constant
+
+
+def test_a_planted_map_is_recovered():
+    for n, d in ((2, 1), (5, 4), (50, 4)):
+        points, values, linear, constant = planted(n, d, np.random.default_rng(n))
+        fit = fit_affine(points, values, floor=1e-15)
+        assert np.allclose(fit.linear, linear, atol=1e-10), (n, d)
+        assert np.allclose(fit.constant, constant, atol=1e-10), (n, d)
+        assert fit.spare == n - d - 1
+
+
+def test_the_condition_is_invariant_to_units_and_origin():
+    points, values, *_ = planted(20, 4, np.random.default_rng(0))
+    here = fit_affine(points, values, floor=0.0).condition
+    there = fit_affine(points * np.array([1e-6, 1, 1e3, 1e6]) + 7, values, floor=0.0).condition
+    assert there == pytest.approx(here, rel=1e-3)
+
+
+def test_standard_errors_are_the_spread_over_repeated_noise():
+    rng = np.random.default_rng(1)
+    points, values, linear, _ = planted(300, 3, rng)
+    fits = [fit_affine(points, values + 0.1 * rng.normal(size=values.shape), floor=0.0) for _ in range(400)]
+    assert np.std([fit.linear for fit in fits], axis=0) == pytest.approx(fits[0].linear_error, rel=0.2)
+    assert np.std([fit.constant for fit in fits], axis=0) == pytest.approx(fits[0].constant_error, rel=0.2)
+    assert np.mean([fit.residual for fit in fits]) == pytest.approx(0.1, rel=0.02)
+    assert not fits[0].floor_dominates
+    assert np.abs(np.mean([fit.linear for fit in fits], axis=0) - linear).max() < 0.01
+
+
+def test_one_spare_pair_says_little_about_noise():
+    """Student's quantile: the same residual is worth far less with one degree of freedom."""
+    points, values, *_ = planted(3, 1, np.random.default_rng(2), noise=0.1)
+    few = fit_affine(points, values, floor=0.0)
+    assert few.linear_error.max() > 1e4 * few.residual
+
+
+def test_each_coordinate_is_fitted_from_the_rounds_that_share_it():
+    rng = np.random.default_rng(3)
+    points, values, linear, constant = planted(60, 4, rng)
+    shared = rng.random((60, 4)) < 0.4
+    fit = fit_shared(points, np.where(shared, values, 0), shared, floor=1e-15)
+    assert np.allclose(fit.linear, linear, atol=1e-10)
+    assert np.allclose(fit.constant, constant, atol=1e-10)
+    shared[:, 2] = False
+    assert fit_shared(points, values, shared, floor=0.0).refusal.startswith("coordinate 2: too few rounds")
+
+
+def test_float32_is_recognised_by_its_values():
+    numbers = np.random.default_rng(4).normal(size=(3, 2))
+    single = numbers.astype(np.float32).astype(float)
+    assert rounding_unit(numbers, numbers) == FLOAT64
+    assert rounding_unit(single, numbers) == rounding_unit(numbers, single) == FLOAT32
+    assert rounding_unit(single, single, FLOAT64) == FLOAT64
+
+
+def test_random_numbers_are_all_that_integral_once_in_a_million():
+    assert chance_limit(2) == pytest.approx(0.5e-3)
+    assert (2 * chance_limit(10)) ** 10 == pytest.approx(1e-6)
+    assert chance_limit(1000) == 5 / 16
+    assert chance_limit(4, tries=100) < chance_limit(4)
+
+
+def test_shapes_and_numbers_are_checked():
+    with pytest.raises(ValueError, match="both"):
+        checked_pairs(np.ones((3, 2)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="finite"):
+        checked_pairs(np.full((3, 2), np.inf), np.ones((3, 2)))

@@ -1,0 +1,260 @@
+"""alpha and beta by least squares: exact from d + 1 rounds, and a named refusal wherever rounding would be a guess."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from reconstruction_rounds import batch, gradient, honest_run, is_recovered, rounds
+
+from vflbench.attacks.batch_reconstruction.recovery.integer_relations import integer_relations
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
+
+
+def test_one_more_pair_than_coordinates_is_enough():
+    for m, d in ((1, 1), (1, 4), (3, 1), (8, 5), (11, 20), (32, 64)):
+        for reduction, dtype in product(("sum", "mean"), (np.float64, np.float32)):
+            rng = np.random.default_rng(m * d)
+            x, y = batch(m, d, rng)
+            thetas, updates = rounds(x, y, d + 1, rng, mean=reduction == "mean", dtype=dtype)
+            recovered = least_squares(thetas, updates, rate=0.1, reduction=reduction, rows=m)
+            assert is_recovered(recovered, x, y), (m, d, reduction, dtype, recovered.refusal)
+            assert (recovered.rounds, recovered.rows) == (d + 1, m)
+            assert recovered.gram.rows == m
+
+
+def test_as_many_pairs_as_coordinates_leave_a_rank_one_freedom():
+    rng = np.random.default_rng(0)
+    d = 6
+    x, y = batch(8, d, rng)
+    thetas, updates = rounds(x, y, d, rng)
+    alpha, beta = x.T @ x, x.T @ y
+    v = np.linalg.solve(thetas, np.ones(d))  # the hyperplane v.theta = 1 that holds all thetas
+    other_alpha, other_beta = alpha + np.outer(v, v), beta + v / 2
+    for a, b in ((alpha, beta), (other_alpha, other_beta)):
+        assert np.allclose(-0.1 * (thetas @ a / 4 - b / 2), updates, atol=1e-12)
+    recovered = least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8)
+    assert recovered.alpha is None
+    assert recovered.refusal == "too few rounds: 6 coordinates need 7 pairs, there are 6"
+
+
+def test_thetas_in_a_hyperplane_are_refused_however_many():
+    rng = np.random.default_rng(1)
+    x, y = batch(8, 5, rng)
+    thetas, _ = rounds(x, y, 30, rng)
+    thetas[:, 4] = 1 - thetas[:, :4].sum(1)
+    updates = np.array([-0.1 * gradient(x, y, theta) for theta in thetas])
+    assert "not affinely independent" in least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8).refusal
+    thetas[:, 2] = 0.5
+    refusal = least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8).refusal
+    assert "coordinates [2] never change" in refusal
+
+
+def test_an_honest_run_of_full_batches_is_refused_until_it_is_long():
+    """Krylov: the first thetas lie on a line for float64. A result without a refusal must be right."""
+    right = {}
+    for n in (11, 21, 80, 1000):
+        right[n] = 0
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            theirs, mine = batch(11, 20, rng), batch(11, 20, rng)
+            recovered = least_squares(*honest_run(theirs, mine, n, rng), rate=0.1, reduction="sum", rows=11)
+            assert recovered.refusal is not None or is_recovered(recovered, *theirs)
+            right[n] += recovered.refusal is None
+    assert right == {11: 0, 21: 0, 80: 0, 1000: 5}
+
+
+def test_fresh_batches_of_the_attackers_own_make_d_plus_one_rounds_enough():
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        theirs = batch(11, 20, rng)
+        recovered = least_squares(*honest_run(theirs, None, 21, rng, fresh=8), rate=0.1, reduction="sum", rows=11)
+        assert is_recovered(recovered, *theirs)
+        assert recovered.condition < 1e6
+
+
+def test_float32_parties_are_recognised_by_their_parameters():
+    """Their step, 2 dtheta - own step in float64, is no float32 number, but as coarse as theta."""
+    right = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        theirs = batch(11, 20, rng)
+        pairs = honest_run(theirs, None, 40, rng, fresh=8, dtype=np.float32)
+        recovered = least_squares(*pairs, rate=0.1, reduction="sum", rows=11)
+        few = integer_relations(pairs[0][:12], pairs[1][:12], rate=0.1, reduction="sum", rows=11)
+        for answer in (recovered, few):
+            assert answer.refusal is not None or is_recovered(answer, *theirs)
+        right += recovered.refusal is None and few.refusal is None
+    assert right >= 9
+
+
+def test_ill_conditioned_thetas_are_refused_with_the_condition_and_never_rounded_wrongly():
+    rng = np.random.default_rng(3)
+    x, y = batch(8, 6, rng)
+    base = rng.normal(size=(12, 6))
+    reasons = []
+    for spread in 10.0 ** -np.arange(0, 16, 1.5):  # one direction that hardly changes
+        direction = np.ones(6) / np.sqrt(6)
+        thetas = base - (1 - spread) * np.outer(base @ direction, direction)
+        updates = np.array([-0.1 * gradient(x, y, theta) for theta in thetas])
+        recovered = least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8)
+        assert recovered.refusal is not None or is_recovered(recovered, x, y)
+        reasons.append(recovered.refusal)
+    assert reasons[0] is None
+    assert any(r and "ill-conditioned" in r for r in reasons)
+    assert "not affinely independent" in reasons[-1]
+
+
+def test_little_noise_is_averaged_out_and_much_is_refused():
+    rng = np.random.default_rng(4)
+    x, y = batch(8, 10, rng)
+    for noise, n, is_enough in ((1e-3, 60, True), (0.02, 60, False), (0.02, 4_000, True)):
+        thetas, updates = rounds(x, y, n, rng)
+        recovered = least_squares(
+            thetas, updates + noise * rng.normal(size=updates.shape), rate=0.1, reduction="sum", rows=8
+        )
+        assert is_recovered(recovered, x, y) == is_enough, (noise, n)
+        if not is_enough:
+            assert "residual is too large" in recovered.refusal
+            assert recovered.residual == pytest.approx(40 * noise, rel=0.3)  # 4 g = -4 update / rate
+
+
+def test_noise_on_the_fewest_pairs_has_no_residual_but_no_integers_either():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        x, y = batch(8, 10, rng)
+        thetas, updates = rounds(x, y, 11, rng)
+        recovered = least_squares(thetas, updates + 0.1 * rng.normal(size=updates.shape), rate=0.1, reduction="sum", rows=8)
+        assert recovered.refusal is not None
+
+
+def test_standard_errors_hold_the_true_errors():
+    rng = np.random.default_rng(6)
+    x, y = batch(8, 5, rng)
+    ratios = []
+    for _ in range(50):
+        thetas, updates = rounds(x, y, 200, rng)
+        recovered = least_squares(thetas, updates + 0.02 * rng.normal(size=updates.shape), rate=0.1, reduction="sum", rows=8)
+        ratios.append((recovered.real_alpha - x.T @ x) / recovered.alpha_error)
+    # Student's quantile makes 6 "errors" of 1000 degrees of freedom 6.05 standard errors.
+    assert np.std(ratios) == pytest.approx(1, abs=0.15)
+
+
+def test_clipped_updates_are_refused_as_clipped():
+    rng = np.random.default_rng(7)
+    x, y = batch(8, 10, rng)
+    for n in (11, 40):
+        thetas, updates = rounds(x, y, n, rng)
+        norm = np.linalg.norm(updates, axis=1, keepdims=True)
+        clipped = updates * np.minimum(1, np.median(norm) / norm)
+        recovered = least_squares(thetas, clipped, rate=0.1, reduction="sum", rows=8)
+        assert "they were clipped" in recovered.refusal
+
+
+def test_a_batch_that_changes_every_round_is_refused():
+    rng = np.random.default_rng(8)
+    for n in (11, 40, 200):
+        thetas = rng.normal(size=(n, 10))
+        updates = np.array([-0.1 * gradient(*batch(8, 10, rng), theta) for theta in thetas])
+        assert least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8).refusal is not None
+
+
+def test_the_batch_size_follows_from_mean_gradients():
+    for seed, m in enumerate((1, 2, 7, 8, 11, 60, 350)):
+        rng = np.random.default_rng(seed)
+        x, y = batch(m, 12, rng)
+        recovered = least_squares(*rounds(x, y, 13, rng, mean=True), rate=0.1, reduction="mean")
+        assert recovered.rows == m
+        assert is_recovered(recovered, x, y)
+
+
+def test_a_batch_twice_over_has_the_same_mean_and_the_least_size_is_reported():
+    rng = np.random.default_rng(0)
+    x, y = batch(7, 12, rng)
+    twice = np.vstack([x, x]), np.concatenate([y, y])
+    recovered = least_squares(*rounds(*twice, 13, rng, mean=True), rate=0.1, reduction="mean")
+    assert recovered.rows == 7
+    known = least_squares(*rounds(*twice, 13, rng, mean=True), rate=0.1, reduction="mean", rows=14)
+    assert is_recovered(known, *twice)
+
+
+def test_columns_that_are_not_binary_are_refused_but_reported_unrounded():
+    rng = np.random.default_rng(9)
+    x, y = batch(8, 6, rng)
+    x = x.astype(float)
+    x[:, 2] = rng.normal(size=8)
+    for mean in (False, True):
+        pairs = rounds(x, y, 12, rng, mean=mean)
+        recovered = least_squares(*pairs, rate=0.1, reduction="mean" if mean else "sum", rows=8)
+        assert "not integral" in recovered.refusal
+        assert recovered.alpha is None
+        assert np.allclose(recovered.real_alpha, x.T @ x, atol=1e-9)
+        assert np.allclose(recovered.real_beta, x.T @ y, atol=1e-9)
+    unknown = least_squares(*rounds(x, y, 12, rng, mean=True), rate=0.1, reduction="mean")
+    assert "no batch size" in unknown.refusal
+    assert np.allclose(unknown.real_alpha, x.T @ x / 8)
+
+
+def test_small_real_numbers_in_a_sparse_batch_are_no_zeros():
+    for reduction in ("sum", "mean"):
+        rng = np.random.default_rng(17)
+        x, y = batch(8, 12, rng, density=0.1)
+        x = x.astype(float)
+        x[:, 2] = 0.05 * rng.random(8)
+        recovered = least_squares(*rounds(x, y, 30, rng, mean=reduction == "mean"), rate=0.1, reduction=reduction, rows=8)
+        assert "not integral" in recovered.refusal, reduction
+
+
+def test_the_size_of_a_sparse_batch_is_not_taken_for_one_that_rounds_its_entries_to_zero():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, y = batch(7, 14, rng, density=0.08)
+        x[0, 0], y[0] = 1, 1
+        recovered = least_squares(*rounds(x, y, 20, rng, mean=True, dtype=np.float32), rate=0.1, reduction="mean")
+        if recovered.refusal is None:
+            assert np.array_equal(
+                7 * recovered.alpha, recovered.rows * x.T @ x
+            )  # a smaller size only if it divides every entry
+            assert np.array_equal(7 * recovered.beta, recovered.rows * x.T @ y)
+
+
+def test_counts_are_integral_but_no_binary_batch():
+    rng = np.random.default_rng(10)
+    x, y = rng.integers(0, 5, (8, 6)), rng.choice([-1, 1], 8)
+    recovered = least_squares(*rounds(x, y, 12, rng), rate=0.1, reduction="sum", rows=8)
+    assert "no batch of binary rows" in recovered.refusal
+
+
+def test_selective_updates_need_more_rounds():
+    """A third of the coordinates in each round, otherwise zeros: refused, unless it is known which ones were sent."""
+    rng = np.random.default_rng(16)
+    x, y = batch(8, 10, rng)
+    thetas, updates = rounds(x, y, 100, rng)
+    shared = rng.random(updates.shape).argsort(axis=1) < 3
+    sent = np.where(shared, updates, 0)
+    assert least_squares(thetas, sent, rate=0.1, reduction="sum", rows=8).refusal is not None
+    recovered = least_squares(thetas, sent, rate=0.1, reduction="sum", rows=8, shared=shared)
+    assert is_recovered(recovered, x, y)
+    assert recovered.rounds == shared.sum(0).min()
+    few = least_squares(thetas[:20], sent[:20], rate=0.1, reduction="sum", rows=8, shared=shared[:20])
+    assert "too few rounds" in few.refusal
+    with pytest.raises(ValueError, match="`shared` must have"):
+        least_squares(thetas, sent, rate=0.1, reduction="sum", shared=shared[:5])
+
+
+def test_empty_and_invalid_input():
+    nothing = np.zeros((0, 3))
+    assert "too few rounds" in least_squares(nothing, nothing, rate=0.1, reduction="sum").refusal
+    assert "too few rounds" in integer_relations(nothing, nothing, rate=0.1, reduction="sum").refusal
+    some = np.ones((4, 2))
+    shape, number, rate_problem = "both", "finite", "rate must be a positive"
+    for thetas, updates, rate, problem in (
+        (some, some[:, :1], 0.1, shape),
+        (some * np.nan, some, 0.1, number),
+        (some, some, 0.0, rate_problem),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            least_squares(thetas, updates, rate=rate, reduction="sum")
+    with pytest.raises(ValueError, match="at least one row"):
+        least_squares(some, some, rate=0.1, reduction="sum", rows=0)
+    with pytest.raises(ValueError, match="too few rounds"):
+        _ = least_squares(nothing, nothing, rate=0.1, reduction="sum").gram
