@@ -1,4 +1,4 @@
-"""The same problem to 50 digits, by another way: variances by Newton's method at a given multiplier, then bisection."""
+"""The same problem to 40 digits by another method: Newton's method for a given multiplier, and the root in its logarithm."""
 
 import mpmath
 from mpmath import mpf
@@ -11,7 +11,7 @@ def sumkl(u, v, d, g, l10, l20, l11, l21):
 
 
 def reference(u, v, d, g, p, *, target=None, power=None):
-    """(l10, l20, l11, l21, sumkl, power) in mpf at 50 digits; one of target and power is given."""
+    """(l10, l20, l11, l21, sumkl, power) to 40 digits; one of target and power is given."""
     with mpmath.workdps(60):
         u, v, d, g, p = (mpf(value) for value in (u, v, d, g, p))
         goal = mpf(target if power is None else power)
@@ -25,8 +25,8 @@ def reference(u, v, d, g, p, *, target=None, power=None):
             return (*noise, sumkl(u, v, d, g, *noise), cost)
 
         def excess(log_mu):
-            found = solution(log_mu)
-            return mpmath.log(found[4] / goal) if power is None else -mpmath.log(max(found[5], mpf(10) ** -200) / goal)
+            *_, remaining, cost = solution(log_mu)
+            return mpmath.log(remaining / goal) if power is None else -mpmath.log(max(cost, mpf(10) ** -200) / goal)
 
         scale = mpmath.log(1 / (max(u, v) + g))
         low, high = scale - 1, scale + 1
@@ -34,10 +34,23 @@ def reference(u, v, d, g, p, *, target=None, power=None):
             low -= 8
         while excess(high) < 0:
             high += 8
-        while high - low > mpf(10) ** -45:
-            middle = (low + high) / 2
-            low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-        return solution(low)
+        return solution(_root(excess, low, high))
+
+
+def _root(increasing, low, high):
+    """The root of an increasing function, to 40 digits: regula falsi (Illinois), every third step a bisection."""
+    below, above = increasing(low), increasing(high)
+    for step in range(400):
+        bisect = step % 3 == 2
+        middle = (low + high) / 2 if bisect else (low * above - high * below) / (above - below)
+        value = increasing(middle)
+        if abs(value) < mpf(10) ** -40:
+            return middle
+        if value < 0:
+            low, below, above = middle, value, above if bisect else above / 2
+        else:
+            high, above, below = middle, value, below if bisect else below / 2
+    raise ArithmeticError(f"no root between {low} and {high}")
 
 
 def _pair(u, v, g, cost_a, cost_b):
@@ -58,7 +71,7 @@ def _pair(u, v, g, cost_a, cost_b):
 
 def _free(g, cost_a, cost_b):
     if g == 0:
-        return mpf(0), mpf(0)  # nothing to gain but by the bounds
+        return mpf(0), mpf(0)  # the bounds are active
     start = mpmath.sqrt(g / max(cost_a, cost_b))
     s, w = mpmath.log(start), mpmath.log(start)
 
@@ -74,10 +87,10 @@ def _free(g, cost_a, cost_b):
         determinant = ss * ww - sw * sw
         ds = -(ww * slope_s - sw * slope_w) / determinant
         dw = -(ss * slope_w - sw * slope_s) / determinant
+        if abs(ds) + abs(dw) < mpf(10) ** -25:  # the step converges quadratically
+            return mpmath.exp(s + ds), mpmath.exp(w + dw)
         step, before = mpf(1), energy(s, w)
         while step > mpf(10) ** -12 and energy(s + step * ds, w + step * dw) > before:
             step /= 2
         s, w = s + step * ds, w + step * dw
-        if abs(ds) + abs(dw) < mpf(10) ** -48:
-            break
-    return mpmath.exp(s), mpmath.exp(w)
+    raise ArithmeticError(f"Newton's method does not converge for {g}, {cost_a}, {cost_b}")

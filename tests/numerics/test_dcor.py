@@ -2,15 +2,16 @@ import math
 import subprocess
 import sys
 
-import dcor
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from vflbench.numerics import dcor as module
 from vflbench.numerics.dcor import distance_correlation
 
 
-def straightforward(x, y_distances):
-    """The definition, doubly centred matrices and all, with torch's own derivative."""
+def by_definition(x, y_distances):
+    """The definition with whole matrices, and torch's derivative."""
     a = (x[:, None] - x[None, :]).square().sum(2)
     a = torch.where(a > 0, a.clamp_min(1e-300).sqrt(), 0.0)
 
@@ -47,62 +48,75 @@ def labels_of(kind, n, rng):
 KINDS = ["two classes", "seven classes", "booleans", "numbers", "vectors"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 50, 1300])  # 1300: several blocks
-def test_value_and_gradient_are_those_of_the_definition(rng, kind, n):
-    y, distances = labels_of(kind, n, rng)
-    if n == 2 and y.dim() == 1:
-        y = torch.tensor([0, 1]).to(y.dtype)
-        distances = 1.0 - torch.eye(2, dtype=torch.float64)
-    x = torch.randn(n, 6, generator=rng, dtype=torch.float64)
-    x[:, 0] += (y if y.dim() == 1 else y[:, 0]).double()
-    ours, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x)
-    exact, expected = value_and_gradient(lambda t: straightforward(t, distances), x)
-    assert ours == pytest.approx(exact, rel=1e-10)
-    assert (gradient - expected).norm() <= 1e-8 * expected.norm() + 1e-12
+@pytest.fixture(params=[32, pytest.param(1024, marks=pytest.mark.slow)])
+def block(request, monkeypatch):
+    """Rows per block: few, so that little data has several blocks; or as it is, with many rows."""
+    monkeypatch.setattr(module, "_BLOCK", request.param)
+    return request.param
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_float32_is_as_good_as_it_must_be(rng, kind):
-    y, _ = labels_of(kind, 2500, rng)
-    x = torch.relu(torch.randn(2500, 128, generator=rng) + (y if y.dim() == 1 else y[:, 0]).float()[:, None] * 0.2)
-    exact, expected = value_and_gradient(lambda t: distance_correlation(t, y), x.double())
-    ours, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x)
-    assert gradient.dtype == torch.float32
-    assert ours == pytest.approx(exact, rel=1e-5)
-    assert (gradient - expected).norm() <= 1e-4 * expected.norm()
+def test_value_and_gradient_are_those_of_the_definition(rng, block):
+    for kind in KINDS:
+        for n in (2, 50, block + block // 4, 3 * block):
+            y, distances = labels_of(kind, n, rng)
+            if n == 2 and y.dim() == 1:
+                y = torch.tensor([0, 1]).to(y.dtype)
+                distances = 1.0 - torch.eye(2, dtype=torch.float64)
+            x = torch.randn(n, 6, generator=rng, dtype=torch.float64)
+            x[:, 0] += (y if y.dim() == 1 else y[:, 0]).double()
+            ours, gradient = value_and_gradient(lambda t, y=y: distance_correlation(t, y), x)
+            exact, expected = value_and_gradient(lambda t, distances=distances: by_definition(t, distances), x)
+            assert ours == pytest.approx(exact, rel=1e-10), f"{kind}, n={n}"
+            assert (gradient - expected).norm() <= 1e-8 * expected.norm() + 1e-12, f"{kind}, n={n}"
 
 
-@pytest.mark.parametrize("kind", ["tight clusters", "many copies", "far away", "tiny", "huge"])
-def test_float32_where_lengths_say_little_about_distances(rng, kind):
-    y = (torch.rand(1200, generator=rng) < 0.3).long()
-    x = torch.randn(1200, 16, generator=rng)
-    if kind == "tight clusters":
-        x = 1e-4 * x + torch.randn(2, 16, generator=rng)[y]
-    elif kind == "many copies":
-        x = x[:40].repeat(30, 1)
-    else:
-        x = {"far away": x + 1000, "tiny": x * 1e-25, "huge": x * 1e25}[kind]
-    exact, expected = value_and_gradient(lambda t: distance_correlation(t, y), x.double())
-    ours, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x)
-    assert ours == pytest.approx(exact, rel=1e-5)
-    assert (gradient - expected).norm() <= 2e-4 * expected.norm()
-    reference = straightforward(x.double(), (y[:, None] != y).double())
-    assert ours == pytest.approx(reference.item(), rel=1e-5)
+def test_the_accuracy_of_float32(rng, block):
+    n = 2 * block + block // 2
+    for kind in KINDS:
+        y, _ = labels_of(kind, n, rng)
+        x = torch.relu(torch.randn(n, 128, generator=rng) + (y if y.dim() == 1 else y[:, 0]).float()[:, None] * 0.2)
+        exact, expected = value_and_gradient(lambda t, y=y: distance_correlation(t, y), x.double())
+        ours, gradient = value_and_gradient(lambda t, y=y: distance_correlation(t, y), x)
+        assert gradient.dtype == torch.float32
+        assert ours == pytest.approx(exact, rel=1e-5), kind
+        assert (gradient - expected).norm() <= 1e-4 * expected.norm(), kind
 
 
-@pytest.mark.parametrize("kind", ["two classes", "seven classes", "numbers", "vectors"])
-def test_agrees_with_the_dcor_package(rng, kind):
-    y, _ = labels_of(kind, 400, rng)
-    x = torch.randn(400, 5, generator=rng, dtype=torch.float64)
-    x[:, 1] *= 1 + 0.3 * (y if y.dim() == 1 else y[:, 0]).double()
-    others = y.double().numpy()
-    if kind == "seven classes":  # equally far apart
-        others = torch.nn.functional.one_hot(y - y.min()).double().numpy()
-    expected = dcor.distance_correlation_sqr(x.numpy(), others)
-    assert distance_correlation(x, y).item() == pytest.approx(expected, rel=1e-6)
-    root = distance_correlation(x, y, statistic="root")
-    assert root.item() == pytest.approx(math.sqrt(expected), rel=1e-6)
+def test_the_accuracy_of_float32_where_norms_lose_the_digits_of_distances(rng, block):
+    n = 40 * (block // 8)
+    y = (torch.rand(n, generator=rng) < 0.3).long()
+    x = torch.randn(n, 16, generator=rng)
+    cases = {
+        "tight clusters": 1e-4 * x + torch.randn(2, 16, generator=rng)[y],
+        "many copies": x[:40].repeat(block // 8, 1),
+        "far away": x + 1000,
+        "tiny": x * 1e-25,
+        "huge": x * 1e25,
+    }
+    for kind, points in cases.items():
+        exact, expected = value_and_gradient(lambda t: distance_correlation(t, y), points.double())
+        ours, gradient = value_and_gradient(lambda t: distance_correlation(t, y), points)
+        assert ours == pytest.approx(exact, rel=1e-5), kind
+        assert (gradient - expected).norm() <= 2e-4 * expected.norm(), kind
+        reference = by_definition(points.double(), (y[:, None] != y).double())
+        assert ours == pytest.approx(reference.item(), rel=1e-5), kind
+
+
+@pytest.mark.slow
+def test_agrees_with_the_dcor_package(rng):
+    import dcor  # compiles for ten seconds
+
+    for kind in ("two classes", "seven classes", "numbers", "vectors"):
+        y, _ = labels_of(kind, 200, rng)
+        x = torch.randn(200, 5, generator=rng, dtype=torch.float64)
+        x[:, 1] *= 1 + 0.3 * (y if y.dim() == 1 else y[:, 0]).double()
+        values = y.double().numpy()
+        if kind == "seven classes":  # at equal distances
+            values = torch.nn.functional.one_hot(y - y.min()).double().numpy()
+        expected = dcor.distance_correlation_sqr(x.numpy(), values)
+        assert distance_correlation(x, y).item() == pytest.approx(expected, rel=1e-6), kind
+        root = distance_correlation(x, y, statistic="root")
+        assert root.item() == pytest.approx(math.sqrt(expected), rel=1e-6), kind
 
 
 def test_the_root_has_half_the_slope_under_the_logarithm(rng):
@@ -121,37 +135,66 @@ def test_units_shifts_and_rotations_do_not_matter(rng):
         assert distance_correlation(changed, y).item() == pytest.approx(reference, rel=1e-9)
 
 
-def test_from_nothing_to_everything(rng):
+def test_equal_x_and_y_give_1_and_independent_ones_almost_0(rng):
     y = torch.arange(2000) % 2
     assert distance_correlation(y[:, None].double(), y).item() == pytest.approx(1.0)
     assert distance_correlation(torch.randn(2000, 3, generator=rng), y).item() < 0.01
 
 
-def test_points_that_coincide_do_not_pull(rng):
+def test_coinciding_points_have_a_finite_gradient(rng):
     x = torch.randn(3, 4, generator=rng)[torch.arange(90) % 3]
     value, gradient = value_and_gradient(lambda t: distance_correlation(t, torch.arange(90) % 3 // 2), x)
     assert gradient.isfinite().all()
     assert 0.1 < value < 1
 
 
-@pytest.mark.parametrize("statistic", ["squared", "root"])
-def test_where_nothing_varies_there_is_nothing(rng, statistic):
+def test_constant_x_or_y_give_0(rng):
     x, y = torch.randn(30, 4, generator=rng), torch.arange(30) % 2
-    for nothing in ((x, torch.ones(30).long()), (x, torch.ones(30)), (torch.full((30, 4), 0.1), y), (x[:1], y[:1])):
-        value, gradient = value_and_gradient(lambda t, y=nothing[1]: distance_correlation(t, y, statistic), nothing[0])
-        assert value == 0
-        assert gradient is None or (gradient == 0).all()
+    for constant in ((x, torch.ones(30).long()), (x, torch.ones(30)), (torch.full((30, 4), 0.1), y), (x[:1], y[:1])):
+        for statistic in ("squared", "root"):
+            value, gradient = value_and_gradient(
+                lambda t, y=constant[1], s=statistic: distance_correlation(t, y, s), constant[0]
+            )
+            assert value == 0
+            assert gradient is None or (gradient == 0).all()
 
 
-@pytest.mark.parametrize("shapes", [((4,), (4,)), ((4, 2), (3,)), ((0, 2), (0,)), ((4, 2), (4, 1))])
-def test_other_shapes_are_refused(shapes):
-    y = torch.zeros(shapes[1], dtype=torch.long)
-    with pytest.raises(ValueError, match="must be"):
-        distance_correlation(torch.zeros(shapes[0]), y)
+def test_other_shapes_raise():
+    for x_shape, y_shape in (((4,), (4,)), ((4, 2), (3,)), ((0, 2), (0,)), ((4, 2), (4, 1))):
+        with pytest.raises(ValueError, match="must be"):
+            distance_correlation(torch.zeros(x_shape), torch.zeros(y_shape, dtype=torch.long))
 
 
-def test_memory_stays_small_however_many_rows_there_are():
-    """Peak resident memory of a process of its own, beyond what it held before; 32768^2 distances alone would be 4.3 GB."""
+class LargestTensor(TorchDispatchMode):
+    """Records the largest number of elements that any operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        outputs = result if isinstance(result, tuple | list) else [result]
+        self.largest = max(self.largest, *(x.numel() for x in outputs if isinstance(x, torch.Tensor)), 0)
+        return result
+
+
+def test_no_tensor_is_larger_than_a_block_or_x(rng, monkeypatch):
+    """Forward and backward; the matrix of all distances would have 400^2 entries."""
+    monkeypatch.setattr(module, "_BLOCK", 32)
+    x = torch.randn(400, 8, generator=rng)
+    for y in (torch.arange(400) % 3, torch.randn(400, generator=rng)):
+        leaf = x.clone().requires_grad_()
+        with LargestTensor() as forward:
+            value = distance_correlation(leaf, y)
+        with LargestTensor() as backward:
+            value.backward()
+        assert 0 < backward.largest <= 400 * 8
+        rows_of_distances = 32 * 400 if y.is_floating_point() else 0  # for the row means of the distances of numbers
+        assert 0 < forward.largest <= max(400 * 8, rows_of_distances)
+
+
+@pytest.mark.slow
+def test_memory_stays_small_for_many_rows():
+    """Peak resident memory of a separate process, beyond what it used before; 32768^2 distances alone would be 4.3 GB."""
     program = """
 import resource, torch
 from vflbench.run.machine import tune
@@ -164,5 +207,5 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 distance_correlation(x, y).backward()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert int(told) * (1 if sys.platform == "darwin" else 1024) < 100 * 2**20
+    growth = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert int(growth) * (1 if sys.platform == "darwin" else 1024) < 100 * 2**20

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from vflbench.numerics.open_relu import OpenRelu
 
 
-def test_values_stay_and_shut_units_let_a_share_of_the_gradient_through():
+def test_values_stay_and_inactive_units_pass_a_share_of_the_gradient():
     x = torch.tensor([-2.0, -1.0, 3.0], requires_grad=True)
     weights = torch.tensor([1.0, 10.0, 100.0])
     for relu in (F.relu, torch.relu, nn.ReLU(), lambda z: F.relu(z * 1, inplace=True)):
@@ -15,4 +15,4 @@ def test_values_stay_and_shut_units_let_a_share_of_the_gradient_through():
         assert y.tolist() == [0, 0, 3]
         torch.testing.assert_close(g, torch.tensor([0.1, 1.0, 100.0]))
     (g,) = torch.autograd.grad((F.relu(x) * weights).sum(), x)
-    assert g.tolist() == [0, 0, 100]  # outside it is as it was
+    assert g.tolist() == [0, 0, 100]  # outside the context nothing is changed

@@ -3,7 +3,7 @@ import torch
 from vflbench.numerics.pixels import Area, area_of, pixel_names, put_together
 
 
-def test_the_names_of_a_rectangle_tell_where_it_lies():
+def test_names_give_the_place_of_a_rectangle():
     names = pixel_names(4, 6)
     part = [name for name in names if name.split("_")[1] in "12" and name.split("_")[2] in "345"]
     assert area_of(names) == Area(0, 0, 4, 6)
@@ -35,7 +35,7 @@ def test_parts_of_a_larger_picture_are_put_together_from_its_corner(rng):
     assert torch.equal(put_together({Area(5, 7, 2, 3): x}), x.view(2, 2, 3))
 
 
-def test_parts_that_overlap_or_leave_a_hole_are_no_picture():
+def test_overlapping_or_incomplete_parts_are_no_picture():
     x = torch.zeros(1, 4)
     assert put_together({Area(0, 0, 2, 2): x, Area(2, 2, 2, 2): x}) is None
     assert put_together({Area(0, 0, 2, 2): x, Area(0, 1, 2, 2): x}) is None
