@@ -27,32 +27,32 @@ def figures(rows, labels=None, candidates=(), binary=None, steps=None, x=X, when
 
 def test_rows_have_no_order():
     order = torch.tensor([2, 3, 1, 0])
-    found = figures(X[order], Y[order])
-    assert found["exact"] == found["entries_right"] == found["labels_right"] == found["contained"] == 1
+    result = figures(X[order], Y[order])
+    assert result["exact"] == result["entries_right"] == result["labels_right"] == result["contained"] == 1
     assert torch.equal(X[order][matched(X[order], X)], X)
 
 
 def test_wrong_entries_are_counted_after_the_best_matching():
     wrong = X.flip(0).clone()
     wrong[0, 0] = 0
-    found = figures(wrong, candidates=[wrong, X])
-    assert found["entries_right"] == 15 / 16
-    assert found["exact"] == 0
-    assert found["contained"] == 1
+    result = figures(wrong, candidates=[wrong, X])
+    assert result["entries_right"] == 15 / 16
+    assert result["exact"] == 0
+    assert result["contained"] == 1
 
 
-def test_of_equal_rows_the_number_of_positives_counts():
+def test_among_equal_rows_the_number_of_positives_counts():
     assert figures(X, torch.tensor([1, -1, 1, -1.0]))["labels_right"] == 1  # the equal rows' labels in another order
-    assert figures(X, torch.tensor([1, 0, 0, -1.0]))["labels_right"] == 1  # told as a share
+    assert figures(X, torch.tensor([1, 0, 0, -1.0]))["labels_right"] == 1  # answered as a share
     assert figures(X, torch.tensor([1, -1, -1, -1.0]))["labels_right"] == 0.75
-    assert figures(X, torch.tensor([math.nan, 0, 0, -1.0]))["labels_right"] == 0.75  # guessed: -1
+    assert figures(X, torch.tensor([math.nan, 0, 0, -1.0]))["labels_right"] == 0.75  # the guess is -1
 
 
-def test_without_an_answer_it_is_the_guess():
-    found = figures(None)
-    assert found["entries_right"] == found["guess_entries_right"] == ((GUESS == X).sum() / 16).item()
-    assert found["labels_right"] == found["guess_labels_right"] == 0.5
-    assert found["columns_told"] == found["exact"] == 0
+def test_without_an_answer_the_guess_is_graded():
+    result = figures(None)
+    assert result["entries_right"] == result["guess_entries_right"] == ((GUESS == X).sum() / 16).item()
+    assert result["labels_right"] == result["guess_labels_right"] == 0.5
+    assert result["columns_told"] == result["exact"] == 0
 
 
 def test_columns_without_an_answer_are_guessed_and_real_ones_must_be_near():
@@ -60,15 +60,15 @@ def test_columns_without_an_answer_are_guessed_and_real_ones_must_be_near():
     x[:, 3] = torch.tensor([0.25, 0.5, 0.75, 1.0])
     rows = x.clone()
     rows[:, 2], rows[0, 3] = math.nan, 0.2505
-    found = figures(rows, binary=torch.tensor([True, True, False, False]), x=x)
-    assert found["columns_told"] == 0.75
-    assert found["entries_right"] == 15 / 16  # column 2 is 0 but once, as guessed
-    assert found["exact"] == 0
+    result = figures(rows, binary=torch.tensor([True, True, False, False]), x=x)
+    assert result["columns_told"] == 0.75
+    assert result["entries_right"] == 15 / 16  # the guess 0 is right in column 2 except once
+    assert result["exact"] == 0
     rows[0, 3] = 0.26
     assert figures(rows, binary=torch.tensor([True, True, False, False]), x=x)["entries_right"] == 14 / 16
 
 
-def test_the_local_steps_of_rows_are_held_against_the_truth():
+def test_the_local_steps_of_rows_are_graded():
     when = torch.tensor([0.0, 0, 1, 1])
     assert figures(X, steps=when, when=when)["steps_right"] == 1
     assert figures(X, steps=1 - when, when=when)["steps_right"] == pytest.approx(0)

@@ -16,24 +16,22 @@ def test_clopper_pearson_is_the_inverse_of_the_binomial_tail():
     assert least_probability(0, 0, 0.05) == 0
 
 
-@pytest.mark.parametrize("eps", [0.3, 1.0, 3.0])
-def test_the_bound_holds_as_often_as_it_says_and_is_not_idle(eps):
-    """Guesses as good as eps allows: the bound is above eps in a share alpha of trials at most."""
-    keep, rng = 1 / (1 + math.exp(-eps)), torch.Generator().manual_seed(0)
-    wrong, bounds = 0, []
-    for _ in range(2000):
-        high, low = (int((torch.rand(4000, generator=rng) < keep).sum()) for _ in range(2))
-        bounds.append(Guesses(4000, high, 4000, low).epsilon_low(0.05))
-        wrong += bounds[-1] > eps
-    assert wrong / 2000 <= 0.05
-    assert sum(bounds) / 2000 > 0.6 * eps
+def test_the_bound_is_wrong_in_a_share_alpha_of_trials_at_most_and_is_not_trivial():
+    """For guesses as good as eps allows."""
+    for eps in (0.3, 1.0, 3.0):
+        keep, rng = 1 / (1 + math.exp(-eps)), torch.Generator().manual_seed(0)
+        wrong, bounds = 0, []
+        for _ in range(1000):
+            high, low = (int((torch.rand(4000, generator=rng) < keep).sum()) for _ in range(2))
+            bounds.append(Guesses(4000, high, 4000, low).epsilon_low(0.05))
+            wrong += bounds[-1] > eps
+        assert wrong / 1000 <= 0.05, eps
+        assert sum(bounds) / 1000 > 0.6 * eps, eps
 
 
-@pytest.mark.parametrize(
-    "turned", [Guesses(0, 0, 200, 0), Guesses(200, 0, 0, 0), Guesses(200, 200, 0, 0), Guesses(200, 100, 200, 200)], ids=str
-)
-def test_any_of_the_four_ways_to_guess_well_counts(turned):
-    assert turned.epsilon_low(0.01) > 3
+def test_each_of_the_four_shares_can_prove_eps():
+    for counts in ((0, 0, 200, 0), (200, 0, 0, 0), (200, 200, 0, 0), (200, 100, 200, 200)):
+        assert Guesses(*counts).epsilon_low(0.01) > 3, counts
 
 
 def test_no_guesses_and_poor_ones_prove_nothing():
@@ -42,16 +40,15 @@ def test_no_guesses_and_poor_ones_prove_nothing():
     assert Guesses(1, 1, 1, 1).epsilon_low(0.01) == 0
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_threshold_comes_from_the_other_rows(sign):
-    """No canary's label moves it; a score that is turned round finds it as well."""
+def test_the_threshold_comes_from_the_other_rows():
+    """No label of a canary moves it. A reversed score gives the same threshold."""
     positive = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0]).bool()
-    scores = sign * torch.tensor([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 7.5, 2.5])
     canary = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]).bool()
-    found = guess(scores, positive, canary)
-    assert found == (Guesses(1, 1, 1, 1) if sign == 1 else Guesses(1, 0, 1, 0))
-    other = guess(scores, positive ^ canary, canary)
-    assert (other.high, other.low) == (found.high, found.low)
+    for sign, expected in ((1, Guesses(1, 1, 1, 1)), (-1, Guesses(1, 0, 1, 0))):
+        scores = sign * torch.tensor([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 7.5, 2.5])
+        assert guess(scores, positive, canary) == expected
+        other = guess(scores, positive ^ canary, canary)
+        assert (other.high, other.low) == (expected.high, expected.low)
 
 
 def test_one_class_or_no_other_rows_still_give_guesses():

@@ -9,15 +9,15 @@ from vflbench.numerics.dcor import distance_correlation
 PLACE = ("a", "f5", True)
 
 
-def test_it_is_the_mean_over_batches_of_their_first_rows(rng):
+def test_the_mean_over_batches_of_their_first_rows(rng):
     table, values = DependenceTable(), []
     for n in (50, 1500):
         x, y = torch.randn(n, 4, generator=rng), torch.randint(2, (n,), generator=rng)
         table.add(PLACE, x, y)
         values.append(distance_correlation(x[:1024], y[:1024]).item())
-    (found,) = table.found()
-    assert (found.party, found.layer, found.visible) == PLACE
-    assert found.dcor.mean == pytest.approx(sum(values) / 2)
+    (dependence,) = table.found()
+    assert (dependence.party, dependence.layer, dependence.visible) == PLACE
+    assert dependence.dcor.mean == pytest.approx(sum(values) / 2)
 
 
 def test_a_batch_of_one_class_is_left_out(rng):

@@ -20,82 +20,81 @@ from vflbench.metrics.embedding_privacy import (
 
 
 def least_epsilon(losses, chances, delta):
-    """eps at delta of a privacy loss with these finite chances, what is missing from 1 being lost; by bisection."""
+    """eps at delta of a privacy loss with these finite chances, by bisection; the rest of the probability counts in delta."""
     low, high = 0.0, 200.0
     for _ in range(80):
         middle = (low + high) / 2
-        spent = 1 - chances.sum() + (chances * np.clip(-np.expm1(middle - losses), 0, None)).sum()
-        low, high = (low, middle) if spent <= delta else (middle, high)
+        divergence = 1 - chances.sum() + (chances * np.clip(-np.expm1(middle - losses), 0, None)).sum()
+        low, high = (low, middle) if divergence <= delta else (middle, high)
     return high
 
 
 def direct(n, p, shift, count, delta):
-    """The same from all combinations of outcomes of up to two numbers, both ways round each."""
+    """The same from all combinations of outcomes of up to two numbers, in both directions each."""
     k = np.arange(n + shift + 1)
     one, other = stats.binom.pmf(k, n, p), stats.binom.pmf(k - shift, n, p)
     pairs = [(one, other), (other, one)]
-    found = 0.0
-    for ways in itertools.product(pairs, repeat=count):
+    largest = 0.0
+    for directions in itertools.product(pairs, repeat=count):
         losses, chances = np.zeros(1), np.ones(1)
-        for a, b in ways:
+        for a, b in directions:
             both = (a > 0) & (b > 0)
             losses = np.add.outer(losses, np.log(a[both] / b[both])).ravel()
             chances = np.multiply.outer(chances, a[both]).ravel()
-        found = max(found, least_epsilon(losses, chances, delta))
-    return found
+        largest = max(largest, least_epsilon(losses, chances, delta))
+    return largest
 
 
-@pytest.mark.parametrize(("n", "p", "shift", "count"), [(60, 0.5, 1, 1), (60, 0.5, 2, 2), (80, 0.3, 1, 2), (400, 0.5, 5, 1)])
-def test_exact_accounting_is_what_all_outcomes_give_and_never_below(n, p, shift, count):
-    for delta in (1e-3, 1e-5):
-        truth = direct(n, p, shift, count, delta)
-        assert truth * (1 - 1e-9) <= exact_binomial_epsilon(n, p, shift, count, delta) <= 1.02 * truth + 1e-3
+def test_exact_accounting_agrees_with_all_outcomes_and_is_never_below():
+    for n, p, shift, count in ((60, 0.5, 1, 1), (60, 0.5, 2, 2), (80, 0.3, 1, 2), (400, 0.5, 5, 1)):
+        for delta in (1e-3, 1e-5):
+            truth, eps = direct(n, p, shift, count, delta), exact_binomial_epsilon(n, p, shift, count, delta)
+            case = f"n={n} p={p} shift={shift} count={count} delta={delta}"
+            assert truth * (1 - 1e-9) <= eps <= 1.02 * truth + 1e-3, case
 
 
 def test_much_binomial_noise_is_gaussian():
-    found = exact_binomial_epsilon(40_000, 0.5, 3, 64, 1e-6)
-    assert found == pytest.approx(gaussian_epsilon(math.sqrt(64) * 3 / 100, 1e-6), rel=5e-3)
+    eps = exact_binomial_epsilon(40_000, 0.5, 3, 64, 1e-6)
+    assert eps == pytest.approx(gaussian_epsilon(math.sqrt(64) * 3 / 100, 1e-6), rel=5e-3)
 
 
-def test_noise_that_leaves_outcomes_of_one_alone_has_no_eps():
+def test_noise_with_outcomes_of_one_distribution_only_has_no_eps():
     assert exact_binomial_epsilon(100, 0.5, 255, 4, 1e-6) == math.inf
     assert binomial_release(Sensitivity.of_grid(4, 256, 1.0), "", 100, 0.5, 1e-6).epsilon is None
 
 
-@pytest.mark.parametrize("delta", [1e-6, 1e-3])
-@pytest.mark.parametrize(
-    ("width", "levels", "n", "p"),
-    [
+def test_a_claim_is_never_below_the_exact_eps():
+    cases = [
         (1, 2, 2000, 0.5),
         (4, 4, 20_000, 0.3),
         (16, 16, 40_000, 0.9),
         (16, 2, 3000, 0.5),
         (64, 16, 2500, 0.5),
         (256, 17, 40_000, 0.5),
-    ],
-)
-def test_what_is_claimed_is_never_below_the_exact_figure(width, levels, n, p, delta):
-    release = binomial_release(Sensitivity.of_grid(width, levels, 1.0), "", n, p, delta)
-    for messages in (1, 4):
-        total = release.delta_after(messages)
-        assert release.after(messages, total) >= release.exact_after(messages, total)
+    ]
+    for width, levels, n, p in cases:
+        for delta in (1e-6, 1e-3):
+            release = binomial_release(Sensitivity.of_grid(width, levels, 1.0), "", n, p, delta)
+            for messages in (1, 4):
+                total, case = release.delta_after(messages), f"{width} x {levels}, n={n} p={p} delta={delta}, {messages}"
+                assert release.after(messages, total) >= release.exact_after(messages, total), case
 
 
-def test_the_theorem_is_not_believed_where_it_is_below_what_the_noise_has():
-    """25.4 by the theorem, 30.2 by exact accounting; a sum of normal losses says the same."""
+def test_the_exact_eps_is_claimed_where_the_theorem_is_below_it():
+    """25.4 by the theorem, 30.2 by exact accounting, and the same by a sum of normal losses."""
     sensitivity = Sensitivity.of_grid(64, 16, 1.0)
     release = binomial_release(sensitivity, "", 2000, 0.5, 1e-3)
     assert release.epsilon == pytest.approx(gaussian_epsilon(8 * 15 / math.sqrt(500), 1e-3), rel=0.02)
     assert "the theorem's eps = 25.44" in release.reason
 
 
-def test_a_theorem_that_nothing_bears_out_claims_nothing():
+def test_nothing_is_claimed_if_exact_accounting_gives_no_eps():
     release = binomial_release(Sensitivity.of_grid(1, 10_001, 1.0), "", 80_000, 0.5, 1e-6)
     assert release.epsilon is None
-    assert "exact accounting finds none" in release.reason
+    assert "exact accounting gives no finite eps" in release.reason
 
 
-def test_no_claim_comes_with_its_reason():
+def test_a_missing_claim_has_a_reason():
     release = binomial_release(Sensitivity.of_grid(16, 16, 0.1), "", 512, 0.5, 1e-6)
     assert release.epsilon is None
     assert "n p (1 - p) = 128 is below max(23 log(10 d / delta), 2 Delta_inf) = 434.5" in release.reason
@@ -104,42 +103,42 @@ def test_no_claim_comes_with_its_reason():
     assert binomial_release(None, "no range", 10**6, 0.5, 1e-6).reason == "no range"
 
 
-@pytest.mark.parametrize("norm", [None, 0.4, 1.5])
-def test_no_two_quantized_rows_are_further_apart_than_the_sensitivity(rng, norm):
+def test_no_two_quantized_rows_are_further_apart_than_the_sensitivity(rng):
     width, levels, step = 6, 9, 0.25
-    bound = Sensitivity.of_grid(width, levels, step, norm)
-    if norm is None:
-        assert (bound.l1, bound.l2, bound.largest) == (pytest.approx(48), pytest.approx(8 * math.sqrt(6)), 8)
-    rows = torch.randn(2, 20_000, width, generator=rng) * torch.rand(2, 20_000, 1, generator=rng) * 3
-    rows[:, ::3] = rows[:, ::3].sign()  # corners
-    rows[1, 1::3] = -rows[0, 1::3]  # opposite
-    if norm is not None:
-        rows = rows * (norm / rows.norm(dim=-1, keepdim=True).clamp_min(norm))
-    codes = ((rows.clamp(-1, 1) + 1) / step).round()
-    apart = (codes[0] - codes[1]).abs()
-    assert apart.sum(1).max() <= bound.l1 + 1e-9
-    assert apart.norm(dim=1).max() <= bound.l2 + 1e-6
-    assert apart.max() <= bound.largest
-    assert norm == 0.4 or apart.max() == bound.largest
+    for norm in (None, 0.4, 1.5):
+        bound = Sensitivity.of_grid(width, levels, step, norm)
+        if norm is None:
+            assert (bound.l1, bound.l2, bound.largest) == (pytest.approx(48), pytest.approx(8 * math.sqrt(6)), 8)
+        rows = torch.randn(2, 20_000, width, generator=rng) * torch.rand(2, 20_000, 1, generator=rng) * 3
+        rows[:, ::3] = rows[:, ::3].sign()  # corners
+        rows[1, 1::3] = -rows[0, 1::3]  # opposite
+        if norm is not None:
+            rows = rows * (norm / rows.norm(dim=-1, keepdim=True).clamp_min(norm))
+        codes = ((rows.clamp(-1, 1) + 1) / step).round()
+        distance = (codes[0] - codes[1]).abs()
+        assert distance.sum(1).max() <= bound.l1 + 1e-9, norm
+        assert distance.norm(dim=1).max() <= bound.l2 + 1e-6, norm
+        assert distance.max() <= bound.largest, norm
+        assert norm == 0.4 or distance.max() == bound.largest, norm
 
 
-@pytest.mark.parametrize(("eps", "delta"), [(0.1, 1e-6), (1.0, 1e-6), (8.0, 1e-3)])
-def test_gaussian_noise_is_the_least_that_will_do(eps, delta):
-    sigma = gaussian_sigma(2.0, eps, delta)
-    grid = np.linspace(-40 * sigma, 40 * sigma, 400_001)
-    one, other = stats.norm.pdf(grid, 0, sigma), stats.norm.pdf(grid, 2, sigma)
-    spent = np.clip(one - math.exp(eps) * other, 0, None).sum() * (grid[1] - grid[0])
-    assert spent == pytest.approx(delta, rel=1e-3)
-    assert gaussian_delta(2 / sigma, eps) <= delta
-    assert gaussian_release(2.0, sigma, delta).epsilon == pytest.approx(eps, rel=1e-6)
+def test_gaussian_noise_is_the_least_that_is_enough():
+    for eps, delta in ((0.1, 1e-6), (1.0, 1e-6), (8.0, 1e-3)):
+        sigma = gaussian_sigma(2.0, eps, delta)
+        grid = np.linspace(-40 * sigma, 40 * sigma, 400_001)
+        one, other = stats.norm.pdf(grid, 0, sigma), stats.norm.pdf(grid, 2, sigma)
+        divergence = np.clip(one - math.exp(eps) * other, 0, None).sum() * (grid[1] - grid[0])
+        assert divergence == pytest.approx(delta, rel=1e-3), eps
+        assert gaussian_delta(2 / sigma, eps) <= delta, eps
+        assert gaussian_release(2.0, sigma, delta).epsilon == pytest.approx(eps, rel=1e-6), eps
 
 
-def test_messages_add_up():
+def test_messages_compose():
     gaussian = gaussian_release(1.0, 10.0, 1e-6)
     assert gaussian.after(25, 1e-5) == pytest.approx(gaussian_epsilon(0.5, 1e-5))
     assert laplace_release(0.3).after(10, 0.0) == pytest.approx(3.0)
     composed = composed_epsilon(0.1, 1e-8, 100, 2e-6)
-    drv = 0.1 * math.sqrt(2 * 100 * math.log(1e6)) + 100 * 0.1 * math.expm1(0.1)  # advanced composition, looser
-    assert gaussian_epsilon(0.1, 1e-6) < composed < min(10.0, drv)
+    advanced = 0.1 * math.sqrt(2 * 100 * math.log(1e6)) + 100 * 0.1 * math.expm1(0.1)  # a looser composition
+    assert gaussian_epsilon(0.1, 1e-6) < composed < min(10.0, advanced)
     assert composed_epsilon(30.0, 1e-8, 4, 1e-7) == 120.0
     assert (gaussian.delta_after(1), gaussian.delta_after(10)) == (1e-6, pytest.approx(2e-5))

@@ -41,10 +41,10 @@ def test_structural_similarity(rng):
 def test_r_squared_is_that_of_scikit_learn(rng):
     truth, answer = torch.rand(20, 3, generator=rng), torch.rand(20, 3, generator=rng)
     truth[:, 2] = 0.5
-    found = r_squared(truth, answer)
+    values = r_squared(truth, answer)
     expected = r2_score(truth[:, :2].numpy(), answer[:, :2].numpy(), multioutput="raw_values")
-    np.testing.assert_allclose(found[:2], expected, rtol=1e-5)
-    assert math.isnan(found[2])
+    np.testing.assert_allclose(values[:2], expected, rtol=1e-5)
+    assert math.isnan(values[2])
     assert r_squared(truth, truth.mean(0).expand(20, -1))[0] == pytest.approx(0, abs=1e-6)
 
 

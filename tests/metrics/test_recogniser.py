@@ -12,7 +12,7 @@ def digits():
     return [(rows.features["a"].numeric.view(-1, 8, 8), rows.labels) for rows in (data.train.all(), data.test.all())]
 
 
-def test_it_recognises_true_pictures_and_nothing_in_noise(digits):
+def test_true_pictures_are_recognised_and_noise_is_not(digits):
     (pictures, labels), (unseen, classes) = digits
     trained = Recogniser(pictures, labels, 10, torch.Generator().manual_seed(0))
     assert trained.accuracy(unseen, classes) > 0.93
@@ -20,7 +20,7 @@ def test_it_recognises_true_pictures_and_nothing_in_noise(digits):
     assert trained.accuracy(noise, torch.arange(2000) % 10) < 0.14
 
 
-def test_the_same_generator_makes_the_same_of_colours_too(digits, monkeypatch):
+def test_the_same_generator_gives_the_same_network_for_colours_too(digits, monkeypatch):
     monkeypatch.setattr(recogniser, "_STEPS", 20)
     (pictures, labels), _ = digits
     colours = pictures[:200, :, :, None].expand(-1, -1, -1, 3)
