@@ -20,7 +20,7 @@ from vflbench.metrics.embedding_privacy import (
 
 
 def least_epsilon(losses, chances, delta):
-    """eps at delta of a privacy loss with these finite chances, by bisection; the rest of the probability counts in delta."""
+    """eps at delta of a privacy loss with these finite chances, by bisection; the remaining probability is part of delta."""
     low, high = 0.0, 200.0
     for _ in range(80):
         middle = (low + high) / 2
