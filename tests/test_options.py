@@ -1,31 +1,32 @@
 import torch
 
-from vflbench.defenses.base import Chain, Defense
+from vflbench.defenses.base import Context, Defense, NonLabelDefense
+from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.options import options, restore_state, state_of
 
 
-class Counter(Defense):
+class Counter(NonLabelDefense):
     def __init__(self, start=0):
         self.calls, self.mean = start, torch.zeros(2)
 
-    def embedding(self, h, rng):
+    def embedding(self, h, context):
         self.calls += 1
         self.mean += h.mean(0)
         return h
 
 
 @options
-class Weighted(Defense):
+class Weighted(NonLabelDefense):
     weight: float = 1.0
 
 
-class Own(Defense):
+class WithStateOfItsOwn(Defense):
     def state(self):
         return {"kept": 3}
 
     def restore(self, state):
-        self.found = state["kept"]
+        self.restored = state["kept"]
 
 
 def test_attributes_are_kept_and_options_are_not():
@@ -36,14 +37,15 @@ def test_attributes_are_kept_and_options_are_not():
 
 
 def test_a_chain_goes_on_where_each_of_its_defenses_stood(rng):
-    first, second = (Chain({"a": Counter(), "b": Own(), "c": Counter(5)}) for _ in range(2))
-    first.embedding(torch.ones(3, 2), rng)
+    context = Context(torch.arange(3), None, 0, rng)
+    first, second = (Chain({"a": Counter(), "b": WithStateOfItsOwn(), "c": Counter(5)}) for _ in range(2))
+    first.embedding(torch.ones(3, 2), context)
     state = first.state()
     second.restore(state)
-    assert [d.calls for d in second.defenses if isinstance(d, Counter)] == [1, 6]
-    assert torch.equal(second.defenses[0].mean, torch.ones(2))
-    assert second.defenses[1].found == 3
-    second.embedding(torch.ones(3, 2), rng)
+    assert [second.named[name].calls for name in ("a", "c")] == [1, 6]
+    assert torch.equal(second.named["a"].mean, torch.ones(2))
+    assert second.named["b"].restored == 3
+    second.embedding(torch.ones(3, 2), context)
     assert torch.equal(state["defenses"][0]["mean"], torch.ones(2))  # copies, not the file's tensors
 
 
