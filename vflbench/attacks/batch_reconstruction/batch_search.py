@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def _result(
     candidates = tuple(_with_all_columns(batch.astype(float), binary) for batch in result.candidates)
     shares = share_of_ones(replace(solutions, batches=result.candidates))
     certain = {"entries_certain": float(((shares == 0) | (shares == 1)).mean()) if solutions.complete else 0.0}
-    entries = {
+    entries: dict[str, Any] = {
         "rows": _with_all_columns(result.rows, binary),
         "shares": _with_all_columns(shares, binary),
         "candidates": candidates,

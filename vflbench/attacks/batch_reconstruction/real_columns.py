@@ -85,11 +85,11 @@ def _integral(x: np.ndarray, slack: np.ndarray) -> np.ndarray:
 def _find_intercept(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray) -> int | None:
     ones = np.diagonal(alpha)
     counts = []
-    for i in np.flatnonzero(np.abs(ones - rows) <= np.diagonal(slack)):
+    for i in map(int, np.flatnonzero(np.abs(ones - rows) <= np.diagonal(slack))):
         if _why_not_binary(alpha, beta, rows, slack, None, i):
             continue
         others = (np.abs(alpha[i] - ones) <= slack[i]) & _integral(ones, np.diagonal(slack)) & (ones > 0.5)
-        counts.append((int(others.sum()) - 1, -int(i)))
+        counts.append((int(others.sum()) - 1, -i))
     count, index = max(counts, default=(0, 0))
     return -index if count > 0 else None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def recover_gram(
     reduction = "sum" if knows_batch_size else rules.reduction
     if not rules.whole:
         return _of_shared_coordinates(thetas, updates, _shared(updates), rules, rows)
-    known = {"rate": rules.rate, "reduction": reduction, "rows": rows}
+    known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows}
     if method == "lattice":
         from vflbench.attacks.batch_reconstruction.recovery.integer_relations import integer_relations
 
@@ -169,7 +169,7 @@ def _zero_columns(shared: np.ndarray) -> np.ndarray:
     never appears in n rounds is then one of them: chance alone is excluded by d (1 - K / d)^n < 1e-6. If the largest
     coordinates are sent instead, a column may never appear although it is not 0.
     """
-    never = ~shared.any(axis=0)
+    never = ~np.asarray(shared.any(axis=0))
     counts = shared.sum(axis=1)
     if not len(counts) or counts.min() == counts.max():
         return np.zeros_like(never)

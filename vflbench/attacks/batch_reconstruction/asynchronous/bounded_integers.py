@@ -25,7 +25,7 @@ def bounded_integers(
         return [], True
     options = [range(int(upper[f]) + 1) for f in free]
     size = float(np.prod([len(o) for o in options], dtype=float))
-    solutions = []
+    solutions: list[np.ndarray] = []
     for tries, values in enumerate(product(*options)):
         if tries == max_tries:
             return solutions, False

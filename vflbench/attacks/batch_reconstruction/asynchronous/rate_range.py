@@ -98,7 +98,8 @@ def _differences(thetas: np.ndarray, alphas: list[np.ndarray], betas: list[np.nd
 
 def _stretch(rates: np.ndarray, good: np.ndarray) -> tuple[float | None, float | None]:
     """Both ends of the longest run of good rates."""
-    best, start = (0, None, None), None
+    best: tuple[int, float | None, float | None] = (0, None, None)
+    start = None
     for k, one in enumerate([*good, False]):
         if one and start is None:
             start = k

@@ -41,7 +41,7 @@ def labels_from_sums(
     if second_labels is None:
         membership = np.zeros_like(membership)
     distinct, first, group, sizes = _equal_rows_by_batch(z, membership)
-    nonzero = distinct.any(1)
+    nonzero = np.asarray(distinct.any(axis=1))
     matrix, right = distinct[nonzero].T, np.asarray(beta_sum).astype(np.int64)
     if second_labels is not None:
         alpha_2 = z[membership == 0].T @ z[membership == 0]
@@ -77,7 +77,7 @@ def labels_from_eta(
     """
     z, membership = _checked(z, membership, eta)
     distinct, first, group, sizes = _equal_rows_by_batch(z, membership)
-    nonzero = distinct.any(1)
+    nonzero = np.asarray(distinct.any(axis=1))
     alpha_2 = z[membership == 0].T @ z[membership == 0]
     later = np.eye(z.shape[1]) - rate / 4 * alpha_2
     matrix = np.where(first[nonzero], later @ distinct[nonzero].T, distinct[nonzero].T)

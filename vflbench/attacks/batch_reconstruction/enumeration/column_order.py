@@ -44,7 +44,7 @@ def order_columns(gram: np.ndarray) -> list[Level]:
         remaining[column] = False
         dependent = np.flatnonzero(remaining & (np.diagonal(exact) == 0))
         remaining[dependent] = False
-        levels.append(Level(column, slopes, schur, dependent, exact[np.ix_(chosen, dependent)]))
+        levels.append(Level(column, slopes, schur, dependent, exact[np.ix_(np.array(chosen), dependent)]))
     return levels
 
 

@@ -11,7 +11,7 @@ from vflbench.attacks.batch_reconstruction.enumeration.labellings import labelli
 from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit, TimeLimitReached
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 from vflbench.errors import UserError
 
 Method = Literal["auto", "columns", "candidates", "lattice"]
@@ -111,7 +111,7 @@ class _Matches:
 
 def _solutions(matches: _Matches, method: str, complete: bool, note: str) -> Solutions:
     count = len(matches.batches)
-    status = ("proved" if count else "infeasible") if complete else ("partial" if count else "limit")
+    status: Status = ("proved" if count else "infeasible") if complete else ("partial" if count else "limit")
     return Solutions(
         status=status,
         batches=tuple(matches.batches),

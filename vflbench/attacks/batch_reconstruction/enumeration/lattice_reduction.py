@@ -32,7 +32,7 @@ def unique_batch(gram: np.ndarray, order: list[int], time_limit: TimeLimit) -> n
     from flint import fmpz_mat
 
     gram_columns = fmpz_mat(gram[:, order].tolist())
-    basis = gram_columns.hnf()
+    basis: Any = gram_columns.hnf()
     basis = fmpz_mat([[basis[i, j] for j in range(len(order))] for i in range(len(order))])
     # Coordinates in S determine a row: its form is that of the inverse of A_SS, and integral on the lattice of A's rows.
     form, denominator = (basis * fmpz_mat(gram[np.ix_(order, order)].tolist()).solve(basis.transpose())).numer_denom()

@@ -12,7 +12,7 @@ from vflbench.attacks.batch_reconstruction.integer_programme.cpsat import cpsat
 from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation
 from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import cbc, highs
 from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import SOLVER_KEY, Solver, SolverBudget, SolverResult
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 from vflbench.errors import UserError
 
 SolverFunction = Callable[[Gram, Formulation, SolverBudget], SolverResult]
@@ -65,7 +65,7 @@ def _solve(gram: Gram, formulation: Formulation, solver: SolverFunction, budget:
     if result.values is not None and (verified_batch := verified(result.values, gram)) is not None:
         x, labelling = verified_batch
         labels = None if labelling is None else ((labelling,),)
-        status = "proved" if result.ended else "partial"
+        status: Status = "proved" if result.ended else "partial"
         return Solutions(status, (x,), labels, count=1, note=result.note, labellings=None if labelling is None else 1)
     if result.ended is False and time.monotonic() < budget.deadline:  # later, a solver's "infeasible" may mean "stopped"
         return Solutions("infeasible", complete=True, note=result.note)

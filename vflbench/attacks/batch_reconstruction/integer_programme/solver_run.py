@@ -4,7 +4,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Solver = Literal["highs", "cbc", "cpsat"]
 SOLVER_KEY = "attack.batch_reconstruction.solver"
@@ -50,7 +50,7 @@ def run_program(
     The program never outlives this call: Ctrl-C kills it and waits for its end, which subprocess.run does not. Raises
     RuntimeError with the program's stderr if it fails.
     """
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as program:
         try:
             written, errors = program.communicate(stdin, timeout=seconds)
