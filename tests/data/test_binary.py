@@ -46,6 +46,7 @@ def test_another_table_is_rejected(tmp_path):
         ("", {}, "no rows"),
         ("1 1:x\n", {}, "line 1"),
         ("1 -2:1\n", {}, "negative index -2"),
+        ("1 #a:1\n", {}, "no row has a feature"),
         ("Class,a\n", {}, "no rows"),
         ("Class\n1\n", {}, "one column"),
         ("Class,a\n1,perhaps\n", {}, "row 2, column a"),
@@ -66,6 +67,8 @@ def test_another_table_is_rejected(tmp_path):
 
 
 def test_bytes_that_are_not_text_are_rejected(tmp_path):
+    with pytest.raises(UserError, match="must be a file, a pattern or a list of them"):
+        Binary(path=5).load(None)
     path = tmp_path / "bad.bin"
     path.write_bytes(b"\xff\xfe\x00\x01" * 10)
     with pytest.raises(UserError, match="not text"):

@@ -3,6 +3,7 @@ import gzip
 import lzma
 
 import pyarrow as pa
+import pytest
 from raw_files import write
 from small_tables import GOOD, GOOD_NUMBERS, problem_of, table_of
 
@@ -10,6 +11,7 @@ from vflbench.data.blocks import Block, open_parts, read_blocks
 from vflbench.data.files import Part, find_parts
 from vflbench.data.parse import parse
 from vflbench.data.text import TextFormat
+from vflbench.errors import UserError
 
 
 def blocks_of(path, *, quotes):
@@ -39,6 +41,12 @@ def test_line_ends_inside_quotes_do_not_cut_a_row(monkeypatch, tmp_path):
     form = TextFormat("two", ("x", "y"), label="y", delimiter=",", header=True, binary_label=False, multiline=True)
     rows = parse(Block(Part(tmp_path), 1, text), form, ("x", "y")).table
     assert rows.to_pydict() == {"y": ["b\nc", "e", "h"], "x": ["a", "d", 'f\n"g\n']}
+
+
+def test_a_quote_that_is_never_closed_is_rejected(monkeypatch, tmp_path):
+    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 5)
+    with pytest.raises(UserError, match="a quote opened after line 2 is not closed"):
+        blocks_of(write(tmp_path / "x", b'a,b\n"c,d\n' + b"e,f\n" * 10), quotes=True)
 
 
 def test_compression_is_recognised_by_content_not_by_name(tmp_path):

@@ -66,6 +66,18 @@ def test_other_delimiters_and_quoted_fields(tmp_path):
     assert split.train.features["a"].columns.cardinalities == (2,)
 
 
+def test_a_quoted_value_may_hold_a_line_end(tmp_path):
+    lines = ["x,y", *(f'"a\n{i % 2}",{i % 2}' for i in range(20)), "bad"]
+    split = load(Csv(path=write(tmp_path / "t", lines), label="y", bad_rows="skip", max_bad_fraction=0.1))
+    assert split.train.features["a"].columns.cardinalities == (2,)
+    assert split.facts["bad_rows"] == {"count": 1, "first": ["line 42: 1 fields where the table of 2 columns has 2"]}
+
+
+def test_a_limit_on_the_rows_and_a_boolean_label(tmp_path):
+    split = table(tmp_path, rows=10, label="member", positive=True)
+    assert in_file_order(split)[2].tolist() == [i % 2 for i in range(10)]
+
+
 def test_an_error_is_one_line_and_names_the_cause(tmp_path):
     cases = (
         (LINES, {"label": "click"}, ["dataset.label=click", "age, city"]),
@@ -78,6 +90,9 @@ def test_an_error_is_one_line_and_names_the_cause(tmp_path):
         ([*LINES, "1,Rome,2,true,"], {}, ["line 42", "column clicked", "no label"]),
         (["x,x,y", "1,2,0", "1,2,1"], {"label": "y"}, ["names x twice"]),
         (["x,y"], {"label": "y"}, ["no rows"]),
+        (b"", {"label": "y"}, ["the file is empty; a table with a header was expected"]),
+        (["x,y", '"a', 'b",0', "c,1", "d"], {"label": "y"}, ["line 5: 1 fields"]),
+        (["x,y", "a,0", "b,1", '"c,0', "d,1"], {"label": "y"}, ["line 4: a quote is opened and not closed"]),
         (["x,y", "inf,0", "1,1", "2,0", "3,1"], {"label": "y"}, ["line 2", "column x", "'inf' is not a finite number"]),
     )
     for i, (lines, options, expected) in enumerate(cases):

@@ -33,6 +33,8 @@ def test_a_pattern_takes_its_files_in_natural_order(tmp_path):
     assert table_of([str(tmp_path / "day_10"), str(tmp_path / "day_1")])["n"] == [10, 1]
     with pytest.raises(UserError, match="no file matches"):
         find_parts(str(tmp_path / "night_*"))
+    with pytest.raises(UserError, match="names no file"):
+        find_parts([])
     with pytest.raises(UserError, match="named twice"):
         find_parts([str(tmp_path / "day_1")] * 2)
 

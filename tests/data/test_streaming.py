@@ -17,6 +17,13 @@ def test_codes_follow_the_order_of_the_values(tmp_path):
     assert table.numeric[:, 0].tolist() == [-7, np.iinfo(np.int32).min, 12, 3]
 
 
+def test_the_integer_that_marks_a_missing_value_may_occur(tmp_path):
+    table = prepare(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
+    assert table.numeric.dtype == np.float64
+    assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
+    assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([-(2.0**31)], [5])
+
+
 def test_one_vocabulary_covers_all_blocks(tmp_path, monkeypatch):
     """Words of up to 8 bytes and longer ones are stored in different ways, also side by side."""
     monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 200)
