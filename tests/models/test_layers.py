@@ -4,7 +4,7 @@ import torch
 from vflbench.models.layers import ColumnEmbedding, ReluStack, Wide, linear
 
 
-def test_fused_table_looks_up_what_separate_tables_would(rng):
+def test_a_fused_table_reads_the_same_as_separate_tables(rng):
     embedding = ColumnEmbedding([3, 5, 2], 4, rng, std=1.0)
     ids = torch.tensor([[2, 0, 1], [0, 4, 0]], dtype=torch.int32)
     separate = embedding.table.split([3, 5, 2])
@@ -15,7 +15,7 @@ def test_fused_table_looks_up_what_separate_tables_would(rng):
 def test_relu_layers_keep_the_second_moment(rng):
     stack = ReluStack([f"f{i}" for i in range(1, 9)], 256, [256] * 8, rng)
     activations = stack(torch.randn(2000, 256, generator=rng))
-    # E max(0, z)^2 is half of E z^2, which the gain makes up for.
+    # E max(0, z)^2 is half of E z^2, which the gain compensates.
     assert activations["f8"].square().mean().item() == pytest.approx(1.0, rel=0.25)
     assert list(activations) == [f"f{i}" for i in range(1, 9)]
 

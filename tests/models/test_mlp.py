@@ -15,6 +15,6 @@ def test_layers_are_relu_of_an_affine_map(rng):
     assert torch.allclose(out["f2"], (by_hand @ second.weight.T + second.bias).clamp_min(0))
 
 
-def test_categorical_columns_are_refused_with_a_way_out(rng):
+def test_categorical_columns_raise_and_another_model_is_named(rng):
     with pytest.raises(UserError, match="wide_deep"):
         Mlp().bottom(["x"], [3], 1, rng)
