@@ -44,6 +44,7 @@ def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",
 
 def seating(
     rows: VerticalTable,
+    /,
     *,
     model: Model | None = None,
     optimizer: Optimizer | None = None,
@@ -68,7 +69,7 @@ def seating(
     )
 
 
-def session(rows: VerticalTable, *, protocol: Protocol | None = None, **options: Any) -> SplitSession:
+def session(rows: VerticalTable, /, *, protocol: Protocol | None = None, **options: Any) -> SplitSession:
     """Parties of split learning that own the rows of this table. options: of `seating`."""
     return (protocol or Split()).start(seating(rows, **options))
 

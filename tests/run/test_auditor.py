@@ -1,159 +1,215 @@
 import math
-from itertools import chain
 
 import pytest
 import torch
-from builders import session
+from audited import Audited, clicks
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.no_message import NoMessage
-from vflbench.data.synthetic import Synthetic
-from vflbench.generators import Generators
-from vflbench.messages.transcript import Knowledge
-from vflbench.messages.wire import Kind
-from vflbench.metrics.leakage import LeakTable
-from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.run.auditor import Auditor, _one_of_each, row_names
+from vflbench.attacks.norm import Norm
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Gradients,
+    OwnModel,
+)
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import Unavailable, Undeclared
 
 
-class Told(Attack):
-    """Answers with what it was told: 1 for hints. Keeps the hints of each batch."""
+class Echo(Attack):
+    """Answers 1 for hints and 0 for others. Keeps the hints of each batch."""
 
-    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
-    scores = Kind.GRADIENT
+    threat = Threat()
 
     def __init__(self, hints):
-        self.hints, self.asked = hints, []
+        self.threat, self.asked = Threat(knows={Gradients}, hints=hints), []
 
-    def infer(self, view):
-        self.asked.append((view.ids, view.hints))
-        return {layer: torch.zeros(len(g)).index_fill_(0, view.hints, 1.0) for layer, g in view.gradients.items()}
+    def batch(self, view):
+        places = view[BatchHints].places
+        self.asked.append((view.ids, places))
+        layers = view[Gradients].layers
+        return Scores(view.ids, {layer: torch.zeros(len(g)).index_fill_(0, places, 1.0) for layer, g in layers.items()})
 
 
 class Follower(Attack):
     """Counts how often it met each row, and answers with that."""
 
-    knows = frozenset({Knowledge.GRADIENTS})
-    scores = Kind.GRADIENT
+    threat = Threat(knows={Gradients})
 
     def __init__(self, rows):
         self.follows, self.met, self.groups = rows, {}, []
 
-    def observe(self, view):
-        assert list(view.gradients) == ["f1", "f2"]
-        assert all(len(g) == len(view.ids) for g in view.gradients.values())
+    def batch(self, view):
+        assert list(view[Gradients].layers) == ["f1", "f2"]
+        assert all(len(g) == len(view.ids) for g in view[Gradients].layers.values())
         for name in view.ids.tolist():
             self.met[name] = self.met.get(name, 0) + 1
 
-    def infer(self, view):
+    def epoch(self, view):
         self.groups.append(view.ids.tolist())
-        return {"f2": torch.tensor([float(self.met[name]) for name in view.ids.tolist()])}
+        return Scores(view.ids, {"f2": torch.tensor([float(self.met[name]) for name in view.ids.tolist()])})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data():
-    return Synthetic(rows=700, vocabulary=100).load(torch.Generator().manual_seed(0))
-
-
-def audited(data, attacks, batches=4, size=100):
-    """Rounds on the first batches of the training rows; what every post keeps and the leaks."""
-    started, leaks = session(data.train.all()), LeakTable()
-    auditor = Auditor(attacks, started, Generators(0), data.train, size)
-    rows = data.train.all()
-    for step in range(batches):
-        batch = rows.rows(slice(step * size, (step + 1) * size))
-        transcript = auditor.transcript(batch, 0, step)
-        started.round(batch, transcript)
-        auditor.observe(transcript, batch)
-        auditor.attack(transcript, batch, leaks, ReconstructionTable())
-    return auditor, leaks
+    return clicks()
 
 
 def test_hints_are_positives_of_the_batch_and_are_not_scored(data):
-    auditor, leaks = audited(data, {"told": Told(3)})
-    (post,) = auditor._posts
-    rows = data.train.all()
-    for step, (_, hints) in enumerate(post.attack.asked):
-        labels = rows.labels[step * 100 : (step + 1) * 100]
+    audited = Audited(data, {"echo": Echo(3)})
+    asked = audited.attack("echo").asked
+    assert len(asked) == 4
+    for ids, hints in asked:
         assert len(hints.unique()) == 3
-        assert (labels[hints] == 1).all()
-    assert len({tuple(hints.tolist()) for _, hints in post.attack.asked}) == 4  # drawn afresh
-    assert all(leak.raw.mean == 0.5 for leak in leaks.leaks())  # who repeats the hints has learned nothing
+        assert (audited.labels(ids)[hints] == 1).all()
+    assert len({tuple(hints.tolist()) for _, hints in asked}) == 4  # drawn afresh
+    assert all(leak.raw.mean == 0.5 for leak in audited.leaks)  # who repeats the hints has learned nothing
 
 
-def test_too_few_positives_leave_the_batch_out(data):
-    _, leaks = audited(data, {"told": Told(1000)})
-    assert [(leak.layer, leak.batches, leak.left_out) for leak in leaks.leaks()] == [("f1", 0, 4), ("f2", 0, 4)]
-    assert all(math.isnan(leak.raw.mean) for leak in leaks.leaks())
+def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
+    audited = Audited(data, {"echo": Echo(1000), "norm": Norm()})
+    missed = [(leak.layer, leak.batches, leak.left_out) for leak in audited.leaks if leak.attack == "echo"]
+    assert missed == [("f1", 0, 4), ("f2", 0, 4)]
+    assert all(math.isnan(leak.raw.mean) for leak in audited.leaks if leak.attack == "echo")
+    ((name, reason),) = audited.auditor.unscored(audited.leaks).items()
+    assert name == "echo"
+    assert reason.startswith("it needs 1000 known positives of each batch or group of rows, and none had more than ")
+    most = max(int(data.train.all().labels[start : start + 100].sum()) for start in range(0, 400, 100))
+    assert reason.endswith(f"more than {most}")
+
+
+def test_an_attack_that_knows_too_few_rows_at_the_end_of_an_epoch_has_a_reason(data):
+    class Late(Attack):
+        threat = Threat(knows={OwnModel}, hints=1000)
+
+        def epoch(self, view):
+            raise AssertionError("it is never asked")
+
+    class Followed(Follower):
+        threat = Threat(knows={Gradients}, hints=1000)
+
+    audited = Audited(data, {"late": Late(), "followed": Followed(200)})
+    assert [(leak.attack, leak.layer, leak.batches, leak.left_out) for leak in audited.leaks] == [
+        ("followed", "f1", 0, 5),
+        ("followed", "f2", 0, 5),
+    ]
+    assert set(audited.auditor.unscored(audited.leaks)) == {"late", "followed"}
+
+
+def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
+    class Paired(Attack):
+        threat = Threat(knows={Gradients, ClassHints})
+
+        def batch(self, view):
+            raise AssertionError("no batch has a row of class 1")
+
+    negatives = data.train.all().ids[data.train.all().labels == 0]
+    audited = Audited(data, {"paired": Paired()}, epochs=0)
+    audited.batches = negatives[:200].split(100)
+    leaks = audited.epoch(0).leaks
+    assert [(leak.batches, leak.left_out) for leak in leaks] == [(0, 2), (0, 2)]
+    reason = "it needs a known row of each class in each batch, and no batch had one"
+    assert audited.auditor.unscored(leaks) == {"paired": reason}
 
 
 def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
-    auditor, leaks = audited(data, {"few": Follower(60), "many": Follower(200)})
-    few, many = (post.attack for post in auditor._posts)
+    audited = Audited(data, {"few": Follower(60), "many": Follower(200)}, epochs=2)
+    few, many = audited.attack("few"), audited.attack("many")
     assert set(few.met) < set(many.met)
     assert 20 < len(few.met) <= 60
-    assert auditor.follows
-    assert leaks.leaks() == []  # nothing before the epoch's end
-    auditor.conclude(0, 4, leaks, ReconstructionTable())
+    assert set(few.met.values()) == {2}  # once an epoch
     for follower in (few, many):
-        assert sorted(chain(*follower.groups)) == sorted(follower.met)
-        assert len(follower.groups) == 5
-    found = [(leak.attack, leak.layer, leak.batches + leak.left_out) for leak in leaks.leaks()]
-    assert found == [("few", "f2", 5), ("many", "f2", 5)]
+        assert [sorted(ids) for ids in follower.groups] == [sorted(follower.met)] * 2  # once an epoch, about all
+    lines = [(leak.attack, leak.layer, leak.batches + leak.left_out) for leak in audited.leaks]
+    assert lines == [("few", "f2", 5), ("many", "f2", 5)]  # scored in five groups
 
 
-def test_state_tells_which_rows_were_met(data):
-    auditor, _ = audited(data, {"few": Follower(60)})
-    other = Auditor({"few": Follower(60)}, session(data.train.all()), Generators(0), data.train, 100)
-    other.restore(auditor.state())
-    leaks = LeakTable()
-    other.conclude(0, 4, leaks, ReconstructionTable())
-    assert sum(map(len, other._posts[0].attack.groups)) == len(auditor._posts[0].attack.met)
+def test_an_attack_that_follows_rows_sees_every_round_and_others_see_the_audited_ones(data):
+    audited = Audited(data, {"echo": Echo(1), "few": Follower(60)}, audited=2)
+    assert len(audited.attack("echo").asked) == 2
+    names = audited.names.of(torch.cat([*audited.batches]))
+    assert set(audited.attack("few").met) <= set(names.tolist())
+    assert len(audited.attack("few").met) > 20
+    assert audited.auditor.wants(1) == {Gradients, BatchHints}
+    alone = Audited(data, {"echo": Echo(1)}, audited=2)
+    assert [bool(alone.auditor.wants(step)) for step in range(4)] == [True, False, False, True]
+    assert len(alone.attack("echo").asked) == 2
 
 
-def test_row_names_tell_rows_apart_and_nothing_else():
-    ids = torch.arange(100_000)
-    names = row_names(ids, 12345)
-    assert len(names.unique()) == len(ids)
-    assert torch.equal(names, row_names(ids, 12345))
-    assert not torch.isin(names, row_names(ids, 12346)).any()
-    up = (names.diff() > 0).double().mean().item()
-    assert abs(up - 0.5) < 0.01  # neighbours' names follow in no order
-    for bit in range(64):
-        share = ((names >> bit) & 1).double()
-        assert abs(share.mean().item() - 0.5) < 0.02
-        assert abs(torch.corrcoef(torch.stack([share, ids.double()]))[0, 1].item()) < 0.02
-
-
-def test_one_known_row_of_each_class_or_none(rng):
-    labels = torch.randint(4, (200,), generator=rng)
-    drawn = [_one_of_each(labels, 4, rng) for _ in range(50)]
-    assert all(labels[places].tolist() == [0, 1, 2, 3] for places in drawn)
-    assert len({tuple(places.tolist()) for places in drawn}) > 45
-    assert _one_of_each(labels, 5, rng).tolist() == []
+def test_the_state_holds_which_rows_were_met_and_what_attacks_keep(data):
+    attacks = {"few": Follower(60), "echo": Echo(1000)}
+    audited, other = Audited(data, attacks), Audited(data, attacks, epochs=0)
+    audited.auditor.begin_epoch(1, 4)
+    for step, ids in enumerate(audited.batches[:2]):
+        audited.auditor.see(audited.session.round(ids, epoch=1, step=step, watch=audited.auditor.wants(step)))
+    other.auditor.restore(audited.auditor.state())
+    ends = [one.auditor.end_epoch(one.session.facts(one.auditor.rows_at_the_end, frozenset())) for one in (audited, other)]
+    assert str(ends[0]) == str(ends[1])
+    assert other.attack("few").met == audited.attack("few").met
+    assert other.attack("few").groups == audited.attack("few").groups
+    assert other.auditor.unscored(ends[1].leaks) == audited.auditor.unscored(ends[0].leaks) != {}
 
 
 class Named(Attack):
-    """Answers (n, K) scores that are right for the rows it was told about, and class 0 for the others."""
+    """Answers (n, K) scores that are right for the rows that it knows, and class 0 for the others."""
 
-    knows = frozenset({Knowledge.GRADIENTS, Knowledge.HINTS})
-    scores = Kind.GRADIENT
+    threat = Threat(knows={Gradients, ClassHints})
     max_classes = math.inf
-    class_hints = True
 
-    def infer(self, view):
-        told = torch.zeros(len(view.ids), len(view.class_hints))
-        told[:, 0] = 0.5
-        told[view.class_hints, torch.arange(len(view.class_hints))] = 1.0
-        return {"f2": told}
+    def batch(self, view):
+        places = view[ClassHints].places
+        scores = torch.zeros(len(view.ids), len(places))
+        scores[:, 0] = 0.5
+        scores[places, torch.arange(len(places))] = 1.0
+        return Scores(view.ids, {"f2": scores})
 
 
 def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
-    _, leaks = audited(data, {"named": Named(), "no_message": NoMessage()})
-    named, alone = leaks.leaks()
+    named, alone = Audited(data, {"named": Named(), "no_message": NoMessage()}).leaks
     assert named.classes["ami"].mean == pytest.approx(0.0, abs=1e-9)  # one answer for all that count
     assert named.raw.mean == 0.5
     assert (alone.message, alone.party, alone.layer, alone.visible) == ("none", "a", "features", True)
     assert alone.batches == 4
-    _, leaks = audited(data, {"no_message": NoMessage(k=1000)})
-    assert [(leak.layer, leak.batches, leak.left_out) for leak in leaks.leaks()] == [("features", 0, 4)]
+    leaks = Audited(data, {"no_message": NoMessage(k=1000)}).leaks
+    assert [(leak.layer, leak.batches, leak.left_out) for leak in leaks] == [("features", 0, 4)]
+
+
+def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
+    class Clerk(Attack):
+        threat = Threat(knows={OwnModel})
+        seen = []
+
+        def epoch(self, view):
+            self.seen.append(view.ids)
+
+    audited = Audited(data, {"clerk": Clerk()}, epochs=2)
+    first, second = Clerk.seen
+    assert torch.equal(first, second)
+    ids = audited.names.ids(first)
+    assert torch.equal(ids.sort().values, audited.train.ids)  # fewer than 4096: all of them
+    assert not torch.equal(ids, audited.train.ids)
+
+
+def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round(data):
+    class Reader(Attack):
+        threat = Threat()
+
+        def __init__(self, reads, *declares):
+            self.reads, self.threat = reads, Threat(knows={reads, *declares})
+
+        def epoch(self, view):
+            assert view.step is None
+            return Scores(view.ids, view[self.reads].layers)
+
+    with pytest.raises(Unavailable, match="reads Gradients, which party a does not have here"):
+        Audited(data, {"reader": Reader(Gradients, OwnModel)})
+
+    class Thief(Reader):
+        def __init__(self):
+            super().__init__(OwnModel)
+            self.threat = Threat(knows={ClassShares})
+
+    with pytest.raises(Undeclared, match="reads OwnModel, but declares this threat"):
+        Audited(data, {"thief": Thief()})

@@ -1,0 +1,61 @@
+"""Rounds that an auditor attacks, without a run around them."""
+
+import torch
+from builders import session
+
+from vflbench.data.synthetic import Synthetic
+from vflbench.generators import Generators
+from vflbench.run.auditor import Auditor
+from vflbench.run.canaries import Canaries
+
+
+def clicks(parties=1):
+    return Synthetic(rows=700, vocabulary=100, parties=parties).load(torch.Generator().manual_seed(0))
+
+
+class Audited:
+    """Epochs of the same first batches of the training rows.
+
+    audited: how many of an epoch's rounds are attacked; None for all. canaries: how many rows have a coin for a label.
+    options: of `builders.session`. findings: of each epoch; leaks: of the last one.
+    """
+
+    def __init__(self, data, attacks, *, steps=4, size=100, epochs=1, canaries=0, audited=None, cheating=(), **options):
+        self.generators = Generators(0)
+        self.canaries = Canaries(data.train, canaries, self.generators["canaries"])
+        self.rows = data.aligned().relabelled(self.canaries.planted)
+        self.train = data.train.all()
+        self.session = session(self.train, rows=self.rows, **options)
+        self.auditor = Auditor(
+            attacks,
+            self.session.seats(),
+            data.train,
+            self.rows,
+            self.generators,
+            group=size,
+            steps_audited=lambda steps: steps if audited is None else audited,
+            canaries=self.canaries,
+            held_out=data.test,
+            cut_layers=self.session.cut_layers(),
+            cheating=cheating,
+        )
+        self.names = self.auditor._names
+        self.batches = self.train.ids[: steps * size].split(size)
+        self.findings = [self.epoch(number) for number in range(epochs)]
+        self.leaks = self.findings[-1].leaks if epochs else []
+
+    def epoch(self, number):
+        self.auditor.begin_epoch(number, len(self.batches))
+        for step, ids in enumerate(self.batches):
+            watch = self.auditor.wants(step)
+            self.auditor.see(self.session.round(ids, epoch=number, step=step, watch=watch))
+        facts = self.session.facts(self.auditor.rows_at_the_end, self.auditor.wants_at_the_end)
+        return self.auditor.end_epoch(facts)
+
+    def attack(self, name):
+        """As it stands at its first post."""
+        return next(post.attack for post in self.auditor.posts if post.name == name)
+
+    def labels(self, names):
+        """(n,) classes of the rows with these names, which no attacker can look up."""
+        return self.rows.labels(self.names.ids(names))

@@ -1,0 +1,179 @@
+import math
+
+import pytest
+import torch
+from audited import Audited, clicks
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.hints import Hints
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.digits import Digits
+from vflbench.messages.facts import (
+    Gradients,
+    Known,
+    OwnModel,
+)
+from vflbench.messages.threat import Threat
+from vflbench.models.mlp import Mlp
+from vflbench.run.canaries import Canaries
+from vflbench.run.known_rows import KnownRows, RowNames, draw_one_of_each, draw_positives
+
+
+class Insider(Attack):
+    """Knows rows, and answers with what it knows: right for those, 0 for others. Keeps all that it was shown."""
+
+    max_classes = math.inf
+    threat = Threat()
+
+    def __init__(self, known, facts=(Gradients,)):
+        self.threat, self.batches, self.epochs = Threat(knows=facts, known_rows=known), [], []
+
+    def answer(self, view, layer):
+        known = view[Known]
+        scores = torch.zeros(len(view.ids))
+        for name, label in zip(known.ids.tolist(), known.labels.tolist(), strict=True):
+            scores[view.ids == name] = 2.0 * label - 1
+        return known, Scores(view.ids, {layer: scores})
+
+    def batch(self, view):
+        known, scores = self.answer(view, "in batches")
+        self.batches.append((view.ids, known))
+        return scores
+
+    def epoch(self, view):
+        known, scores = self.answer(view, "at the end")
+        self.epochs.append((view.ids, known))
+        return scores
+
+
+@pytest.fixture(scope="module")
+def data():
+    return clicks()
+
+
+def test_row_names_tell_rows_apart_and_nothing_else():
+    ids = torch.arange(100_000)
+    names = RowNames(torch.Generator().manual_seed(1)).of(ids)
+    assert len(names.unique()) == len(ids)
+    assert torch.equal(names, RowNames(torch.Generator().manual_seed(1)).of(ids))
+    assert not torch.isin(names, RowNames(torch.Generator().manual_seed(2)).of(ids)).any()
+    up = (names.diff() > 0).double().mean().item()
+    assert abs(up - 0.5) < 0.01  # neighbours' names follow in no order
+    for bit in range(64):
+        share = ((names >> bit) & 1).double()
+        assert abs(share.mean().item() - 0.5) < 0.02
+        assert abs(torch.corrcoef(torch.stack([share, ids.double()]))[0, 1].item()) < 0.02
+
+
+def test_row_names_and_ids_are_inverse_of_one_another(rng):
+    extremes = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63)])
+    x = torch.cat([torch.arange(1000), torch.randint(-(2**62), 2**62, (1000,), generator=rng), extremes])
+    for _ in range(20):
+        names = RowNames(rng)
+        assert torch.equal(names.ids(names.of(x)), x)
+        assert torch.equal(names.of(names.ids(x)), x)
+
+
+def test_known_rows_of_a_batch_are_drawn_among_those_that_qualify(rng):
+    labels = torch.randint(4, (200,), generator=rng)
+    drawn = [draw_one_of_each(labels, 4, rng) for _ in range(50)]
+    assert all(labels[places].tolist() == [0, 1, 2, 3] for places in drawn)
+    assert len({tuple(places.tolist()) for places in drawn}) > 45
+    assert draw_one_of_each(labels, 5, rng).tolist() == []
+    canary = torch.arange(200) % 2 == 0
+    positives = draw_positives(labels, canary, 1000, rng)
+    assert sorted(positives.tolist()) == ((labels != 0) & ~canary).nonzero()[:, 0].tolist()
+    assert len(draw_positives(labels, canary, 3, rng)) == 3
+
+
+def test_known_rows_stay_the_same_and_are_never_scored(data):
+    audited = Audited(data, {"few": Insider(20), "many": Insider(100)}, epochs=2, steps=6, canaries=200)
+    few, many = audited.attack("few"), audited.attack("many")
+    for insider, count in ((few, 20), (many, 100)):
+        facts = [known for _, known in (*insider.batches, *insider.epochs)]
+        assert len(facts) == 2 * 6 + 2
+        assert all(torch.equal(known.ids, facts[0].ids) and torch.equal(known.labels, facts[0].labels) for known in facts)
+        assert len(facts[0].ids.unique()) == count
+        assert torch.equal(facts[0].labels, audited.labels(facts[0].ids))
+        assert set(facts[0].labels.tolist()) == {0, 1}
+        assert not audited.canaries.among(audited.names.ids(facts[0].ids)).any()
+        met = torch.cat([ids for ids, _ in insider.batches])
+        assert torch.isin(facts[0].ids, met).any(), "some of them are in the rounds, or the test shows nothing"
+    assert torch.equal(few.batches[0][1].ids, many.batches[0][1].ids[:20])
+    # It is right about each row that it knows and silent about others: were one of those scored, it would show.
+    assert {(leak.layer, leak.raw.mean, leak.raw.low) for leak in audited.leaks} == {
+        ("in batches", 0.5, 0.5),
+        ("at the end", 0.5, 0.5),
+    }
+
+
+def test_few_known_rows_show_every_class():
+    data = Digits().load(torch.Generator().manual_seed(0))
+    names, nobody = RowNames(torch.Generator()), Canaries(data.train, 0, torch.Generator())
+    for seed in range(20):
+        known = KnownRows(data.train, 30, torch.Generator().manual_seed(seed), nobody)
+        assert known.fact(10, names).labels.tolist() == list(range(10))
+        assert known.fact(4, names).labels.tolist() == [0, 1, 2, 3]
+        assert len(known.fact(30, names).ids.unique()) == 30
+        assert torch.equal(known.labels, data.aligned().labels(known.ids))
+        assert int(known.among(data.train.all().ids, 10).sum()) == 10
+    same = [KnownRows(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (30, 30)]
+    assert torch.equal(*same)
+
+
+def test_known_rows_change_no_other_number(data):
+    """Other attacks' leaks and the weights are those of an audit without known rows."""
+    others = {"hints": Hints(), "spectral": Spectral(), "averaging": Averaging(rows=60), "kmeans": Kmeans(map="hints")}
+    without = Audited(data, others, epochs=2)
+    knowing = Audited(data, {"insider": Insider(50, (Gradients, OwnModel)), **others}, epochs=2)
+    for ours, theirs in zip(without.findings, knowing.findings, strict=True):
+        assert str(ours.leaks) == str([leak for leak in theirs.leaks if leak.attack != "insider"])
+    predictions = [one.session.predict(one.train.ids) for one in (without, knowing)]
+    assert torch.equal(*predictions)
+
+
+class Completion(Attack):
+    """Model completion: a linear head on the attacker's own embeddings, fitted to the rows that it knows.
+
+    misled: fitted to the labels of other known rows instead. Source: Fu et al., "Label inference attacks against vertical
+    federated learning", USENIX Security 2022.
+    """
+
+    max_classes = math.inf
+    threat = Threat()
+
+    def __init__(self, known, *, misled=False):
+        self.threat, self.misled, self.shown, self.answers = Threat(knows={OwnModel}, known_rows=known), misled, [], []
+
+    def epoch(self, view):
+        known, embed = view[Known], view[OwnModel].embed
+        self.shown.append(known)
+        x = embed(known.ids)["f2"].double()
+        y = torch.nn.functional.one_hot(known.labels.roll(int(self.misled)), 10).double()
+        gram = (x - x.mean(0)).T @ (x - x.mean(0)) + 1e-2 * torch.eye(x.shape[1])
+        head = torch.linalg.solve(gram, (x - x.mean(0)).T @ y)
+        self.answers.append(Scores(view.ids, (embed(view.ids)["f2"].double() - x.mean(0)) @ head))
+        return self.answers[-1]
+
+
+def test_a_party_completes_the_model_from_few_known_rows_and_its_own_network():
+    """By their embeddings, rows are told to be of the class of the known rows that they are like."""
+    data = Digits(rows=900).load(torch.Generator().manual_seed(0))
+    attacks = {"completion": Completion(20), "misled": Completion(20, misled=True)}
+    audited = Audited(data, attacks, epochs=4, steps=16, size=50, model=Mlp(bottom_layers=2, width=32))
+    leak, misled = audited.leaks
+    assert (leak.party, leak.layer, leak.message, leak.visible) == ("a", "f2", "embedding", True)
+    assert leak.classes["accuracy"].low > 0.4  # chance: 0.1
+    assert misled.classes["accuracy"].high < 0.15
+    # All labels that it was ever shown are those of its known rows, and it is graded on all the others.
+    attack = audited.attack("completion")
+    known = torch.cat([known.ids for known in attack.shown]).unique()
+    assert len(known) == 20
+    ids, scores = attack.answers[-1].ids, attack.answers[-1].layers
+    counts = ~torch.isin(ids, known)
+    assert int(counts.sum()) == len(data.train) - 20
+    assert (scores[~counts].argmax(1) == audited.labels(ids[~counts])).double().mean() > 0.95
+    by_hand = (scores[counts].argmax(1) == audited.labels(ids[counts])).double().mean().item()
+    assert leak.classes["accuracy"].mean == pytest.approx(by_hand, abs=0.01)  # groups differ by a row or two
