@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import KEYED, SINGLE, locate
+from vflbench.cli.build import KEYED, SINGLE, component, locate
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.report.reproductions import comments_of
@@ -99,5 +99,14 @@ def _entry(group: str, name: str, file: Path) -> Entry:
         return Entry(group, name, f"can't be used: {error}", "", "")
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(cls) or "").split("\n\n")]
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
-    threat = f"{cls.seat}; knows {', '.join(sorted(cls.knows))}" if issubclass(cls, Attack) else ""
-    return Entry(group, name, paragraphs[0], threat, source)
+    return Entry(group, name, paragraphs[0], _threat(cls, node, group, name), source)
+
+
+def _threat(cls: type, node: DictConfig, group: str, name: str) -> str:
+    """Who attacks, as an instance with the options of its config states it."""
+    if not issubclass(cls, Attack):
+        return ""
+    try:
+        return str(component(OmegaConf.to_container(node, throw_on_missing=True), f"{group}/{name}", Attack).threat)
+    except (UserError, MissingMandatoryValue):
+        return "the threat depends on options that must be given"

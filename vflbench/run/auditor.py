@@ -19,12 +19,10 @@ from vflbench.metrics.leakage import Leak
 from vflbench.options import restore_state, state_of
 from vflbench.run.answers import Findings, Marker, Question, Tables
 from vflbench.run.canaries import Canaries
+from vflbench.run.end_of_epoch import RowsAtTheEnd, Shortage
 from vflbench.run.grading import Grader, auxiliary_rows
-from vflbench.run.known_rows import FollowedRows, KnownRows, Population, RowNames, draw_one_of_each, draw_positives
-from vflbench.run.posts import Hints, Post, posted
-
-EPOCH_ROWS = 4096
-"""Training rows, spread evenly, about which an attack is asked at the end of an epoch, if it follows none of its own."""
+from vflbench.run.known_rows import KnownRows, Population, RowNames
+from vflbench.run.posts import Hints, HintSource, Post, posted
 
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
@@ -60,17 +58,14 @@ class Auditor:
         self.canaries, self._rows, self._train, self._group = canaries, rows, train, group
         self._steps_audited, self._dcor = steps_audited, dcor
         self._parties = seats.get(Seat.NON_LABEL, ())
-        self._hints_rng, self._classes_rng = generators["hints"], generators["class hints"]
+        self._hints = HintSource(generators, len(train.class_ratios))
         self._names = RowNames(generators["row names"])
         self.posts = list(posted(attacks, seats, cheating, lambda name: generators.on(train.device, name)))
         self._facts_wanted = frozenset(kind for attack in attacks.values() for kind in attack.threat.knows)
         self._shares = ClassShares(train.class_ratios)
-        most_followed = max((post.attack.follows for post in self.posts), default=0)
-        self._followed = FollowedRows(train, most_followed, generators["followed rows"], canaries)
+        self._end = RowsAtTheEnd(self.posts, train, generators, canaries)
         most_known = max((post.threat.known_rows for post in self.posts), default=0)
         self._known = KnownRows(train, most_known, generators["known rows"], canaries)
-        sampled = any(self._asks_about_a_sample(post) for post in self.posts)
-        self._sample = FollowedRows(train, EPOCH_ROWS * sampled, generators["sampled rows"], canaries)
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
         self._auxiliary: dict[str, OwnColumns] = {}
         if held_out is not None and Auxiliary in self._facts_wanted:
@@ -82,13 +77,8 @@ class Auditor:
         self._marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
         self._audited: set[int] = set()
         self._layers: dict[tuple[str, Kind | None], tuple[str, ...]] = {}
-        self._missed: dict[str, tuple[int, int]] = {}
+        self._shortage = Shortage()
         self.tables, self._epoch = Tables(), 0
-
-    @staticmethod
-    def _asks_about_a_sample(post: Post) -> bool:
-        own_rows = post.threat.seat in (Seat.NON_LABEL, Seat.LABEL)
-        return own_rows and post.attack.answers_epochs() and not post.attack.follows
 
     def begin_epoch(self, number: int, steps: int) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them."""
@@ -115,7 +105,7 @@ class Auditor:
             return
         labels, names = self._rows.labels(round_.ids), self._names.of(round_.ids)
         canary = self.canaries.among(round_.ids)
-        hints = self._draw_hints(labels, canary, [post for post in self.posts if not post.attack.follows])
+        hints = self._hints.draw(labels, canary, [post for post in self.posts if not post.attack.follows])
         if round_.private is not None and round_.step in self._audited:
             self._private[round_.step] = round_.private
         for post in self.posts:
@@ -127,20 +117,8 @@ class Auditor:
         if self._dcor and round_.step in self._audited:
             self._measure(round_, labels, canary)
 
-    def _draw_hints(self, labels: Tensor, canary: Tensor, posts: Sequence[Post]) -> Hints:
-        """As many known positives as any of these attacks needs and as there are, and a known row of each class if any needs
-        that and each class has one.
-        """
-        positives = classes = torch.empty(0, dtype=torch.int64)
-        needed = max((post.threat.hints for post in posts), default=0)
-        if needed:
-            positives = draw_positives(labels, canary, needed, self._hints_rng).to(labels.device)
-        if any(ClassHints in post.threat.knows for post in posts):
-            classes = draw_one_of_each(labels.cpu(), len(self._shares.shares), self._classes_rng).to(labels.device)
-        return Hints(positives, classes)
-
     def _show_followed(self, post: Post, round_: Round, names: Tensor) -> None:
-        rows = self._followed.among(round_.ids, post.attack.follows)
+        rows = self._end.followed.among(round_.ids, post.attack.follows)
         if len(rows):
             known = self._with_run_facts(post, round_.facts.get(post.party, {}))
             facts = post.facts(known, Hints(rows[:0], rows[:0]), rows)
@@ -171,8 +149,7 @@ class Auditor:
 
     def _leave_out(self, post: Post, hints: Hints, layers: Sequence[str]) -> None:
         """A batch, or a group of rows, has too few rows that the attack could be given the class of."""
-        best = max(len(hints.positives), self._missed.get(post.name, (0, 0))[1])
-        self._missed[post.name] = (post.threat.hints, best)
+        self._shortage.note(post, hints)
         for layer in layers:
             self.tables.leaks.leave_out(post.key(layer))
 
@@ -187,7 +164,7 @@ class Auditor:
     @property
     def rows_at_the_end(self) -> Tensor:
         """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
-        return torch.cat([self._followed.ids, self._sample.ids])
+        return self._end.ids
 
     @property
     def wants_at_the_end(self) -> frozenset[type[Fact]]:
@@ -207,15 +184,7 @@ class Auditor:
 
     def _ask(self, post: Post, facts: Facts) -> None:
         """About the rows that it follows and that were met, or about the sample; in groups as large as a batch."""
-        place = torch.arange(len(self._followed.ids) + len(self._sample.ids), device=self._train.device)
-        if post.attack.follows:
-            ids, labels = self._followed.met(post.attack.follows)
-            place = place[: post.attack.follows][self._followed.is_met[: post.attack.follows]]
-        else:
-            ids, labels = self._sample.ids, self._sample.labels
-            place = place[len(self._followed.ids) :]
-            if not self._asks_about_a_sample(post):
-                ids, labels, place = ids[:0], labels[:0], place[:0]
+        ids, labels, place = self._end.of(post)
         groups = torch.arange(len(ids), device=ids.device).chunk(max(_GROUPS, len(ids) // self._group))
         asked_in_groups = post.threat.hints or ClassHints in post.threat.knows
         known = self._with_run_facts(post, facts)
@@ -229,7 +198,7 @@ class Auditor:
         unasked, layers = 0, set[str]()
         for group in groups:
             question = everyone.group(group)
-            hints = self._draw_hints(question.labels, question.canary, [post])
+            hints = self._hints.draw(question.labels, question.canary, [post])
             places = post.known_places(hints)
             if places is None:
                 unasked += 1
@@ -248,23 +217,16 @@ class Auditor:
 
     def unscored(self, leaks: Sequence[Leak]) -> dict[str, str]:
         """Attack -> why none of its batches could be scored. leaks: of the epoch."""
-        scored = {leak.attack for leak in leaks if leak.batches}
-        return {
-            name: f"it needs {needed} known positives of each batch or group of rows, and none had more than {most}"
-            if needed
-            else "it needs a known row of each class in each batch, and no batch had one"
-            for name, (needed, most) in self._missed.items()
-            if name not in scored
-        }
+        return self._shortage.reasons({leak.attack for leak in leaks if leak.batches})
 
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, which rows were met, and the figures of the epoch so far."""
         return {
             "posts": [[post.name, post.party, state_of(post.attack)] for post in self.posts],
-            "met": self._followed.is_met,
+            "met": self._end.followed.is_met,
             "canaries": self.canaries.state(),
             "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
-            "missed": [[name, *counts] for name, counts in self._missed.items()],
+            "shortage": self._shortage.state(),
             "layers": [[party, str(kind or ""), list(layers)] for (party, kind), layers in self._layers.items()],
             "tables": self.tables.state(),
         }
@@ -272,12 +234,12 @@ class Auditor:
     def restore(self, state: Mapping[str, Any]) -> None:
         for post, (_, _, saved) in zip(self.posts, state["posts"], strict=True):
             restore_state(post.attack, saved)
-        self._followed.is_met.copy_(state["met"])
+        self._end.followed.is_met.copy_(state["met"])
         self.canaries.restore(state["canaries"])
         self._private.clear()
         for step, owner, *rows in state["private"]:
             self._private[step] = PrivateBatch(owner, *(values.clone() for values in rows))
-        self._missed = {name: (needed, most) for name, needed, most in state["missed"]}
+        self._shortage.restore(state["shortage"])
         self._layers = {(party, Kind(kind) if kind else None): tuple(layers) for party, kind, layers in state["layers"]}
         self.tables = Tables.from_state(state["tables"])
 

@@ -1,7 +1,7 @@
 """Attacks at their posts: each attack at each party of its seat, with a generator and state of its own."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.data.table import LABEL_PARTY
+from vflbench.generators import Generators
 from vflbench.messages.facts import (
     Auxiliary,
     BatchHints,
@@ -23,6 +24,7 @@ from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.metrics.leakage import Key
+from vflbench.run.known_rows import draw_one_of_each, draw_positives
 
 RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
     Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints}),
@@ -40,6 +42,26 @@ class Hints:
 
     positives: Tensor
     classes: Tensor
+
+
+class HintSource:
+    """Draws hints, each kind from a generator of its own. classes: K."""
+
+    def __init__(self, generators: Generators, classes: int):
+        self._positives_rng, self._classes_rng = generators["hints"], generators["class hints"]
+        self._classes = classes
+
+    def draw(self, labels: Tensor, canary: Tensor, posts: "Sequence[Post]") -> Hints:
+        """As many known positives as any of these attacks needs and as there are, and a known row of each class if any needs
+        that and each class has one. labels, canary: (n,) of a batch.
+        """
+        positives = classes = torch.empty(0, dtype=torch.int64)
+        needed = max((post.threat.hints for post in posts), default=0)
+        if needed:
+            positives = draw_positives(labels, canary, needed, self._positives_rng).to(labels.device)
+        if any(ClassHints in post.threat.knows for post in posts):
+            classes = draw_one_of_each(labels.cpu(), self._classes, self._classes_rng).to(labels.device)
+        return Hints(positives, classes)
 
 
 @dataclass(frozen=True)
