@@ -1,4 +1,4 @@
-"""What a run's label DP adds up to, and whether the canaries bear it out; and what its noise on embeddings claims."""
+"""The total label DP of a run, whether the canaries confirm it, and what its noise on embeddings guarantees."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,21 @@ from vflbench.metrics.privacy import Exposure, Ledger
 from vflbench.run.canaries import Canaries
 
 MESSAGES_PER_EPOCH = 2
-"""Most embeddings of one row that cross in an epoch, a layer: in training, and where train AUC is measured."""
+"""Embeddings of one row that cross in an epoch at most, per layer: in training, and where train AUC is measured."""
 DELTA = 1e-6
 CONFIDENCE = 0.999
-"""That no attack of a run seems to break a promise that holds."""
+"""Probability that no attack of a run seems to break a guarantee that holds."""
 
 
 def account(
     defenses: Mapping[str, Defense], exposure: Exposure, leaks: Sequence[Leak], canaries: Canaries
 ) -> dict[str, Any] | None:
-    """The privacy part of summary.json; None where no label DP is promised and there are no canaries.
+    """The privacy part of summary.json; None where no label DP is guaranteed and there are no canaries.
 
-    epsilon: the sum over releases (None: nothing is promised); epsilon_at_delta: the least that is known to hold with delta.
-    epsilon_low: what the best of all that was tried proves, at CONFIDENCE for all together (Bonferroni); tried: the reader
-    of the labels that were trained on, and each attack on each layer that its party sees, in the last epoch. violated:
-    whether that is more than epsilon.
+    epsilon: the sum over releases, None if nothing is guaranteed. epsilon_at_delta: the least eps known to hold with delta.
+    tried: lower bounds from the reader of the labels that were trained on, and from each attack on each layer that its party
+    sees, in the last epoch. epsilon_low: the largest of them, at CONFIDENCE for all together (Bonferroni). violated: whether
+    epsilon_low is more than epsilon.
     """
     ledger = Ledger()
     for name, defense in defenses.items():
@@ -62,13 +62,13 @@ def account(
 
 
 def failure(privacy: Mapping[str, Any] | None) -> str | None:
-    """Why the run counts as failed; None if it doesn't."""
+    """Why the run counts as failed; None if it does not."""
     if privacy is None or not privacy["violated"]:
         return None
     names = ", ".join(dict.fromkeys(release["defense"] for release in privacy["releases"]))
     return (
-        f"{names}: the promise of eps = {privacy['epsilon']:.4g} is broken: {privacy['epsilon_low_by']} told the labels of "
-        f"{privacy['canaries']} canaries so well that eps is {privacy['epsilon_low']:.4g} at least "
+        f"{names}: the promise of eps = {privacy['epsilon']:.4g} is broken: {privacy['epsilon_low_by']} predicted the labels "
+        f"of {privacy['canaries']} canaries so well that eps is at least {privacy['epsilon_low']:.4g} "
         f"({privacy['confidence']:.1%} sure)"
     )
 
@@ -76,11 +76,10 @@ def failure(privacy: Mapping[str, Any] | None) -> str | None:
 def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[dict[str, Any]]:
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
-    epsilon, delta: of one message about a row's embedding; None: nothing is claimed; reason: why not, or what is
-    unusual about it. epsilon_all,
-    delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same deltas, from
-    the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no such figure
-    (`exact` is False).
+    epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.
+    epsilon_all, delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same
+    deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
+    such figure (`exact` is False).
     """
     return [
         {"party": party, "layer": layer, "defense": name, "width": sent.width, **_embedding_promise(release, epochs)}
@@ -112,8 +111,8 @@ def _finite(epsilon: float) -> float | None:
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
-    """A line for each noise on embeddings of which nothing is claimed; layers of which the same is said share one."""
-    found = sorted(
+    """A line for each defense whose noise on embeddings claims nothing; layers with the same reason share a line."""
+    refused = sorted(
         (name, release.reason, f"{party} {layer}")
         for (party, layer), sent in claims.items()
         for name, release in sent.releases
@@ -121,5 +120,5 @@ def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
     )
     return [
         f"{name} claims no differential privacy for {', '.join(place for *_, place in places)}: {reason}"
-        for (name, reason), places in groupby(found, key=lambda entry: entry[:2])
+        for (name, reason), places in groupby(refused, key=lambda entry: entry[:2])
     ]

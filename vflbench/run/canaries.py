@@ -1,4 +1,4 @@
-"""Canaries: training rows whose label is a fair coin, by which a promise about labels can be put to the test."""
+"""Canaries: training rows whose label is a fair coin, by which a guarantee about labels is tested."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,25 +11,24 @@ from vflbench.metrics.canary import Guesses
 
 
 class Canaries:
-    """Some training rows get, before any defense sees it, a label that is class 0 or another class with equal chance.
+    """Some training rows get, before any defense, a label that is class 0 or another class with equal chance.
 
-    Label DP bounds what messages tell of a row's label given everything else. Whether attacks keep to that can't be read
-    from the data's own labels: features tell them as well, lawfully, and to any extent. A canary's label is tied to no
-    feature, so whatever is found out about it came through the mechanism. The price is that so many labels are noise to the
-    model.
+    Label DP bounds what messages reveal about a row's label given everything else. The data's own labels can't show whether
+    attacks stay within that bound, because features predict them too, to any extent, without breaking it. A canary's label
+    depends on no feature, so whatever an attack learns about it came through the mechanism. The price: to the model, these
+    labels are noise.
 
-    Beside the attacks there is one reader who sees, in each epoch, the label that the label party trains on: what is sent is
-    to be made of these, so that no attacker has more. It takes a canary for the class it saw more often, of the two that
-    come into question, and says nothing where neither was. A mechanism that lets the label through on another way is for the
-    attacks to find.
+    Beside the attacks, one reader sees in each epoch the labels that the label party trains on. All messages are computed
+    from these, so no attacker should know more. The reader guesses the class that it saw more often, of the two possible
+    ones, and abstains at a tie. A mechanism that leaks the label in another way is left to the attacks.
     """
 
     def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
         """train: rows to choose from, spread evenly. count: how many; 0 for none."""
         ids = torch.empty(0, dtype=torch.int64)
         if count:
-            found = train.sample(count).ids.cpu()
-            ids = found[torch.randperm(len(found), generator=rng)[:count]].sort().values
+            candidates = train.sample(count).ids.cpu()
+            ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
         is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
         other = torch.randint(1, train.classes, (len(ids),), generator=rng)
         self.ids, self.other = ids.to(train.device), other.to(train.device)
@@ -51,12 +50,12 @@ class Canaries:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person must not miss."""
+        """Lines that a user must not miss."""
         if not len(self):
             return ()
         return (
             f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
-            "gets out; audit.canaries=0 trains on all labels as they are, and checks nothing",
+            "leaks; audit.canaries=0 trains on all labels as they are, and checks nothing",
         )
 
     def among(self, ids: Tensor) -> Tensor:
@@ -73,12 +72,12 @@ class Canaries:
     def read(self, ids: Tensor, trained_on: Tensor) -> None:
         """The label party trained on these (n,) labels."""
         if len(self):
-            found, place = self._find(ids)
-            place, seen = place[found], trained_on[found]
+            is_canary, place = self._find(ids)
+            place, seen = place[is_canary], trained_on[is_canary]
             self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
 
     def guesses(self) -> Guesses:
-        """The reader's, from all epochs so far."""
+        """The reader's guesses from all epochs so far."""
         high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
         return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
 

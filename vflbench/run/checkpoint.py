@@ -23,7 +23,7 @@ class UnusableCheckpointError(ValueError):
 class Checkpoint:
     """`checkpoint.pt` in a run's folder: tensors, numbers, strings, lists and dicts, and nothing that could be executed.
 
-    wanted: `resume` (there until the run has finished), `keep` (stays) or `none` (never written). fresh: pass over what an
+    wanted: `resume` (deleted when the run has finished), `keep` (stays) or `none` (never written). fresh: ignore what an
     earlier run left.
     """
 
@@ -39,8 +39,8 @@ class Checkpoint:
     def save(self, state: Mapping[str, Any]) -> bool:
         """Replace the file by this state. False if none is wanted, or if the state holds what a checkpoint can't.
 
-        `refused` says where. Tensors go to the file one by one, uncopied; what shares memory is written once.
-        Raises UserError if the file can't be written: the former one is then as it was.
+        `refused` says where. Tensors are written one by one, uncopied; tensors that share memory are written once.
+        Raises UserError if the file can't be written; the former one then stays as it was.
         """
         if self.wanted == "none":
             return False
@@ -111,9 +111,9 @@ def not_plain(value: Any, name: str = "") -> str | None:
     else:
         return f"{name}: {type(value).__name__}"
     for key, part in parts:
-        found = not_plain(part, f"{name}.{key}" if name else str(key)) or not_plain(key, f"a key of {name}")
-        if found is not None:
-            return found
+        problem = not_plain(part, f"{name}.{key}" if name else str(key)) or not_plain(key, f"a key of {name}")
+        if problem is not None:
+            return problem
     return None
 
 

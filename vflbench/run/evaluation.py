@@ -1,4 +1,4 @@
-"""What the model is worth after an epoch."""
+"""Utility of the model after an epoch."""
 
 from collections.abc import Mapping
 from time import perf_counter
@@ -19,7 +19,7 @@ _BATCH = 8192
 
 
 def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
-    """What the model is worth after an epoch, on train and test rows, and what went over the wire."""
+    """Utility of the model on train and test rows, and the traffic over the wire."""
     result.traffic["train"] = progress.session.wire.take_traffic()
     result.figures = progress.session.figures()
     for split, table in tables.items():

@@ -1,4 +1,4 @@
-"""What attacks rebuilt, held against what it was, and against what anybody could have guessed."""
+"""Rebuilt rows compared with the true ones, and with what anybody could have guessed."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,7 +16,7 @@ from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.numerics.pixels import Area, area_of, put_together
 
 _ROWS = 10_000
-"""Training rows, evenly spread, that the recogniser is trained on; as many held-out rows are what guesses are made from."""
+"""Training rows, evenly spread, for the recogniser; as many held-out rows are the basis of guesses."""
 
 _SHOWN = 20  # rows in the picture of a run
 
@@ -29,9 +29,9 @@ _Graded = tuple[str, dict[str, float], tuple[Tensor, Tensor] | None]
 class Grader:
     """Figures of each party's columns and, of pictures, of the whole put together from all parties.
 
-    Beside every answer stand, in the same table, what needs no message (their message is `none`), under the layers `mean`
-    (of the held-out rows; of categories the most frequent), `class_mean` (the same by class: the label party knows it),
-    `random_row` (a held-out row, drawn at random: an attacker without messages who wants something real), and `true`.
+    Beside each answer, the same table has guesses that need no message (their message is `none`), under the layers `mean`
+    (of the held-out rows; of categories the most frequent), `class_mean` (the same by class, which the label party knows),
+    `random_row` (a held-out row, drawn at random) and `true`.
     """
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
@@ -44,8 +44,8 @@ class Grader:
         """
         drawn = torch.Generator().manual_seed(self._seed ^ number)
         answer = {
-            party: Features(rows.features[party].columns, own.numeric, own.categorical)
-            for party, own in rebuilt.features.items()
+            party: Features(rows.features[party].columns, columns.numeric, columns.categorical)
+            for party, columns in rebuilt.features.items()
         }
         shown = _by_class(rows.labels)
         for party, figures, example in self._figures(rows, answer, parts=True):
@@ -56,8 +56,8 @@ class Grader:
                 table.add((attack, "none", party, name, name != "true"), figures)
 
     def _figures(self, rows: VerticalTable, answer: Mapping[str, Features], *, parts: bool) -> list[_Graded]:
-        """Party, its figures, and truth and answer to look at. parts: of whole pictures, each party's part as well."""
-        found: list[_Graded] = []
+        """Party, its figures, and an example of truth and answer. parts: of whole pictures, each party's part as well."""
+        graded: list[_Graded] = []
         parties = list(answer)
         whole, rebuilt = _whole(rows.features, parties), _whole(answer, parties)
         for party in parties:
@@ -65,21 +65,21 @@ class Grader:
             if whole is None:
                 names = (own.columns.numeric, own.columns.categorical)
                 figures = table_figures((own.numeric, own.categorical), (guess.numeric, guess.categorical), names)
-                found.append((party, figures, (_numbers(own, own), _numbers(guess, own))))
+                graded.append((party, figures, (_numbers(own, own), _numbers(guess, own))))
             elif parts and len(parties) > 1:
                 pair = _whole(rows.features, [party]), _whole(answer, [party])
-                found.append((party, picture_figures(*pair), None))
+                graded.append((party, picture_figures(*pair), None))
         if whole is not None:
             figures = picture_figures(whole, rebuilt)
             figures["recognised"] = self._recogniser.accuracy(rebuilt, rows.labels)
-            found.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
-        return found
+            graded.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
+        return graded
 
     def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
         held_out, device = self._known, rows.ids.device
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
         means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}
-        means = {k: own if len(own) else held_out for k, own in means.items()}
+        means = {k: rows_of if len(rows_of) else held_out for k, rows_of in means.items()}
         return {
             "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
             "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
@@ -129,10 +129,10 @@ def _means(block: Features, rows: int) -> Features:
 
 
 def _by_label(party: str, means: Mapping[int, VerticalTable], labels: Tensor) -> Features:
-    found = {k: _means(own.features[party], 1) for k, own in means.items()}
-    numeric = torch.cat([found[k].numeric for k in labels.tolist()])
-    categorical = torch.cat([found[k].categorical for k in labels.tolist()])
-    return Features(next(iter(found.values())).columns, numeric, categorical)
+    mean_of = {k: _means(rows.features[party], 1) for k, rows in means.items()}
+    numeric = torch.cat([mean_of[k].numeric for k in labels.tolist()])
+    categorical = torch.cat([mean_of[k].categorical for k in labels.tolist()])
+    return Features(next(iter(mean_of.values())).columns, numeric, categorical)
 
 
 def _by_class(labels: Tensor) -> Tensor:

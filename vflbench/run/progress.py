@@ -1,4 +1,4 @@
-"""How far a run has come: all that changes from batch to batch, told and put back."""
+"""How far a run has come: all that changes from batch to batch, as plain values and back."""
 
 import math
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ from vflbench.run.summary import EpochResult
 class Epoch:
     """An epoch under way.
 
-    order: where the generator `batches` stood when it began, so that the same order can be drawn again. step: batches that
-    were trained on; losses, penalties: one of each.
+    order: the state of the generator `batches` when the epoch began, so that the same order can be drawn again. step:
+    batches that were trained on. losses, penalties: one of each batch.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """results: of the epochs that were finished. epoch: the one under way, if one is."""
+    """results: of the finished epochs. epoch: the one under way, if any. rounds: keeps rounds on disk."""
 
     generators: Generators
     session: Session
@@ -95,7 +95,7 @@ class Progress:
         return f"epoch {len(self.results)}"
 
     def state(self) -> dict[str, Any]:
-        """Tensors, numbers, strings, lists and dicts. In the middle of an epoch `batches` stands where that epoch began."""
+        """Tensors, numbers, strings, lists and dicts. In mid-epoch, `batches` is as the epoch began."""
         generators = self.generators.state()
         if self.epoch is not None:
             generators["cpu"]["batches"] = self.epoch.order
@@ -109,7 +109,7 @@ class Progress:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Of a run that has just been seated: go to where another of the same configuration stood."""
+        """Bring a run that was just seated to where another one of the same configuration stood."""
         self.generators.restore(state["generators"])
         self.session.restore(state["session"])
         self.auditor.restore(state["attacks"])

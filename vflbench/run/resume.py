@@ -1,4 +1,4 @@
-"""A run begins, or goes on where its checkpoint says it stopped; and saves how far it has come."""
+"""A run begins, or resumes from its checkpoint; and it saves its progress."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from vflbench.run.progress import Progress
 
 
 def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
-    """facts: what manifest.json shall hold, `device` and `data` with its fingerprint among it.
+    """facts: for manifest.json, among them `device`, and `data` with its fingerprint.
 
-    Raises UserError where going on would mix two runs, and UnusableCheckpointError, perhaps with the progress half put back.
+    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the progress half
+    restored.
     """
     state = checkpoint.load()
     if state is None:
@@ -41,7 +42,7 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
 
 
 def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
-    """Write the checkpoint. Returns what a user who stops the run here wants to know."""
+    """Write the checkpoint. Returns a message for a user who stops the run here."""
     place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
     if checkpoint.save({**place, **progress.state()}):

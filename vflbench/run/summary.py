@@ -1,4 +1,4 @@
-"""What an epoch and a run came to, as rows of metrics.csv and as summary.json."""
+"""Results of an epoch and of a run, as rows of metrics.csv and as summary.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +26,7 @@ TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 
 @dataclass
 class EpochResult:
-    """One epoch. utility: train and test -> metric -> value. traffic, seconds: phase -> what it took.
+    """One epoch. utility: train and test -> metric -> value. traffic, seconds: by phase.
 
     figures: what the defenses counted and measured.
     """
@@ -54,7 +54,7 @@ class EpochResult:
             "traffic": {phase: traffic_state(traffic) for phase, traffic in self.traffic.items()},
             "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
             "dependence": [[d.party, d.layer, d.visible, [d.dcor.mean, d.dcor.low, d.dcor.high]] for d in self.dependence],
-            "reconstructions": [found.state() for found in self.reconstructions],
+            "reconstructions": [one.state() for one in self.reconstructions],
         }
 
     @classmethod
@@ -64,7 +64,7 @@ class EpochResult:
         figures = [Figures(*figures) for figures in state["figures"]]
         dependence = [Dependence(*place, Interval(*dcor)) for *place, dcor in state["dependence"]]
         lists = {"leaks": leaks, "figures": figures, "dependence": dependence}
-        lists["reconstructions"] = [Reconstruction.from_state(found) for found in state["reconstructions"]]
+        lists["reconstructions"] = [Reconstruction.from_state(one) for one in state["reconstructions"]]
         return cls(**{**state, "traffic": traffic, **lists})
 
     def line(self) -> str:
@@ -74,13 +74,13 @@ class EpochResult:
             if leak.visible and leak.batches:
                 seen[leak.attack].append(leak.classes["accuracy"].mean if leak.of_classes else leak.two_sided.mean)
         of_classes = {leak.attack for leak in self.leaks if leak.of_classes}
-        told = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
-        leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in told.items())
+        worst = {attack: f"{max(v):.4f}" if v else "undefined" for attack, v in seen.items()}
+        leaks = "".join(f"  {attack} {v}{' (accuracy)' if attack in of_classes else ''}" for attack, v in worst.items())
         best: dict[str, str] = {}
-        for found in self.reconstructions:
-            if found.visible and found.message != "none":  # of several parties, all of them together, which come last
-                figures = ", ".join(f"{name} {v.mean:.4g}" for name, v in found.figures.items() if ":" not in name)
-                best[found.attack] = f"  {found.attack} {figures}"
+        for one in self.reconstructions:
+            if one.visible and one.message != "none":  # of several parties, all of them together, which come last
+                figures = ", ".join(f"{name} {v.mean:.4g}" for name, v in one.figures.items() if ":" not in name)
+                best[one.attack] = f"  {one.attack} {figures}"
         rebuilt = "".join(best.values())
         leaks = "" if rebuilt and not leaks else f"  worst leak AUC{leaks or ': no attack ran'}"
         return (
@@ -161,10 +161,10 @@ def summarise(
     canaries: Canaries,
     claims: Mapping[tuple[str, str], Sent] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The last epoch's figures (never the best one's), what the defenses promise, and the costs of the whole run.
+    """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
-    claims: (party, layer) -> what is claimed of embeddings. failed: why the run counts as failed though it came to its end,
-    or None.
+    claims: (party, layer) -> what is claimed of embeddings. failed: why the run counts as failed though it is complete, or
+    None.
     """
     last = results[-1]
     exposure = Exposure(len(results), len(results) * messages_per_row)
@@ -178,8 +178,8 @@ def summarise(
         "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
         **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
         "leaks": [asdict(leak) for leak in last.leaks],
-        "distance_correlation": [asdict(found) for found in last.dependence],
-        "reconstructions": [asdict(found) for found in last.reconstructions],
+        "distance_correlation": [asdict(one) for one in last.dependence],
+        "reconstructions": [asdict(one) for one in last.reconstructions],
         "skipped": dict(skipped),
         "unscored": dict(unscored),
         "guarantees": promises,
@@ -197,7 +197,7 @@ def summarise(
 
 
 def _promise(guarantee: Guarantee | None, exposure: Exposure) -> dict[str, Any] | None:
-    """What holds for one message, and for all that the run sent about a row."""
+    """What holds for one message about a row, and for all messages of the run."""
     if guarantee is None:
         return None
     exposures = {"one_message": Exposure(), "all_messages": exposure}
@@ -208,18 +208,18 @@ def _promise(guarantee: Guarantee | None, exposure: Exposure) -> dict[str, Any] 
 
 def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
     """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
-    found: dict[tuple[str, str, str, str], float] = {}
+    total: dict[tuple[str, str, str, str], float] = {}
     for result in results:
         for figures in result.figures:
             for name, value in figures.values.items():
                 key = (figures.party, figures.layer, figures.message, name)
-                found[key] = found.get(key, 0) + value if isinstance(value, int) else value
+                total[key] = total.get(key, 0) + value if isinstance(value, int) else value
     names = ("party", "layer", "message", "figure", "value")
-    return [dict(zip(names, (*key, value), strict=True)) for key, value in found.items()]
+    return [dict(zip(names, (*key, value), strict=True)) for key, value in total.items()]
 
 
 def _tree(leaks: Sequence[Leak], figure: str) -> dict[str, dict[str, dict[str, float]]]:
-    """attack -> message -> layer -> that figure; where several parties have such a layer, of the attacker that learns most.
+    """attack -> message -> layer -> that figure; of several parties with such a layer, of the one that learns most.
 
     figure: raw or two_sided of the leak AUC, or a name in CLASS_FIGURES; leaks that have none are left out.
     """
@@ -237,6 +237,6 @@ def _tree(leaks: Sequence[Leak], figure: str) -> dict[str, dict[str, dict[str, f
 
 
 def _weight(leak: Leak) -> tuple[bool, float]:
-    """What an attacker sees weighs more than what none does; a leak that is not defined (nan), least."""
+    """Leaks that an attacker sees weigh more than hidden ones; an undefined leak (nan) weighs least."""
     value = leak.classes["ami"] if leak.of_classes else leak.two_sided
     return leak.visible, value.mean if leak.batches else -1.0
