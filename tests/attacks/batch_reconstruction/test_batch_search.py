@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, rounds
+from reconstruction_rounds import batch, batches, rounds
 
 from vflbench.attacks.batch_reconstruction import batch_search
+from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
 from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, search
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
@@ -66,3 +67,23 @@ def test_several_matching_batches_give_each_entry_a_share(draw):
     assert result.figures["entries_certain"] < 1
     assert np.allclose(result.shares.sum(0), x.sum(0))
     assert any(np.array_equal(sort_rows(c), sort_rows(x)) for c in result.candidates)
+
+
+def test_two_local_batches_are_recovered_in_the_order_of_their_steps(draw):
+    parts = batches(4, 14, 2, draw)
+    gamma, eta = compose([x.T @ x for x, _ in parts], [x.T @ y for x, y in parts], 0.01)
+    thetas = draw.normal(size=(20, 14))
+    rules = TrainingRules(others=1, rate=0.01, reduction="sum", batches=2, batch_size=4)
+    result = search(thetas, eta - thetas @ gamma.T, rules, OPTIONS)
+    assert result.figures["told_apart"] == result.figures["unique"] == 1
+    assert result.steps.tolist() == [0] * 4 + [1] * 4
+    for step, (x, y) in enumerate(parts):
+        recovered = np.column_stack([result.rows, result.labels])[result.steps == step]
+        assert sorted(recovered.tolist()) == sorted(np.column_stack([x, y]).tolist()), step
+
+
+def test_an_integer_programme_finds_the_batch_too(draw):
+    x, y = batch(5, 12, draw)
+    result = search(*rounds(x, y, 14, draw), RULES, SearchOptions(solver="highs", time_limit=1e6))
+    assert np.array_equal(sort_rows(result.rows), sort_rows(x))
+    assert (result.figures["proved"], result.figures["unique"]) == (1, 0)  # a programme returns one batch of possibly many

@@ -4,8 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, rounds
+from reconstruction_rounds import batch, batches, rounds
 
+from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules, recover_gram
 
@@ -86,3 +87,31 @@ def test_a_batch_size_that_sums_do_not_determine_is_reported(draw):
 def test_several_batches_of_several_others_are_no_single_map(draw):
     x, y = batch(6, 4, draw)
     assert "no single map" in recover(*rounds(x, y, 10, draw), others=2, batches=2).note
+
+
+def test_sums_over_several_local_batches_follow_from_their_map_unless_the_rate_hides_them(draw):
+    parts = batches(6, 8, 3, draw)
+    alphas, betas = [x.T @ x for x, _ in parts], [x.T @ y for x, y in parts]
+    thetas = draw.normal(size=(12, 8))
+    for rate, is_hidden in ((0.003, False), (0.5, True)):
+        gamma, eta = compose(alphas, betas, rate)
+        recovered = recover(thetas, eta - thetas @ gamma.T, rate=rate, batches=3)
+        if is_hidden:
+            assert recovered.gram is None
+            assert "hides the sum of 3 batches" in recovered.note
+        else:
+            assert np.array_equal(recovered.gram.alpha, sum(alphas))
+            assert np.array_equal(recovered.gram.beta, sum(betas))
+            assert recovered.gram.rows == 18
+    assert "too few rounds" in recover(thetas[:8], thetas[:8], batches=3).note
+
+
+def test_partly_shared_updates_are_refused_without_enough_rounds_or_a_fixed_batch(draw):
+    x, y = batch(6, 5, draw)
+    thetas, updates = rounds(x, y, 40, draw)
+    hidden = np.arange(5) == np.arange(40)[:, None] % 5
+    sent = np.where(hidden, 0, updates)
+    assert "no coordinate was shared often enough" in recover(thetas[:6], sent[:6], whole=False).note
+    assert "need a known batch size" in recover(thetas, sent, whole=False, knows=False).note
+    noise = np.where(hidden, 0, 0.05 * draw.normal(size=updates.shape))
+    assert recover(thetas, sent + noise, whole=False).gram is None

@@ -198,7 +198,6 @@ def test_sixty_four_rows_of_a_hundred_columns_follow_from_the_lattice():
     assert np.array_equal(solutions.batches[0], sort_rows(x))
 
 
-@pytest.mark.slow
 def test_eighty_rows_need_more_than_one_reduction():
     x = np.random.default_rng(1).integers(0, 2, (80, 100)).astype(np.uint8)
     solutions = enumerate_batches(Gram.of(x))

@@ -9,8 +9,7 @@ from vflbench.attacks.batch_reconstruction.asynchronous.bounded_integers import 
 
 @dataclass(frozen=True)
 class RowLabels:
-    """y: (rows,) in [-1, 1]: the mean label of the equal rows of a batch, which is all that sums determine; 0 for rows of
-    zeros.
+    """y: (rows,) in [-1, 1], the mean label of the equal rows of a batch, which is all that sums determine; 0 for zero rows.
 
     unique, count, complete, refusal: as in `RowMembership`.
     """

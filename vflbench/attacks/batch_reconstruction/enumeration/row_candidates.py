@@ -16,8 +16,7 @@ NEAREST = 1e-7
 
 @dataclass(frozen=True)
 class RowCandidates:
-    """A tree of row prefixes. child[t]: (N_t, 2), the prefixes of t + 2 bits that continue each one of t + 1 bits, -1 for
-    none.
+    """A tree of row prefixes. child[t]: (N_t, 2), the continuations of each prefix of t + 1 bits by 0 and by 1, or -1.
 
     most[t]: (N_t,), the largest number of rows with each prefix of t + 1 bits. The tree ends early if it becomes too wide.
     """
