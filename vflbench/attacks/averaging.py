@@ -23,13 +23,13 @@ class Averaging(Attack):
 
         s_i = base(1/E sum_e g_i^(e)),   E the number of messages about row i so far
 
-    The adaptive attack on every defense that adds fresh noise: after E epochs the noise has 1/E of its power. It follows the
-    same rows through all epochs and is scored at the end of each, on what it has seen until then.
+    This is the adaptive attack on every defense that adds fresh noise: after E epochs the noise has 1/E of its power. It
+    follows the same rows through all epochs. At the end of each epoch it is scored on the messages so far.
 
-    rows: how many it follows, spread evenly over the training rows. They are scored in groups as large as a batch, at least
-    five. Its memory is rows x d float32 numbers for each layer of width d: 2.6 MB a layer of 128 at 5,000 rows.
-    base: the attack that scores the means. k: known positives in each group, for cosine and hints; they are chosen by the
-    run, afresh each time, and not scored.
+    rows: how many rows it follows, spread evenly over the training rows. They are scored in groups as large as a batch, at
+    least five. Memory: rows x d float32 numbers for each layer of width d, 2.6 MB a layer of 128 at 5,000 rows.
+    base: the attack that scores the means. k: known positives of each group, for cosine and hints. The run draws them
+    afresh each time, and they are not scored.
 
     Source: averages of Gaussian noise; Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, is
     about single messages.
@@ -69,7 +69,7 @@ class Averaging(Attack):
         return self._base.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs
 
     def _make_room(self, ids: Tensor) -> None:
-        """Rows that were not seen before get places among the others."""
+        """Insert rows that are new."""
         both = torch.cat([self._ids, ids.cpu()]).unique()
         if len(both) == len(self._ids):
             return

@@ -47,10 +47,10 @@ class RebuiltBatch:
     """What an attack takes a private batch of federated training for; nothing here was compared with it.
 
     step: the round in which the batch is met, the same in every epoch. layer: what the updates are about. guess: (d,) the
-    entry of each column that it would guess without any update; guess_label: likewise. rows: (m, d), nan where it can't tell;
-    None if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between them where only their number is known,
-    nan where it can't tell; None as above. candidates: all batches (m, d) that fit, `rows` among them. steps: (m,) 0, 1, ...,
-    the local step of each row, where it can tell. binary: (d,) bool, columns taken for binary. shares: (m, d), how likely an
+    entry of each column that it would guess without any update; guess_label: likewise. rows: (m, d), nan where unknown; None
+    if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between them where only their number is known, nan
+    where unknown; None as above. candidates: all batches (m, d) that fit, `rows` among them. steps: (m,) 0, 1, ..., the
+    local step of each row, where it is known. binary: (d,) bool, columns taken for binary. shares: (m, d), how likely an
     entry is a 1, in the order of rows. figures: of the search. note: why it has no answer, or an incomplete one.
     """
 

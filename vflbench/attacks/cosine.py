@@ -15,12 +15,12 @@ class Cosine(Attack):
 
         s_i = <u_i, u_1>,   u = g / |g|;   of several known rows, s_i = <u_i, 1/k sum_j u_j>
 
-    With a logistic loss g_i = (p_i - y_i) J_i, and (p_i - y_i) is negative for positives alone: two gradients of a class
-    point to the same side, two of different classes to opposite ones. Where noise has been added, a single known row may
-    well point to the wrong side of a batch; several agree on the right one.
+    With a logistic loss, g_i = (p_i - y_i) J_i, and p_i - y_i is negative for positives alone. Two gradients of one class
+    therefore point to the same side, and two of different classes to opposite sides. Under added noise, a single known row
+    may point to the wrong side of a batch; the mean of several is more reliable.
 
-    k: known positives, one as published. They are chosen by the run, afresh in each batch, and not scored. A row without a
-    gradient has cosine 0.
+    k: known positives; published with one. The run draws them afresh in each batch, and they are not scored. A row without
+    a gradient has cosine 0.
 
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """

@@ -1,4 +1,4 @@
-"""Hint attack: rows whose gradients are like those of some known positives are positive."""
+"""Hint attack: rows are positive whose gradients resemble those of known positives."""
 
 from typing import Literal
 
@@ -13,12 +13,12 @@ from vflbench.options import Count, options
 
 @options
 class Hints(Attack):
-    """Score each row by its likeness to the most similar of k rows that are known to be positive.
+    """Score each row by its similarity to the most similar of k rows that are known to be positive.
 
         distance:       s_i = - min_j |g_i - g_j|
         inner_product:  s_i =   max_j <g_i, g_j>,   j over the k known rows
 
-    k: known positives in each batch; published with 1, 3 and 5. They are chosen by the run, afresh in each batch, and not
+    k: known positives of each batch; published with 1, 3 and 5. The run draws them afresh in each batch, and they are not
     scored.
 
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", hint attacks.

@@ -18,19 +18,20 @@ _STARTS, _ITERATIONS = 4, 100
 
 @options
 class Kmeans(Attack):
-    """Cluster a batch into as many clusters as there are classes, at every layer, and take each for a class.
+    """Cluster a batch into as many clusters as there are classes, at every layer, and assign a class to each cluster.
 
         s_ik = - |x_i - c_m(k)|^2,   c_1 .. c_K the centres of k-means,  m: class -> cluster, one to one
 
-    message: embeddings (those of the label party's own layers among them, for the record) or gradients.
-    map: `ratios` (the attacker knows how frequent the classes are: the largest cluster is the most frequent class, and so
-    on down) or `hints` (it knows one row of each class, drawn by the run afresh in each batch and not scored; clusters and
-    classes are paired so that these rows are nearest to their clusters' centres, in the sum of squares).
+    message: `embeddings` (including the label party's own layers, for the record) or `gradients`.
+    map: `ratios` (the attacker knows the class shares: the largest cluster is the most frequent class, and so on) or `hints`
+    (it knows one row of each class, which the run draws afresh in each batch and doesn't score; classes are assigned so that
+    these rows are nearest to the centres of their clusters, in the sum of squares).
 
-    With nearly equal ratios, as in digits, their order is noise, and accuracy and AUC under `ratios` are those of an
-    arbitrary pairing: read the adjusted mutual information, which does not depend on the pairing, or use `hints`.
+    With nearly equal shares, as in digits, their order is noise. Accuracy and AUC under `ratios` are then those of an
+    arbitrary assignment: read the adjusted mutual information, which doesn't depend on the assignment, or use `hints`.
 
-    The best of four k-means++ starts, in units of the largest value. A batch with fewer rows than classes is not scored.
+    Takes the best of four k-means++ starts, in units of the largest value. A batch with fewer rows than classes is not
+    scored.
 
     Source: Lloyd, "Least squares quantization in PCM", 1982; Arthur and Vassilvitskii, "k-means++", 2007; clusters as
     labels: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
@@ -64,14 +65,14 @@ class Kmeans(Attack):
 
 def clusters(x: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The cluster of each row, (n,), and its squared distance to every centre, (n, count). x: (n, d)."""
-    from sklearn.cluster import KMeans  # takes a second to import, which other attacks needn't wait
+    from sklearn.cluster import KMeans  # late: it takes a second to import
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters: a layer that says little
-        found = KMeans(count, n_init=_STARTS, max_iter=_ITERATIONS, random_state=seed).fit(x)
-    squares = np.stack([np.square(x - centre).sum(axis=1, dtype=np.float64) for centre in found.cluster_centers_], axis=1)
-    return found.labels_, squares
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
+        fitted = KMeans(count, n_init=_STARTS, max_iter=_ITERATIONS, random_state=seed).fit(x)
+    squares = np.stack([np.square(x - centre).sum(axis=1, dtype=np.float64) for centre in fitted.cluster_centers_], axis=1)
+    return fitted.labels_, squares
 
 
 def by_ratios(labels: np.ndarray, ratios: tuple[float, ...]) -> np.ndarray:

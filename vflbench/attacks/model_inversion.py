@@ -1,4 +1,4 @@
-"""Model inversion: features whose embeddings are those that arrived."""
+"""Model inversion: features whose embeddings are those that were received."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ from vflbench.options import Count, NonNegative, Positive, options
 
 Layers = Mapping[str, Tensor]
 
-_WIDEST = 3.0  # standard deviations of a column's table, that a relaxed category may be away from its mean
-_AT_ONCE = 128  # rows, so that what a step computes stays in the cache
+_WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
+_AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
 _STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
@@ -42,25 +42,26 @@ _ROUGH = 1e-6  # under the root of the total variation, so that it has a gradien
 
 @options
 class ModelInversion(Attack):
-    """Look for the features whose embeddings are those that arrived, party by party, with the party's model in hand.
+    """Search for the features whose embeddings are those received, party by party, given the party's model.
 
         white box:  x_i = argmin_(x in [0,1]^k) sum_l |f_l(x) - h_il|^2 / mean_j |h_jl|^2 + strength R(x)
         black box:  x_i = D(h_i),   D a network fitted to the pairs (f(x'), x') of auxiliary rows x'
 
     l: what a party sends, its cut layer and the linear part if there is one. R: total variation of pictures, mean square
-    distance from 1/2 of other columns. Categories are first relaxed to any vector near those of their column's table; then
-    each column's ids are scored one by one, the others as they are, and numeric columns are fitted again, `sweeps` times.
+    distance from 1/2 of other columns. Categories are first relaxed to any vector near those of their column's table. Then
+    the ids of each column are scored one by one with the other columns fixed, and numeric columns are fitted again,
+    `sweeps` times.
 
-    mode: `white_box` knows the models, `black_box` asks them about auxiliary rows and fits a decoder to the answers.
-    rows: of each audited batch, the first so many are rebuilt. strength: auto is 0.1 for total variation, 0.001 for l2.
-    knows_compression: the same compression is applied to f(x) before it is compared; gradients pass straight through it, so
-    that of a quantized number it is enough to lie in its bin. knows_noise_mean: what noise adds on average is subtracted.
-    optimizer, lr, steps: of the descent; a row whose objective is not worth further steps is done earlier. restarts: from
-    so many starts, of which each row keeps the best. candidates: ids of a column that are scored exactly, the most
-    promising. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
+    mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
+    rows: rows of each audited batch that are rebuilt, from the first. strength: auto is 0.1 for total variation, 0.001 for
+    l2. knows_compression: the same compression is applied to f(x) before the comparison, with a straight-through gradient;
+    a quantized number then only has to fall into its bin. knows_noise_mean: the mean of the noise is subtracted.
+    optimizer, lr, steps: of the descent; a row whose objective stalls stops earlier. restarts: number of starts, of which
+    each row keeps the best. candidates: ids of a column that are scored exactly, the most promising ones. auxiliary,
+    decoder_width, decoder_steps: rows and size of the decoder.
 
-    Shut ReLUs let a tenth of a gradient through (`vflbench.numerics.open_relu`): without that, the search is stuck where
-    units that must open are shut for all that it tries.
+    Closed ReLUs pass a tenth of a gradient (`vflbench.numerics.open_relu`). Without that, the search stalls where units that
+    must open are closed at every point it tries.
 
     Source: He, Zhang and Lee, "Model inversion attacks against collaborative inference", ACSAC 2019, sections 4 (white box)
     and 5 (black box, inverse network); the search over categories is ours.
@@ -90,7 +91,7 @@ class ModelInversion(Attack):
         adapts = self.knows_compression or self.knows_noise_mean
         if self.mode == "black_box" and adapts:
             key = "knows_compression" if self.knows_compression else "knows_noise_mean"
-            problem = "it goes with mode=white_box: what a black box answers is compressed and noisy as the messages are"
+            problem = "it goes with mode=white_box: the answers of a black box are compressed and noisy, as the messages are"
             raise UserError(problem, key=key, value=True)
 
     @property
@@ -122,8 +123,8 @@ class ModelInversion(Attack):
             for part in zip(*(h.split(_AT_ONCE) for h in received.values()), strict=True)
         ]
         with torch.enable_grad(), OpenRelu(_SLOPE):
-            found = [self._invert(_Fit(view[PeerModels].models[party], piece, compress), view.rng) for piece in pieces]
-        return OwnColumns(torch.cat([rows.numeric for rows in found]), torch.cat([rows.categorical for rows in found]))
+            parts = [self._invert(_Fit(view[PeerModels].models[party], piece, compress), view.rng) for piece in pieces]
+        return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
     def _decode(self, party: str, received: Layers, view: View) -> OwnColumns:
         rows = view[Auxiliary].columns[party]
@@ -153,7 +154,7 @@ class ModelInversion(Attack):
         return OwnColumns(numeric, ids.int())
 
     def _relax(self, fit: "_Fit", rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Numeric columns (n, k), and what would have been read for the categorical ones if it could be anything."""
+        """Numeric columns (n, k), and vectors (n, c, dim) read in place of the categorical ones, of no id in particular."""
         n, k = len(fit), len(fit.model.numeric)
         width = fit.centre.numel()
         start = torch.rand(n * self.restarts, k + width, generator=rng, device=rng.device)
@@ -165,9 +166,9 @@ class ModelInversion(Attack):
             distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
             return distance + (strength * x[:, k:].square().mean(dim=1) if width else 0.0)
 
-        found, values = self._descend(objective, fit, start, and_values=True)
-        best = values.view(self.restarts, n).argmin(dim=0) * n + torch.arange(n, device=found.device)
-        return found[best, :k], fit.vectors(found[best, k:])
+        points, values = self._descend(objective, fit, start, and_values=True)
+        best = values.view(self.restarts, n).argmin(dim=0) * n + torch.arange(n, device=points.device)
+        return points[best, :k], fit.vectors(points[best, k:])
 
     def _descend(
         self, objective: Callable[[Tensor, Tensor], Tensor], fit: "_Fit", start: Tensor, *, and_values: bool = False
@@ -176,7 +177,7 @@ class ModelInversion(Attack):
         k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
-        found, values = descend(
+        points, values = descend(
             lambda x, rows: objective(x, rows) + self._prior(x[:, :k], fit.area),
             start,
             low,
@@ -185,7 +186,7 @@ class ModelInversion(Attack):
             size=self.lr,
             method=self.optimizer,
         )
-        return (found, values) if and_values else found
+        return (points, values) if and_values else points
 
     def _prior(self, x: Tensor, area: Area | None) -> Tensor | float:
         """strength R(x), (n,)."""
@@ -211,7 +212,7 @@ def total_variation(pictures: Tensor) -> Tensor:
 
 @dataclass
 class _Fit:
-    """One party's messages, and how far the embeddings of other features are from them."""
+    """One party's messages, and the distance of the embeddings of candidate features from them."""
 
     model: PeerModel
     received: Layers
@@ -237,29 +238,29 @@ class _Fit:
         return self.centre + self.spread * z.view(len(z), *self.centre.shape)
 
     def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
-        """(m,) relative squared distance of f(x) from what arrived of these rows. x: (m, k) with ids (m, c), or vectors."""
+        """(m,) relative squared distance of f(x) from the received embeddings. x: (m, k) with ids (m, c), or vectors."""
         network = self.model.network
         if self.tables and ids is None:
-            found = network.from_vectors(x, vectors)
+            layers = network.from_vectors(x, vectors)
         else:
-            found = network(x, self.no_ids(len(x)) if ids is None else ids)
+            layers = network(x, self.no_ids(len(x)) if ids is None else ids)
         parts = [
-            (self._sent(layer, found[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
+            (self._sent(layer, layers[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
             for layer, h in self.received.items()
-            if layer in found
+            if layer in layers
         ]
         return sum(parts)
 
     def slope(self, x: Tensor, ids: Tensor) -> Tensor:
-        """The gradient of the distance by what is read for each category, (n, c, dim)."""
+        """The gradient of the distance by the vector read for each category, (n, c, dim)."""
         read = [table[ids[:, j].long()] for j, table in enumerate(self.tables)]
         vectors = torch.stack(read, dim=1).requires_grad_()
         distance = self.distance(x, torch.arange(len(x), device=x.device), vectors=vectors)
         return torch.autograd.grad(distance.sum(), vectors)[0]
 
     def _sent(self, layer: str, values: Tensor) -> Tensor:
-        """What would be sent of these values; gradients pass straight through."""
+        """These values as they would be sent; gradients pass straight through."""
         if layer not in self.compress:
             return values
-        own = values.detach()
-        return values + (self.compress[layer](own) - own)
+        plain = values.detach()
+        return values + (self.compress[layer](plain) - plain)

@@ -1,4 +1,4 @@
-"""No message: what a party's own features and a few known positives tell, the reference of every other attack."""
+"""No message: the party's own columns and a few known positives, as the reference line of every other attack."""
 
 import torch
 from torch import Tensor
@@ -14,21 +14,21 @@ _STEPS = 2
 
 @options
 class NoMessage(Attack):
-    """Score each row by its likeness to known positives in the attacker's own columns; it reads no message.
+    """Score each row by its similarity to known positives in the attacker's own columns; it reads no message.
 
         s = A A v,   A_ij = <z_i, z_j> + number of categorical columns in which i and j are equal,
         v_i = 1/k for the k known positives, 0 for others;  the mean is taken from v and after every product
 
-    z: numeric columns, each with mean 0 and variance 1 in the batch. The second product asks for likeness to the rows that
-    are like the known ones, each as much as it is: with few known rows that is steadier. An attack on messages has taken
-    something from them only where it is above this line; both know k positives of each batch and nothing of other batches.
+    z: numeric columns, each with mean 0 and variance 1 in the batch. The second product measures the similarity to rows that
+    are similar to the known ones, which is more stable with few known rows. An attack on messages has learned something from
+    them only where it is above this line: both know k positives of each batch, and nothing about other batches.
 
-    On Criteo it does better than rarity-weighted agreement with the known rows, naive Bayes and a linear discriminant of
-    the same rows (leak AUC 0.605 against 0.53, 0.57 and 0.59 in batches of 8192 with k = 5).
+    On Criteo it is better than rarity-weighted agreement with the known rows, naive Bayes and a linear discriminant of the
+    same rows (leak AUC 0.605 against 0.53, 0.57 and 0.59 in batches of 8192 with k = 5).
 
-    k: known positives in each batch. They are chosen by the run, afresh in each batch, and not scored.
+    k: known positives of each batch. The run draws them afresh in each batch, and they are not scored.
 
-    Source: spread of known labels over a graph of likeness, with two steps: Zhu and Ghahramani, "Learning from labeled and
+    Source: label propagation over a similarity graph, with two steps: Zhu and Ghahramani, "Learning from labeled and
     unlabeled data with label propagation", 2002.
     """
 

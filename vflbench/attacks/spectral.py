@@ -1,4 +1,4 @@
-"""Spectral attack: the main direction in which a batch of embeddings varies is the label."""
+"""Spectral attack: a batch of embeddings varies most along the label."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -14,7 +14,7 @@ from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
-_BALANCED = 0.1  # a prior within so much of 1/2 leaves the sizes of the clusters to chance
+_BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
 
 
 @options
@@ -23,17 +23,16 @@ class Spectral(Attack):
 
         s_i = <x_i - mean, v>
 
-    message: `embeddings` (those of the label party's own layers among them, for the record) or `gradients`, as in figure 6.
-    score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is turned so that the one that is taken for the
-    positive class has the higher scores), `cluster` (its hard answer: 1 in the positive one of two clusters, 0 in the other;
-    all 0 where there are no two, or where their sizes must tell and are equal) or `abs` (|s_i|: positives are the outliers;
-    on click data, with a quarter of the rows positive, both classes have long tails and it sees little).
-    orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, for a prior above 1/2 the larger
-    one. `larger_score`: the one further from the origin along v, by |<x_i, v>| with the mean left in (of centred scores,
-    the smaller cluster always has the larger ones): a guess for balanced classes, whose sizes say nothing. `auto`:
-    larger_score for a prior in 0.4 .. 0.6, else smaller.
+    message: `embeddings` (including the label party's own layers, for the record) or `gradients`, as in figure 6.
+    score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is oriented so that the cluster taken for positive
+    has the higher scores), `cluster` (the hard answer: 1 in the positive cluster, 0 in the other; all 0 where there are no
+    two clusters, or where their sizes must decide and are equal) or `abs` (|s_i|: positives are outliers; weak on click data
+    with a quarter of positives, where both classes have long tails).
+    orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, or the larger one if the prior is
+    above 1/2. `larger_score`: the one further from the origin along v, by |<x_i, v>| of uncentred values; a guess for
+    balanced classes, whose sizes are uninformative. `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
 
-    Both rules can point the wrong way, and the leak AUC then lies far below 0.5: that is as much of a leak, one bit short.
+    Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as much of a leak up to one bit.
     Read the two-sided value.
 
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022,
@@ -96,8 +95,8 @@ def point_to_positives(s: Tensor, prior: float) -> Tensor:
     """s or -s, whichever gives the cluster that is taken for positive the higher values.
 
     s: (n,), centred. The smaller cluster is taken for positive if prior <= 1/2, else the larger. Two clusters with a share q
-    of the rows in the upper one have the skewness (1 - 2q) / sqrt(q (1 - q)), so the sign of the third moment tells which
-    is smaller; counting the rows on either side of the mean does too, but the rows near the mean decide it at random.
+    of the rows in the upper one have the skewness (1 - 2q) / sqrt(q (1 - q)), so the sign of the third moment shows which
+    one is smaller. Counts on either side of the mean would show it too, but depend on the rows near the mean.
     """
     upper_is_smaller = (s / s.abs().max().clamp_min(torch.finfo(s.dtype).tiny)).pow(3).sum() > 0
     return s if upper_is_smaller == (prior <= 0.5) else -s

@@ -1,4 +1,4 @@
-"""Distance correlation: embeddings that depend on the labels as little as training allows."""
+"""Distance correlation: embeddings that depend as little on the labels as training allows."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,13 +16,13 @@ class Dcor(LabelDefense):
 
         L = L_c + alpha_d sum_parties log dCor(h, Y)
 
-    with the squared distance correlation dCor (`numerics.dcor`), exact over the whole batch, of all that a party sends and
-    the labels: classes, or real numbers.
+    with the squared distance correlation dCor (`numerics.dcor`), exact over the whole batch, between all that a party sends
+    and the labels (classes, or real numbers).
 
-    alpha_d: weight, at 0 no penalty. statistic: `squared` as published, or its `root`, which other code takes for dCor and
-    which halves alpha_d under the logarithm. warmup: steps over which the weight rises from 0 in a straight line; published
-    with 0. Without it a large alpha_d holds learning up at first: the less there is to hide, the larger the gradient of log.
-    Where embedding or labels of a batch are constant there is nothing to correlate: no penalty, and counted.
+    alpha_d: weight; 0 is no penalty. statistic: `squared` as published, or its `root`, which other code calls dCor and which
+    halves alpha_d under the logarithm. warmup: steps over which the weight rises linearly from 0; published with 0. Without
+    it a large alpha_d delays learning, since the gradient of the log is large where little is left to hide. A batch with
+    constant embeddings or labels has no penalty, and is counted.
 
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
     """
@@ -55,6 +55,6 @@ class Dcor(LabelDefense):
         """Constant batches, a party each, and the mean dCor of the others."""
         if not self._count + self._constant:
             return {}
-        found = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
+        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
         self._constant, self._sum, self._count = 0, 0.0, 0
-        return found
+        return figures

@@ -1,4 +1,4 @@
-"""Label differential privacy: the label party trains on labels that were randomized, once each."""
+"""Label differential privacy: the label party trains on labels that were randomized once each."""
 
 import math
 import secrets
@@ -20,17 +20,17 @@ _UNSEEN = -1
 
 @options
 class LabelDp(LabelDefense):
-    """Randomized labels: whatever is sent, two classes of a row are told apart by a likelihood ratio of e^eps at most.
+    """Randomized labels: whatever is sent, the likelihood ratio of two classes of a row is at most e^eps.
 
         randomized_response   P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
         lp_2st                the same among the k likeliest classes of a prior p, for the k with the largest
                               e^eps / (e^eps + k - 1) (p_(1) + ... + p_(k)); a class that is not among them gives any of them
 
-    eps > 0. Each row's label is randomized once: the same y' in every epoch, also where a run was stopped and goes on.
-    mechanism: `randomized_response` derives a row's random number from its id by a mixing with a 64-bit key, drawn at the
-    first call, so that no memory per row is needed. `lp_2st` takes the model's own prediction on the row for p, at the row's
-    first visit, which has learned from randomized labels only; it remembers two bytes a row, by row id. (Ghazi et al. train
-    one stage after the other, each on a part of the rows; here every batch of the first epoch is a stage.)
+    eps > 0. Each row's label is randomized once: y' is the same in every epoch, also in a resumed run.
+    mechanism: `randomized_response` derives a row's random number from its id and a 64-bit key, drawn at the first call, so
+    that no memory per row is needed. `lp_2st` uses the model's own prediction for p, at the row's first visit; the model has
+    learned from randomized labels only. It stores two bytes a row, by row id. (Ghazi et al. train in stages, each on a part
+    of the rows; here every batch of the first epoch is a stage.)
     fresh_every_epoch: draws y' again at each call, to show the harm: eps then adds up over the epochs.
     debias: trains on an unbiased estimate of the loss on true labels, for T_(j, j') = P(y' = j' | y = j),
 
@@ -39,9 +39,9 @@ class LabelDp(LabelDefense):
     q = 1 / (K - 1 + e^eps), which can be negative; not with lp_2st, whose T is another for each row. Of several in a row
     the first with debias=true corrects for its own T alone.
 
-    The promise is about what the messages add for one row's own label: an attacker for whom both classes were equally likely
-    beforehand is right with probability at most e^eps / (1 + e^eps). It bounds no model that predicts labels from features:
-    where these tell the label, so may the embeddings, and a leak AUC above the ceiling is no violation.
+    The guarantee bounds what the messages add about one row's own label: an attacker for whom both classes were equally
+    likely beforehand is right with probability at most e^eps / (1 + e^eps). It doesn't bound a model that predicts labels
+    from features. Where features reveal the label, embeddings may too, and a leak AUC above the ceiling is no violation.
 
     Source: Warner, "Randomized response", 1965; Ghazi et al., "Deep learning with label differential privacy", NeurIPS 2021,
     Algorithms 1 to 3; Natarajan et al., "Learning with noisy labels", NeurIPS 2013.

@@ -24,17 +24,17 @@ class Marvell(LabelDefense):
 
         g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
 
-    with the variances l that `numerics.sumkl` finds for the moments of the batch: class means m0, m1, population variances
-    u, v averaged over coordinates, share of positives p. Each batch and layer that crosses is solved anew.
+    with the variances l that `numerics.sumkl` computes from the moments of the batch: class means m0, m1, population
+    variances u, v averaged over coordinates, share of positives p. Each batch and layer that crosses is solved anew.
 
     sumkl: KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds nothing. In its place, at most one of
     error_bound L in [0, 0.5): sumkl = (2 - 4 L)^2, so that no detector errs on less than a share L;
     power s > 0: the noise of power s |m1 - m0|^2 that leaves the least sumKL, as published; promises nothing.
-    one_class: what is done with a batch of a single class, which has no such moments. `last` adds the noise that the last
-    batch of both classes needed, and withholds the gradient while there was none; `withhold` always withholds it.
+    one_class: the treatment of a batch of a single class, which has no such moments. `last` adds the noise that the last
+    batch of both classes needed, and withholds the gradient while there is none; `withhold` always withholds it.
 
-    The promise is for a batch whose classes are the Gaussians N(m_y, u_y I); gradients of real networks are not. Noise is
-    drawn afresh in each epoch, so that who joins n messages about a row has n sumkl to go by (attack=averaging).
+    The guarantee assumes that the classes of a batch are the Gaussians N(m_y, u_y I); gradients of real networks are not.
+    Noise is drawn afresh in each epoch, so an attacker who joins n messages about a row has n sumkl (attack=averaging).
 
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022; ByteDance, "Technical Report of
     Label Leakage and Protection in Federated Learning".

@@ -25,8 +25,8 @@ class Quantize(NonLabelDefense):
 
     levels >= 2: `low` and `high` are the first and the last. range: [low, high]; or `learned`, the range between the
     quantiles `quantile` and 1 - `quantile` of a batch, averaged over the batches so far up to `learn_batches`, and fixed
-    from then on; or `batch`, the extremes of each batch, which tells them. A range that isn't declared crosses with each
-    message that it is new in, as two float32. norm: rows longer than that, in L2, are shortened to it before.
+    from then on; or `batch`, the extremes of each batch, which reveals them. A range that isn't declared crosses as two
+    float32 with each message in which it is new. norm: rows longer than that, in L2, are shortened to it before.
 
     Carries no guarantee by itself. With a declared range it bounds how far two embeddings of a row can be apart, from which
     defense=[quantize,binomial] has its own.
@@ -65,7 +65,7 @@ class Quantize(NonLabelDefense):
         return replace(encoded, numbers=grid.codes(numbers), code=grid, announced=announced)
 
     def _range(self, numbers: Tensor) -> tuple[float, float, bool]:
-        """low < high, float32 numbers both, and whether the receiver has yet to be told."""
+        """low < high, both float32, and whether the receiver doesn't know them yet."""
         if isinstance(self.range, list):
             return *self.range, False
         if self.range == "batch":

@@ -1,4 +1,4 @@
-"""Compressed embeddings: the bytes that cross, and what their receiver makes of them."""
+"""Compressed embeddings: the bytes that cross, and how their receiver decodes them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from vflbench.numerics.packing import bits_for, pack, packed_bytes, unpack
 
-_DISTANCES = 2**24  # that are computed at a time
+_DISTANCES = 2**24  # computed at a time
 
 
 @dataclass(frozen=True)
 class Grid:
     """Evenly spaced numbers, known to both sides: code c stands for low + step c, c = 0 .. top.
 
-    levels: how many of them a compressed coordinate can take; the codes above are there for noise. noise_mean: what the
-    noise added to the codes is on average. corrected: whether the receiver takes that off when it decodes.
+    levels: values that a compressed coordinate can take; the codes above leave room for noise. noise_mean: mean of the noise
+    added to the codes. corrected: whether the receiver subtracts that mean when it decodes.
     """
 
     low: float
@@ -74,9 +74,9 @@ class Codebook:
 class Encoded:
     """An embedding (n, width) that crosses as fewer bytes than its 4 n width.
 
-    numbers: (n, k) float32, or int64 codes of `code`; for a codebook (n, m). places: (n, k) which coordinates they are, in
-    rising order; None: all of them. Coordinates that are not sent are 0. announced: (a,) float32 about the code that the
-    receiver doesn't know from before, and that crosses with it.
+    numbers: (n, k) float32, or int64 codes of `code`; for a codebook (n, m). places: (n, k) their coordinates, in rising
+    order; None: all of them. Coordinates that are not sent are 0. announced: (a,) float32 that define the code and cross
+    with it, where the receiver doesn't know them yet.
 
     `payload` is what crosses; `values` and `corrected` are decoded from its bytes. Number of rows, width, k and the code are
     known to both sides.
@@ -157,7 +157,7 @@ class Encoded:
 
     @property
     def _place_layout(self) -> tuple[int, int]:
-        """How many numbers of how many bits tell the places: an index each, or a bit a coordinate, whichever is shorter."""
+        """Numbers and bits each that encode the places: an index each, or a bit a coordinate, whichever is shorter."""
         rows, kept = self.places.shape
         by_index = bits_for(self.width - 1)
         return (rows * self.width, 1) if self.width < kept * by_index else (rows * kept, by_index)
@@ -171,10 +171,10 @@ class Encoded:
 
     def _unpacked_places(self, payload: Tensor) -> Tensor:
         count, bits = self._place_layout
-        told = unpack(payload, count, bits)
+        numbers = unpack(payload, count, bits)
         if count == self.places.numel():
-            return told.view(self.places.shape)
-        return told.view(-1, self.width).nonzero()[:, 1].view(self.places.shape)
+            return numbers.view(self.places.shape)
+        return numbers.view(-1, self.width).nonzero()[:, 1].view(self.places.shape)
 
 
 def nearest(points: Tensor, words: Tensor) -> Tensor:

@@ -65,7 +65,10 @@ class Threat:
     @property
     def titles(self) -> list[str]:
         """What it knows, in words, in alphabetical order."""
-        counted = {Known: f"the labels of {self.known_rows} rows", BatchHints: f"{self.hints} known positives of each batch"}
+        counted = {
+            Known: f"the labels of {self.known_rows} rows",
+            BatchHints: f"{self.hints} known positive{'s' * (self.hints > 1)} of each batch",
+        }
         return sorted(counted.get(fact, fact.title or fact.__name__) for fact in self.knows)
 
     def __str__(self) -> str:

@@ -67,7 +67,7 @@ def failure(privacy: Mapping[str, Any] | None) -> str | None:
         return None
     names = ", ".join(dict.fromkeys(release["defense"] for release in privacy["releases"]))
     return (
-        f"{names}: the promise of eps = {privacy['epsilon']:.4g} is broken: {privacy['epsilon_low_by']} predicted the labels "
+        f"{names}: the promise of eps = {privacy['epsilon']:.4g} is broken: {privacy['epsilon_low_by']} guessed the labels "
         f"of {privacy['canaries']} canaries so well that eps is at least {privacy['epsilon_low']:.4g} "
         f"({privacy['confidence']:.1%} sure)"
     )
