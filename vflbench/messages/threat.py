@@ -65,10 +65,8 @@ class Threat:
     @property
     def titles(self) -> list[str]:
         """What it knows, in words, in alphabetical order."""
-        counted = {
-            Known: f"the labels of {self.known_rows} rows",
-            BatchHints: f"{self.hints} known positive{'s' * (self.hints > 1)} of each batch",
-        }
+        positives = "1 known positive" if self.hints == 1 else f"{self.hints} known positives"
+        counted = {Known: f"the labels of {self.known_rows} rows", BatchHints: f"{positives} of each batch"}
         return sorted(counted.get(fact, fact.title or fact.__name__) for fact in self.knows)
 
     def __str__(self) -> str:
