@@ -8,18 +8,18 @@ import torch
 from builders import run_in
 
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.base import Defense
+from vflbench.defenses.base import LabelDefense, NonLabelDefense
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
-from vflbench.messages.transcript import Knowledge, Seat
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients
+from vflbench.messages.threat import Seat, Threat
 from vflbench.metrics.privacy import Guarantee
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
@@ -69,11 +69,11 @@ def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     assert models["few"] == models["all"] == models["none"] == models["short"]
 
 
-@pytest.mark.parametrize(("steps", "audited"), [(3, 3), (5, 5), (99, 6), (192, 12), (400, 20), (10**6, 20)])
-def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most(steps, audited):
-    assert Audit().audited(steps) == audited
-    assert Audit(batches=7).audited(steps) == min(7, steps)
-    assert Audit(batches="all").audited(steps) == steps
+def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most():
+    for steps, audited in ((3, 3), (5, 5), (99, 6), (192, 12), (400, 20), (10**6, 20)):
+        assert Audit().audited(steps) == audited
+        assert Audit(batches=7).audited(steps) == min(7, steps)
+        assert Audit(batches="all").audited(steps) == steps
 
 
 def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
@@ -107,22 +107,19 @@ def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
     assert leaks == expected
 
 
-@pytest.mark.parametrize(
-    "parties", [1, 2, 4, {"x": ["I*"], "label": ["C*"]}], ids=["one", "two", "four", "label party with features"]
-)
-def test_any_number_of_parties_and_a_label_party_with_features(tmp_path, parties):
-    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=3000, vocabulary=300, parties=parties))
-    names = {r["party"] for r in rows_of(tmp_path / "run") if r["metric"] == "bytes_sent"}
-    assert names == ({"x"} if isinstance(parties, dict) else set("abcd"[:parties]))
-    attacked = {leak["party"] for leak in summary["leaks"] if leak["visible"]}
-    assert attacked == names
-    # A label party's own f-layers are hidden, and never stand in the summary for what an attacker sees.
-    worst = max(
-        (k["two_sided"]["mean"], k["raw"]["mean"])
-        for k in summary["leaks"]
-        if (k["layer"], k["visible"], k["attack"]) == ("f2", True, "spectral")
-    )
-    assert summary["leak_auc"]["spectral"]["embedding"]["f2"] == worst[1]
+def test_any_number_of_parties_and_a_label_party_with_features(tmp_path):
+    for parties, names in ((1, {"a"}), (2, set("ab")), (4, set("abcd")), ({"x": ["I*"], "label": ["C*"]}, {"x"})):
+        folder = tmp_path / str(len(names) + isinstance(parties, dict) * 10)
+        summary = run_in(folder, dataset=Synthetic(rows=1500, vocabulary=300, parties=parties), settings=settings(epochs=1))
+        assert {r["party"] for r in rows_of(folder) if r["metric"] == "bytes_sent"} == names
+        assert {leak["party"] for leak in summary["leaks"] if leak["visible"]} == names
+        # A label party's own f-layers are hidden, and never stand in the summary for what an attacker sees.
+        worst = max(
+            (k["two_sided"]["mean"], k["raw"]["mean"])
+            for k in summary["leaks"]
+            if (k["layer"], k["visible"], k["attack"]) == ("f2", True, "spectral")
+        )
+        assert summary["leak_auc"]["spectral"]["embedding"]["f2"] == worst[1], parties
 
 
 def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
@@ -148,33 +145,35 @@ def test_more_than_two_classes_train_and_two_class_attacks_say_why_they_skip(tmp
     assert set(summary["skipped"]) == {"norm", "spectral"}
 
 
-def test_an_attack_gets_its_view_and_the_prior_and_nothing_else(tmp_path):
+def test_an_attack_gets_the_facts_that_it_declared_and_nothing_else(tmp_path):
     class Witness(Attack):
-        knows = frozenset({Knowledge.EMBEDDINGS, Knowledge.PRIOR})
-        scores = Kind.EMBEDDING
+        threat = Threat(knows={Embeddings, ClassShares})
         seen = []
 
-        def infer(self, view):
-            self.seen.append((view.party, view.visible, view.epoch, view.step, view.prior, set(view.embeddings)))
-            return {layer: x.sum(1) for layer, x in view.embeddings.items()}
+        def batch(self, view):
+            assert set(view._facts) == {Embeddings, ClassShares}
+            shares = view[ClassShares].shares
+            self.seen.append((view.party, view.visible, view.epoch, view.step, shares, len(view[Embeddings].layers)))
+            return Scores(view.ids, {layer: x.sum(1) for layer, x in view[Embeddings].layers.items()})
 
     run_in(tmp_path / "run", attacks={"witness": Witness()}, settings=settings(epochs=1, audit=Audit(batches=3)))
     facts = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
     assert [s[2:4] for s in Witness.seen if s[1]] == [(0, 0), (0, 10), (0, 20)]
     assert {s[0] for s in Witness.seen if s[1]} == {"a"}
-    assert {s[4] for s in Witness.seen} == {facts["train_positive_ratio"]}
-    assert Witness.seat is Seat.NON_LABEL
+    assert {s[4] for s in Witness.seen} == {tuple(facts["train_class_ratios"])}
+    assert Witness.threat.seat is Seat.NON_LABEL
 
 
 def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
     class Broken(Attack):
-        knows = frozenset({Knowledge.GRADIENTS})
-        scores = Kind.GRADIENT
+        threat = Threat(knows={Gradients})
 
-        def infer(self, view):
-            return {layer: torch.full((len(g),), float("nan")) for layer, g in view.gradients.items()}
+        def batch(self, view):
+            return Scores(
+                view.ids, {layer: torch.full((len(g),), float("nan")) for layer, g in view[Gradients].layers.items()}
+            )
 
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(UserError, match="attack=broken: its scores on f1 must be finite numbers, and 128 of 128 are not"):
         run_in(tmp_path / "run", attacks={"broken": Broken()})
 
 
@@ -192,12 +191,13 @@ def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
 
 def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
     class Vandal(Attack):
-        knows = frozenset({Knowledge.GRADIENTS})
-        scores = Kind.GRADIENT
+        threat = Threat(knows={Gradients})
 
-        def infer(self, view):
+        def batch(self, view):
             assert view.visible  # no gradients of the label party's layers exist
-            return {layer: g.zero_()[:, 0] for layer, g in view.gradients.items()}
+            names = view.ids.clone()
+            view.ids.zero_()
+            return Scores(names, {layer: g.zero_()[:, 0] for layer, g in view[Gradients].layers.items()})
 
     clean = run_in(tmp_path / "clean", attacks={"norm": Norm()})
     dirty = run_in(tmp_path / "dirty", attacks={"vandal": Vandal(), "norm": Norm()})
@@ -207,13 +207,12 @@ def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
 
 def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path):
     class Clerk(Attack):
-        knows = frozenset({Knowledge.GRADIENTS})
-        scores = Kind.GRADIENT
+        threat = Threat(knows={Gradients})
         met = []
 
-        def infer(self, view):
-            self.met.append((view.epoch, view.ids, view.gradients["f2"]))
-            return {"f2": view.ids.double()}
+        def batch(self, view):
+            self.met.append((view.epoch, view.ids))
+            return Scores(view.ids, view.ids)
 
     # A file sorted by label: position would be the label.
     class Sorted(Synthetic):
@@ -227,18 +226,18 @@ def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path)
         tmp_path / "run", dataset=dataset, attacks={"clerk": Clerk()}, settings=settings(audit=Audit(batches="all"))
     )
     assert 0.45 < summary["leak_auc"]["clerk"]["gradient"]["f2"] < 0.55
-    by_epoch = [torch.cat([ids for epoch, ids, _ in Clerk.met if epoch == e]) for e in (0, 1)]
+    by_epoch = [torch.cat([ids for epoch, ids in Clerk.met if epoch == e]) for e in (0, 1)]
     assert len(by_epoch[0].unique()) == len(by_epoch[0])
     assert len(set(by_epoch[0].tolist()) & set(by_epoch[1].tolist())) > 0.8 * len(by_epoch[0])
 
 
 def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
-    class Scale(Defense):
+    class Scale(NonLabelDefense):
         """Divides by the largest value seen so far."""
 
         largest = 1e-9
 
-        def embedding(self, h, rng):
+        def embedding(self, h, context):
             self.largest = max(self.largest, h.abs().max().item())
             return h / self.largest
 
@@ -250,7 +249,7 @@ def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
 
 
 def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
-    class Promise(Defense):
+    class Promise(LabelDefense):
         def guarantee(self):
             claim = "holds for Gaussian gradients"
             return Guarantee(claim, lambda seen: 0.5 + 0.1 * seen.messages, lambda seen: 0.5 - 0.1 * seen.epochs)
@@ -269,7 +268,7 @@ def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_pat
     }
 
 
-def test_what_a_defense_withholds_counts_and_promises_is_told(tmp_path):
+def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
     """Batches of two rows are often of one class; none is ever sent without noise."""
     parts = {"dataset": Synthetic(rows=60, vocabulary=300), "settings": settings(epochs=2, batch_size=2)}
     summary = run_in(tmp_path / "run", defenses={"marvell": Marvell(one_class="withhold")}, **parts)
@@ -287,9 +286,9 @@ def test_what_a_defense_withholds_counts_and_promises_is_told(tmp_path):
     per_epoch = [int(r["value"]) for r in rows_of(tmp_path / "run") if r["metric"] == "marvell.withheld_batches"]
     assert len(per_epoch) == 2
     assert sum(per_epoch) == counts["marvell.withheld_batches"]
-    told = final_table(tmp_path / "run")
-    assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in told
-    assert "Leak AUC at most 0.680, error at least 40.0%" in told
+    table = final_table(tmp_path / "run")
+    assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in table
+    assert "Leak AUC at most 0.680, error at least 40.0%" in table
     assert summary["guarantees"]["marvell"]["messages"] == 2
 
 

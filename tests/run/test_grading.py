@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from vflbench.attacks.base import Rebuilt
+from vflbench.attacks.base import RebuiltRows
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.transcript import OwnFeatures
+from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.run.grading import Grader, _by_class, auxiliary_rows
 
@@ -12,11 +12,10 @@ from vflbench.run.grading import Grader, _by_class, auxiliary_rows
 def graded(dataset, change):
     """Figures of answers that are what `change` makes of the truth, by (party, message, layer)."""
     data = dataset.load(torch.Generator().manual_seed(0))
-    batch = data.train.all().rows(torch.arange(60))
-    places = torch.arange(5, 45)
-    answers = {p: change(OwnFeatures(f.numeric[places], f.categorical[places])) for p, f in batch.features.items()}
+    rows = data.train.all().rows(torch.arange(5, 45))
+    answers = {p: change(OwnColumns(f.numeric, f.categorical)) for p, f in rows.features.items()}
     table = ReconstructionTable()
-    Grader(data.train, data.test, 5).grade("inversion", Rebuilt("f2", places, answers), batch, table)
+    Grader(data.train, data.test, 5).grade("inversion", RebuiltRows(rows.ids, "f2", answers), rows, 0, table)
     found = {(r.party, r.message, r.layer): {n: v.mean for n, v in r.figures.items()} for r in table.found()}
     return found, table.examples(), data
 
@@ -45,7 +44,7 @@ def test_columns_of_a_table_are_told_apart():
     def change(own):
         wrong = own.categorical.clone()
         wrong[:20, 0] += 1
-        return OwnFeatures(1 - own.numeric, wrong)
+        return OwnColumns(1 - own.numeric, wrong)
 
     found, examples, _ = graded(Synthetic(rows=600, numeric=2, categorical=2, vocabulary=40), change)
     own = found["a", "embedding", "f2"]
