@@ -1,0 +1,109 @@
+"""The examples of docs/extending, each run as a user would."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import warm_command
+
+EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"
+SMALL = ["dataset.rows=2000", "dataset.vocabulary=200", "epochs=2", "batch_size=64"]
+NARROW = ["model.width=16", "model.bottom_layers=2", "model.top_layers=1"]
+
+
+def train(folder: Path, *arguments: str) -> Path:
+    """The folder of the finished run."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VFLBENCH_TRACEBACK")}
+    result = warm_command.run(["train", *SMALL, *arguments, f"hydra.run.dir={folder}"], folder.parent, environment)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def metrics(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def leaks(folder: Path, attack: str) -> dict[str, float]:
+    """Layer -> two-sided leak AUC after the last epoch."""
+    rows = [row for row in metrics(folder) if row["attack"] == attack and row["metric"] == "leak_auc_two_sided"]
+    return {row["layer"]: float(row["value"]) for row in rows if row["epoch"] == "1" and row["visible"] == "true"}
+
+
+def manifest(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    return train(folder, *NARROW, "attack=[norm,spectral]", "audit.record=audited")
+
+
+def test_an_attack(tmp_path):
+    folder = train(tmp_path / "run", *NARROW, "--plugins", str(EXTENDING / "attack"), "attack=[loudest,norm]")
+    assert min(leaks(folder, "loudest").values()) > 0.8
+    threat = manifest(folder)["threats"]["loudest"]
+    assert (threat["seat"], threat["knows"], threat["active"]) == ("non-label party", ["gradients"], False)
+
+
+def test_defenses_with_their_own_columns_row_ids_and_gradient(tmp_path, plain):
+    plugins = ("--plugins", str(EXTENDING / "defense"), "attack=[norm,spectral]")
+    heavy = train(tmp_path / "heavy", *NARROW, *plugins, "defense=no_peek", "defense.no_peek.weight=1000")
+    losses = {f: [float(row["value"]) for row in metrics(f) if row["metric"] == "loss"] for f in (plain, heavy)}
+    assert losses[heavy] != losses[plain]
+    noisy = train(tmp_path / "noisy", *NARROW, *plugins, "defense=remembered_noise", "defense.remembered_noise.sigma=5")
+    assert leaks(noisy, "norm") != leaks(plain, "norm")
+
+
+def test_completion_knows_rows_for_the_whole_run_and_asks_its_own_network(tmp_path):
+    options = ("attack=completion", "attack.completion.k=200", "optimizer.lr=0.005")
+    folder = train(tmp_path / "run", *NARROW, "--plugins", str(EXTENDING / "completion"), *options)
+    assert leaks(folder, "completion")["f2"] > 0.6
+    assert manifest(folder)["threats"]["completion"]["known_rows"] == 200
+
+
+def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
+    plugins = ("--plugins", str(EXTENDING / "adversary"))
+    folder = train(
+        *(tmp_path / "run", *NARROW, *plugins, "attack=norm", "dataset.parties=2"),
+        *("adversary=malicious_optimizer", "adversary.malicious_optimizer.party=b"),
+    )
+    assert manifest(folder)["threats"]["norm"]["active"]
+    assert "malicious" not in (folder / "honest" / "config.yaml").read_text()
+    assert not manifest(folder / "honest")["threats"]["norm"]["active"]
+    honest = train(tmp_path / "honest", *NARROW, "attack=norm", "dataset.parties=2")
+    figures = {f: [r for r in metrics(f) if r["metric"] != "seconds"] for f in (folder, folder / "honest", honest)}
+    assert figures[folder / "honest"] == figures[honest]
+    assert figures[folder] != figures[honest]
+
+
+def test_torch_modules_of_ones_own(tmp_path):
+    plugins = ("--plugins", str(EXTENDING / "model"))
+    folder = train(tmp_path / "run", *plugins, "model=two_towers", "attack=[norm,spectral]")
+    assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
+    assert leaks(folder, "norm")["cut"] > 0.8
+    again = train(tmp_path / "again", *plugins, "model=two_towers", "attack=[norm,spectral]")
+    numbers = [[row for row in metrics(f) if row["metric"] != "seconds"] for f in (folder, again)]
+    assert numbers[0] == numbers[1]
+
+
+def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
+    script = EXTENDING / "recording" / "audit_recording.py"
+    command = [sys.executable, str(script), str(plain / "recording")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    kept = [row for row in metrics(plain) if row["metric"] == "leak_auc"]
+    expected = [(row["epoch"], row["attack"], row["party"], row["layer"], float(row["value"])) for row in kept]
+    offline = [(*line.split(",")[:4], float(line.split(",")[4])) for line in printed]
+    assert sorted(offline) == sorted(expected)
+
+
+def test_the_page_counts_the_lines(plain):
+    page = (EXTENDING / "README.md").read_text()
+    for file in EXTENDING.glob("*/*.py"):
+        line = next(line for line in page.splitlines() if f"`{file.name}`" in line)
+        assert str(len(file.read_text().splitlines())) in line, f"{file.name}: {line}"
