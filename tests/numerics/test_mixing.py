@@ -3,7 +3,7 @@ import math
 import torch
 from scipy import stats
 
-from vflbench.numerics.mixing import mix, uniform
+from vflbench.numerics.mixing import mix, uniform, unmix
 
 COUNT = 100_000
 IDS = {
@@ -26,6 +26,12 @@ def test_mixing_is_a_bijection_and_agrees_with_python_integers():
 
     for x in (0, 1, 12345, (1 << 62) + 7):
         assert mix(torch.tensor([x]), 987654321).item() == reference(x, 987654321)
+
+
+def test_unmix_inverts_mix():
+    for name, ids in IDS.items():
+        for key in (0, 1, -1, 0x1234567890ABCDEF):
+            assert torch.equal(unmix(mix(ids, key), key), ids), f"{name}, key {key}"
 
 
 def test_numbers_of_rows_are_uniform_and_independent_of_the_next_rows():
