@@ -5,7 +5,7 @@ import torch
 from vflbench.data import rows as rows_module
 from vflbench.data.base import _STRATUM, Dataset
 from vflbench.data.batches import ordered_batches, shuffled_batches
-from vflbench.data.encode import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
 from vflbench.options import options
 
 

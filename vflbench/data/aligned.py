@@ -91,8 +91,9 @@ class _Indexed:
 
     def __init__(self, table: VerticalTable):
         self.table = table
-        is_sorted = bool((table.ids[1:] > table.ids[:-1]).all())
-        self._ids, self._order = (table.ids, None) if is_sorted else table.ids.sort()
+        self._ids, self._order = table.ids, None if _is_rising(table.ids) else table.ids.argsort()
+        if self._order is not None:
+            self._ids = table.ids[self._order]
 
     def places(self, ids: Tensor) -> Tensor | None:
         """(n,) places of these ids; None if one is missing."""
@@ -102,3 +103,7 @@ class _Indexed:
         if not bool((self._ids[places] == ids).all()):
             return None
         return places if self._order is None else self._order[places]
+
+
+def _is_rising(ids: Tensor) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())

@@ -8,11 +8,7 @@ import numpy as np
 import torch
 
 from vflbench.data.assignment import Assignment
-from vflbench.data.raw import CHUNK_ROWS as CHUNK_ROWS  # `rows` imports these names from here
 from vflbench.data.raw import MISSING_INTEGER, RawTable, Statistics
-from vflbench.data.raw import RawCategorical as RawCategorical
-from vflbench.data.raw import RawNumeric as RawNumeric
-from vflbench.data.raw import raw_table as raw_table
 from vflbench.data.table import Columns, Features
 
 _PIECE_ROWS = 16_384  # rows encoded at a time, so that intermediate values stay in the processor's cache

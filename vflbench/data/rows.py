@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vflbench.data.aligned import AlignedRows
-from vflbench.data.encode import CHUNK_ROWS, Encoding, RawTable
+from vflbench.data.encode import Encoding
+from vflbench.data.raw import CHUNK_ROWS, RawTable
 from vflbench.data.table import Columns, VerticalTable, join
 
 BUFFER_ROWS = 1 << 18
