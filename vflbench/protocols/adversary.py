@@ -11,6 +11,7 @@ from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import attributes, options, restore_attributes
+from vflbench.protocols.parties import attach
 
 
 @options
@@ -26,7 +27,7 @@ class Adversary:
 
     def attach(self, network: nn.Module, optimizer: Optimizer) -> optim.Optimizer:
         """The optimiser of its own network. optimizer: the one that the parties agreed on."""
-        return optimizer.attach(network)
+        return attach(optimizer, network)
 
     def embedding(self, layer: str, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
         """What it sends in place of h, (n, d), after its defenses; in training alone."""

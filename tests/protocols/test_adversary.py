@@ -1,0 +1,164 @@
+import pytest
+import torch
+from builders import session, table, weights
+from torch import nn, optim
+
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.quantize import Quantize
+from vflbench.errors import UserError
+from vflbench.messages.codec import Encoded
+from vflbench.messages.facts import Embeddings, Gradients, SummedGradients
+from vflbench.models.base import Model
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.sgd import Sgd
+from vflbench.options import options
+from vflbench.protocols.adversary import Adversary
+
+FACTS = frozenset({Embeddings, Gradients, SummedGradients})
+
+
+@options
+class Impatient(Adversary):
+    """Takes steps that are `factor` times as large, by plain SGD."""
+
+    factor: float = 100.0
+
+    def attach(self, network, optimizer):
+        return optim.SGD(network.parameters(), lr=self.factor * optimizer.lr)
+
+
+@options
+class Stubborn(Adversary):
+    """Learns from the sum of all gradients so far, of each layer."""
+
+    def __post_init__(self):
+        self.sums = {}
+
+    def gradient(self, layer, g, h, context):
+        assert g.shape == h.shape
+        assert len(context.ids) == len(context.columns.numeric) == len(g)
+        self.sums[layer] = self.sums.get(layer, 0) + g
+        return self.sums[layer]
+
+
+@options
+class Loud(Adversary):
+    """Sends embeddings that are twice as long."""
+
+    def embedding(self, layer, h, context):
+        return 2 * (h.values if isinstance(h, Encoded) else h)
+
+
+@pytest.fixture
+def rows(rng):
+    return table(rng, parties=("a", "b", "label"))
+
+
+def of_party(split, name):
+    (party,) = [party for party in split.parties if party.name == name]
+    return [p.detach().clone() for p in party.bottom.parameters()]
+
+
+def test_an_adversary_that_overrides_nothing_is_honest(rows):
+    honest, cheated = session(rows), session(rows, adversaries={"it": Adversary(party="b")})
+    for _ in range(3):
+        ours, theirs = (split.round(rows.ids, watch=FACTS) for split in (honest, cheated))
+        assert ours.training.loss == theirs.training.loss
+    assert all(map(torch.equal, weights(honest), weights(cheated)))
+
+
+def test_what_it_learns_from_changes_its_own_party_alone(rows):
+    """In one round, what others hold follows from what they were sent, and from nothing else."""
+    choices = {"optimizer": (Impatient(), 1), "gradients": (Stubborn(), 2)}  # and the round in which it deviates
+    for name, (adversary, deviates) in choices.items():
+        honest, cheated = (session(rows, optimizer=Sgd(lr=0.1), adversaries=it) for it in ({}, {"it": adversary}))
+        for _ in range(deviates):
+            assert all(map(torch.equal, weights(honest), weights(cheated))), name
+            ours, theirs = (split.round(rows.ids, watch=FACTS).facts["a"] for split in (honest, cheated))
+        assert not any(map(torch.equal, of_party(honest, "a"), of_party(cheated, "a"))), name
+        assert all(map(torch.equal, of_party(honest, "b"), of_party(cheated, "b"))), name
+        assert all(map(torch.equal, honest.label_party.network.parameters(), cheated.label_party.network.parameters())), name
+        # Its attacks see the gradient that it received, and of its parameters those that it learned from.
+        assert torch.equal(ours[Gradients].layers["f2"], theirs[Gradients].layers["f2"]), name
+        summed = [facts[SummedGradients].parameters["stack.layers.f2.bias"] for facts in (ours, theirs)]
+        assert torch.equal(*summed) is (name == "optimizer"), name
+
+
+def test_an_own_optimizer_is_that_of_its_party_alone(rows):
+    split = session(rows, optimizer=Adam(), adversaries={"it": Impatient(party="b")})
+    kinds = [type(party.optimizer) for party in (*split.parties, split.label_party)]
+    assert kinds == [optim.Adam, optim.SGD, optim.Adam]
+    assert split.parties[1].optimizer.param_groups[0]["lr"] == 100 * Adam().lr
+
+
+def test_what_it_sends_reaches_the_label_party_while_training_alone(rows):
+    honest, cheated = session(rows), session(rows, adversaries={"it": Loud()})
+    before = [split.predict(rows.ids) for split in (honest, cheated)]
+    assert torch.equal(*before)
+    ours, theirs = (split.round(rows.ids, watch=FACTS).facts for split in (honest, cheated))
+    sent = [facts["label"][Embeddings].received for facts in (ours, theirs)]
+    assert torch.equal(sent[1]["a"]["f2"], 2 * sent[0]["a"]["f2"])
+    assert torch.equal(sent[1]["b"]["f2"], sent[0]["b"]["f2"])
+    own = [facts["a"][Embeddings].layers["f2"] for facts in (ours, theirs)]
+    assert torch.equal(*own)  # its own activations are what they were
+
+
+def test_it_may_change_what_its_defense_made_of_an_embedding(rows):
+    wire_bytes = {}
+    for name, adversaries in {"honest": {}, "cheated": {"it": Loud()}}.items():
+        split = session(rows, new_defense=lambda: Chain({"quantize": Quantize()}), adversaries=adversaries)
+        split.round(rows.ids)
+        wire_bytes[name] = {
+            route[0]: traffic.bytes for route, traffic in split.wire.take_traffic().items() if route[0] != "label"
+        }
+    assert wire_bytes["cheated"]["a"] == len(rows) * 8 * 4 > wire_bytes["honest"]["a"]  # it sends plain numbers
+    assert wire_bytes["cheated"]["b"] == wire_bytes["honest"]["b"]
+
+
+def test_what_it_keeps_is_saved_and_restored(rows):
+    whole, stopped, resumed = (session(rows, adversaries={"it": Stubborn()}) for _ in range(3))
+    for _ in range(2):
+        whole.round(rows.ids)
+        stopped.round(rows.ids)
+    resumed.restore(stopped.state())
+    stopped.round(rows.ids)  # which must not reach what was restored
+    for _ in range(2):
+        whole.round(rows.ids)
+        resumed.round(rows.ids)
+    assert all(map(torch.equal, weights(whole), weights(resumed)))
+
+
+def test_a_network_without_parameters_can_cheat_too(rows):
+    class Fixed(Model):
+        def bottom(self, numeric, cardinalities, outputs, rng):
+            return nn.Identity() if not cardinalities else Numbers()
+
+    class Numbers(nn.Module):
+        def forward(self, numeric, categorical):
+            return numeric
+
+    split = session(rows, model=Fixed(), adversaries={"it": Loud()})
+    split.round(rows.ids)
+    split.round(rows.ids)
+
+
+def test_parties_that_can_not_cheat_are_refused(rows):
+    wrong = {
+        r"adversary\.x\.party=c: there is no such non-label party; there are a, b": {"x": Loud(party="c")},
+        r"adversary\.x\.party=label: there is no such non-label party": {"x": Loud(party="label")},
+        r"adversary\.y\.party=a: another adversary cheats at that party": {"x": Loud(), "y": Stubborn()},
+    }
+    for problem, adversaries in wrong.items():
+        with pytest.raises(UserError, match=problem):
+            session(rows, adversaries=adversaries)
+    both = session(rows, adversaries={"x": Loud(), "y": Stubborn(party="b")})
+    both.round(rows.ids)
+
+
+def test_it_says_what_it_does_in_the_first_sentence_of_its_docstring():
+    assert Loud().text() == "Sends embeddings that are twice as long."
+
+    class Unnamed(Adversary):
+        pass
+
+    assert Unnamed().text()
