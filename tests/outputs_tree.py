@@ -5,6 +5,26 @@ import math
 
 import yaml
 
+FACTS = {
+    "cut_layers": {"a": ["f2"]},
+    "layers": {"a": ["f1", "f2"], "label": ["h1"]},
+    "threats": {
+        "norm": {
+            "seat": "non-label party",
+            "knows": ["gradients"],
+            "known_rows": 0,
+            "text": "An honest-but-curious attacker at a non-label party, who knows the gradients.",
+            "does": "Score each row by the length of its gradient.",
+        }
+    },
+    "skipped": {},
+    "unscored": {},
+    "quantities": ["test_auc", "leak_auc"],
+    "modules": {"vflbench.attacks.norm": "a" * 64},
+    "adversary": {},
+}
+"""What a run records about itself in manifest.json."""
+
 
 def interval(mean, half=0.0):
     return {"mean": mean, "low": None if mean is None else mean - half, "high": None if mean is None else mean + half}
@@ -29,31 +49,38 @@ def write_run(
     dataset="criteo",
     guarantees=None,
     config=None,
+    facts=FACTS,
     **summary,
 ):
-    """A finished run with the norm attack at layers f1 and f2 (the cut) and whatever else is given."""
+    """A finished run with the norm attack at layers f1 and f2 (the cut) and whatever else is given.
+
+    facts: replace those of FACTS; None: a run of an older version, which records none.
+    """
     folder.mkdir(parents=True)
-    attack = {"norm": {"_target_": "vflbench.attacks.norm.Norm"}}
-    whole = {
+    options = {
         "dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "train.txt"},
         "model": {"_target_": "vflbench.models.wide_deep.WideDeep", "bottom_layers": 2},
         "defense": defense or {},
-        "attack": attack,
+        "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}},
         "epochs": 2,
         "seed": seed,
         **(config or {}),
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(whole))
+    (folder / "config.yaml").write_text(yaml.safe_dump(options))
     data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
     choices = {"dataset": dataset, "experiment": experiment}
     manifest = {"vflbench": "0.1.0", "choices": choices, "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
+    manifest |= {} if facts is None else {**FACTS, **facts}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if leaks is None:
         leaks = [leak("norm", "f1", norm - 0.01), leak("norm", "f2", norm), leak("norm", "h1", 1.0, visible=False)]
-    found = {
+    results = {
         "epochs": 2,
         "test_auc": test_auc,
+        "train_auc": test_auc,
+        "test_log_loss": 0.5,
         "leaks": leaks,
+        "distance_correlation": [],
         "guarantees": dict.fromkeys(defense or {}) | (guarantees or {}),
         "skipped": {},
         "figures": [],
@@ -61,13 +88,21 @@ def write_run(
         "seconds": 2.5,
         "failed": None,
     }
-    (folder / "summary.json").write_text(json.dumps(found | summary))
-    header = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"
-    rows = [header]
+    (folder / "summary.json").write_text(json.dumps(results | summary))
+    rows = ["epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"]
     for epoch in range(2):
         rows.append(f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,")
         rows.append(f"{epoch},train,a,f2,gradient,norm,leak_auc_two_sided,{norm},,,true")
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def write_adversarial_run(folder, *, test_auc=0.7, norm=0.99, honest_auc=0.76, honest_norm=0.9, seed=0):
+    """A run in which party a deviates, with the honest run that it keeps."""
+    adversary = {"scaled": {"party": "a", "text": "It multiplies its learning rate by 10."}}
+    config = {"adversary": {"scaled": {"_target_": "mine.Scaled", "factor": 10}}}
+    write_run(folder, test_auc=test_auc, norm=norm, seed=seed, config=config, facts={"adversary": adversary})
+    write_run(folder / "honest", test_auc=honest_auc, norm=honest_norm, seed=seed)
     return folder
 
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from vflbench.errors import UserError
-from vflbench.results.recorder import COLUMNS, Recorder, Row
+from vflbench.results.recorder import Recorder
+from vflbench.results.rows import COLUMNS, HEADER, Row
 
 
 def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(tmp_path):
@@ -15,7 +16,6 @@ def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(t
     recorder.write([Row(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True)])
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
         first, undefined, leak = csv.DictReader(file)
-    assert ",".join(first) == "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"
     assert tuple(first) == COLUMNS
     assert float(first["value"]) == 0.1 + 0.2
     assert undefined["value"] == first["ci_low"] == first["visible"] == ""
@@ -35,7 +35,7 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
     assert summary == {"test_auc": None, "leaks": [{"raw": None}], "train_auc": 0.5}
 
 
-def test_a_new_beginning_clears_what_an_earlier_run_left_and_touches_nothing_else(tmp_path):
+def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
     first = Recorder(tmp_path, "first: 1\n", {}, quiet=True)
     first.begin()
     first.write([Row(0, "train", metric="loss", value=1.0)])
@@ -47,10 +47,10 @@ def test_a_new_beginning_clears_what_an_earlier_run_left_and_touches_nothing_els
     second.begin()
     assert {file.name for file in tmp_path.iterdir()} == {"config.yaml", "manifest.json", "metrics.csv", "mine.txt"}
     assert (tmp_path / "config.yaml").read_text() == "second: 2\n"
-    assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
+    assert (tmp_path / "metrics.csv").read_text() == HEADER
 
 
-def test_going_on_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
+def test_resuming_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
     first = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "2"}})
     first.begin(device="cpu")
     first.write([Row(0, "train", metric="loss", value=1.0)])
@@ -68,7 +68,7 @@ def test_going_on_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
     assert "torch 2 then, 3 now" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_user(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="hydra.run.dir"):
         Recorder(tmp_path / "file" / "run", "", {}).begin()
@@ -79,7 +79,7 @@ def test_a_run_that_never_began_leaves_the_folder_free(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_quiet_prints_only_what_must_not_be_missed(tmp_path, capsys):
+def test_quiet_prints_only_what_a_user_must_not_miss(tmp_path, capsys):
     recorder = Recorder(tmp_path, "", {}, quiet=True)
     recorder.say("an epoch")
     recorder.say("a skipped attack", always=True)

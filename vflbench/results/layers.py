@@ -72,8 +72,9 @@ def _inferred_cut(measured: Sequence[tuple[str, str, bool]]) -> dict[str, tuple[
 
 
 def _lists(value: Any) -> dict[str, tuple[str, ...]]:
-    """Party -> names."""
-    return {str(party): tuple(map(str, names or ())) for party, names in value.items()} if isinstance(value, Mapping) else {}
+    """Party -> names; nothing where they are not lists."""
+    lists = value.items() if isinstance(value, Mapping) else ()
+    return {str(party): tuple(map(str, names)) for party, names in lists if isinstance(names, list | tuple)}
 
 
 def _order_of_name(layer: str) -> tuple[int, int, str]:

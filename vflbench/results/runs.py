@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from vflbench.results.files import CONFIG, ERROR, HONEST, MANIFEST, MARKS, PAGE_MARK, SUMMARY
+from vflbench.results.files import CONFIG, ERROR, HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, SUMMARY
 from vflbench.results.layers import Layers, layers_of
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
-_IGNORED = {".lock", "multirun.yaml", ".gitignore", ".DS_Store"}
+_IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
             if place in visited:
                 continue
             visited.add(place)
-            if MARKS.isdisjoint(files):
+            if not _is_run(place, files):
                 yield from (Oddity("foreign", place / f, "no file of a run") for f in files if f not in _IGNORED)
             else:
                 yield read_run(place)
@@ -180,10 +180,15 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         if _is_report(Path(place), files):
             files = [f for f in files if f in MARKS]
             folders[:] = [f for f in folders if f not in ("tables", "figures")]
-        if not MARKS.isdisjoint(files):
+        if _is_run(Path(place), files):
             folders[:] = []  # what a run keeps for itself, its honest run included
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         yield Path(place), sorted(files)
+
+
+def _is_run(place: Path, files: Sequence[str]) -> bool:
+    """Whether a folder belongs to a run. One with an adversary does its honest run first, before it writes its own files."""
+    return not MARKS.isdisjoint(files) or (LOCK in files and (place / HONEST).is_dir())
 
 
 def _is_report(place: Path, files: Sequence[str]) -> bool:

@@ -2,19 +2,20 @@ import json
 import math
 
 from vflbench.results.loggers.base import Logger, Loggers, figures, tag
-from vflbench.results.recorder import Recorder, Row
+from vflbench.results.recorder import Recorder
+from vflbench.results.rows import Row
 
 
 class Memory(Logger):
-    """fails_at: the call in which it does."""
+    """A logger that keeps its calls. fails_at: the call that raises."""
 
     def __init__(self, fails_at=""):
-        self.fails_at, self.told = fails_at, []
+        self.fails_at, self.calls = fails_at, []
 
     def _note(self, call, *what):
         if call == self.fails_at:
             raise ConnectionError("the server is away")
-        self.told.append((call, *what))
+        self.calls.append((call, *what))
 
     def begin(self, folder, config, manifest, rows):
         self._note("begin", [row.value for row in rows])
@@ -39,7 +40,7 @@ def loss(epoch, value):
     return Row(epoch, "train", metric="loss", value=value)
 
 
-def test_a_logger_hears_all_that_is_recorded_and_a_resumed_one_first_what_was_kept(tmp_path):
+def test_a_logger_receives_all_rows_and_after_resuming_first_those_that_were_kept(tmp_path):
     first, second = Memory(), Memory()
     recorder = recorder_with(tmp_path, first=first)
     recorder.begin()
@@ -53,8 +54,8 @@ def test_a_logger_hears_all_that_is_recorded_and_a_resumed_one_first_what_was_ke
     again.write(row for row in [loss(1, 0.25)])
     again.finish({"test_auc": 1.0})
     again.loggers.stop()
-    assert first.told == [("begin", []), ("write", [0.5]), ("write", [0.75]), ("stop",)]
-    assert second.told == [("begin", [0.5]), ("write", [0.25]), ("finish", {"test_auc": 1.0})]
+    assert first.calls == [("begin", []), ("write", [0.5]), ("write", [0.75]), ("stop",)]
+    assert second.calls == [("begin", [0.5]), ("write", [0.25]), ("finish", {"test_auc": 1.0})]
 
 
 def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, capsys):
@@ -65,8 +66,8 @@ def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, 
         recorder.write([loss(0, 0.5)])
         recorder.write([loss(1, 0.25)])
         recorder.finish({"test_auc": 1.0})
-        assert len(bad.told) == heard
-        assert [call for call, *_ in good.told] == ["begin", "write", "write", "finish"]
+        assert len(bad.calls) == heard
+        assert [call for call, *_ in good.calls] == ["begin", "write", "write", "finish"]
         assert (tmp_path / fails_at / "metrics.csv").read_text().count("loss") == 2
         manifest = json.loads((tmp_path / fails_at / "manifest.json").read_text())
         assert manifest["loggers_failed"] == {"bad": "ConnectionError: the server is away"}

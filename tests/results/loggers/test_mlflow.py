@@ -1,7 +1,8 @@
 import pytest
 
 from vflbench.results.loggers.base import Loggers
-from vflbench.results.recorder import Recorder, Row
+from vflbench.results.recorder import Recorder
+from vflbench.results.rows import Row
 
 pytest.importorskip("mlflow", reason="mlflow is an extra")
 
@@ -20,7 +21,7 @@ def loss(epoch, value):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("store", ["folder", pytest.param("sqlite", marks=pytest.mark.slow)])
-def test_what_was_recorded_is_read_back_and_a_run_that_goes_on_doubles_no_step(tmp_path, store):
+def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_path, store):
     if store == "sqlite":
         pytest.importorskip("sqlalchemy", reason="the sqlite store needs sqlalchemy and alembic")
         pytest.importorskip("alembic", reason="the sqlite store needs sqlalchemy and alembic")

@@ -3,7 +3,8 @@ import math
 import pytest
 
 from vflbench.results.loggers.base import Loggers
-from vflbench.results.recorder import Recorder, Row
+from vflbench.results.recorder import Recorder
+from vflbench.results.rows import Row
 
 pytest.importorskip("tensorboard", reason="tensorboard is an extra")
 
@@ -34,7 +35,7 @@ def scalars(folder):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_was_recorded_is_read_back_and_a_run_that_goes_on_doubles_no_step(tmp_path):
+def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_path):
     killed = recorder(tmp_path)
     killed.begin()
     killed.write(rows(0, 0.5))

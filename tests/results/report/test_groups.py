@@ -1,9 +1,9 @@
-"""Runs of one setting, and what they are compared with, against scipy."""
+"""Runs of one setting, and the runs that they are compared with, against scipy."""
 
 import math
 
 import pytest
-from outputs_tree import leak, marvell, sweep, write_run
+from outputs_tree import leak, marvell, sweep, write_adversarial_run, write_run
 from scipy import stats
 
 from vflbench.results.report.groups import baseline_of, group_runs, paired
@@ -11,12 +11,12 @@ from vflbench.results.report.sections import Wishes, sections
 from vflbench.results.report.tree import read_tree
 
 
-@pytest.fixture
-def groups(tmp_path):
-    return group_runs(read_tree([sweep(tmp_path)]).runs)
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    return group_runs(read_tree([sweep(tmp_path_factory.mktemp("sweep"))]).runs)
 
 
-def test_runs_that_differ_in_the_seed_alone_are_one_setting_with_a_name(groups):
+def test_runs_that_differ_only_in_the_seed_are_one_setting_with_a_name(groups):
     assert [(g.name, g.seeds) for g in groups] == [
         ("none", [0, 1, 2]),
         ("marvell, sumkl 0.04", [0, 1, 2]),
@@ -26,9 +26,9 @@ def test_runs_that_differ_in_the_seed_alone_are_one_setting_with_a_name(groups):
 
 def test_means_have_students_interval_over_seeds(groups):
     values = [0.74, 0.752, 0.764]
-    found = groups[2].interval("test_auc")
-    assert found.mean == pytest.approx(sum(values) / 3)
-    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, 2, found.mean, stats.sem(values)))
+    interval = groups[2].interval("test_auc")
+    assert interval.mean == pytest.approx(sum(values) / 3)
+    assert (interval.low, interval.high) == pytest.approx(stats.t.interval(0.95, 2, interval.mean, stats.sem(values)))
 
 
 def test_differences_are_paired_by_seed(groups):
@@ -50,43 +50,42 @@ def test_a_seed_that_only_one_of_them_has_makes_no_pair(tmp_path):
 
 def test_one_seed_has_no_interval(tmp_path):
     (group,) = group_runs(read_tree([sweep(tmp_path, seeds=1) / "none0"]).runs)
-    found = group.interval("test_auc")
-    assert found.mean == pytest.approx(0.76)
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
+    interval = group.interval("test_auc")
+    assert interval.mean == pytest.approx(0.76)
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
 
 
-def test_the_undefended_run_is_that_with_all_else_equal(tmp_path):
+def test_the_undefended_run_has_all_other_options_equal(tmp_path):
     sweep(tmp_path, seeds=1)
     write_run(tmp_path / "longer", config={"epochs": 9}, **marvell(0.04, 0.54))
     groups = {g.name: g for g in group_runs(read_tree([tmp_path]).runs)}
-    beside = {name: baseline_of(g, groups.values()) for name, g in groups.items()}
+    baselines = {name: baseline_of(g, groups.values()) for name, g in groups.items()}
     none = groups["none, epochs 2"]
-    assert beside["marvell, sumkl 0.04, epochs 2"] is none
-    assert beside["none, epochs 2"] is none
-    assert beside["marvell, sumkl 0.04, epochs 9"] is None
+    assert baselines["marvell, sumkl 0.04, epochs 2"] is none
+    assert baselines["none, epochs 2"] is none
+    assert baselines["marvell, sumkl 0.04, epochs 9"] is None
 
 
-@pytest.mark.parametrize(
-    ("defense", "neutral"),
-    [
-        ({"dcor": {"alpha_d": 0}}, True),
-        ({"dcor": {"alpha_d": 0.003}}, False),
-        (marvell(math.inf)["defense"], True),
-        ({"marvell": {"sumkl": math.inf, "error_bound": 0.3}}, False),
-        ({"dcor": {"alpha_d": 0}, "max_norm": {}}, False),
-    ],
-)
-def test_a_defense_that_changes_nothing_is_none(tmp_path, defense, neutral):
-    write_run(tmp_path / "run", defense=defense)
-    (group,) = group_runs(read_tree([tmp_path]).runs)
-    assert group.undefended == neutral
+def test_a_defense_that_changes_nothing_counts_as_none(tmp_path):
+    for number, (defense, neutral) in enumerate(
+        (
+            ({"dcor": {"alpha_d": 0}}, True),
+            ({"dcor": {"alpha_d": 0.003}}, False),
+            (marvell(math.inf)["defense"], True),
+            ({"marvell": {"sumkl": math.inf, "error_bound": 0.3}}, False),
+            ({"dcor": {"alpha_d": 0}, "max_norm": {}}, False),
+        )
+    ):
+        write_run(tmp_path / str(number), defense=defense)
+        (group,) = group_runs(read_tree([tmp_path / str(number)]).runs)
+        assert group.undefended == neutral, defense
 
 
-def test_the_worst_attack_is_that_with_the_largest_mean_over_seeds_and_reads_messages(tmp_path):
+def test_the_worst_attack_reads_messages_and_has_the_largest_mean_over_seeds(tmp_path):
     for seed, (norm, cosine) in enumerate([(0.9, 0.8), (0.7, 0.85), (0.7, 0.85)]):
-        own = leak("no_message", "features", 0.99, message="none")
-        write_run(tmp_path / f"{seed}", seed=seed, leaks=[leak("norm", "f2", norm), leak("cosine", "f2", 1 - cosine), own])
+        alone = leak("no_message", "features", 0.99, message="none")
+        write_run(tmp_path / f"{seed}", seed=seed, leaks=[leak("norm", "f2", norm), leak("cosine", "f2", 1 - cosine), alone])
     (group,) = group_runs(read_tree([tmp_path]).runs)
     assert group.worst_attack() == "cosine on gradients"
     assert group.values("leak_auc") == pytest.approx({0: 0.8, 1: 0.85, 2: 0.85})
@@ -94,16 +93,44 @@ def test_the_worst_attack_is_that_with_the_largest_mean_over_seeds_and_reads_mes
     assert group.interval("leak_raw:cosine").mean == pytest.approx((0.2 + 0.15 + 0.15) / 3)
 
 
-def test_what_was_rebuilt_is_a_number_of_a_run_and_guesses_are_not(tmp_path):
+def test_a_rebuilt_figure_is_a_quantity_and_those_of_guesses_are_not(tmp_path):
     def rebuilt(attack, party, value, message="embedding"):
         figures = {"recognised": {"mean": value, "low": None, "high": None}}
         return {"attack": attack, "message": message, "party": party, "layer": "f2", "visible": True, "figures": figures}
 
-    found = [rebuilt("white", "all", 0.7), rebuilt("black", "all", 0.4), rebuilt("white", "all", 1.0, "none")]
-    write_run(tmp_path / "run", leaks=[], reconstructions=found)
+    entries = [rebuilt("white", "all", 0.7), rebuilt("black", "all", 0.4), rebuilt("white", "all", 1.0, "none")]
+    write_run(tmp_path / "run", leaks=[], reconstructions=entries)
     (section,) = sections(read_tree([tmp_path]).runs, Wishes())
     assert section.leak == "rebuilt.recognised"
     (group,) = section.groups
     assert group.interval("rebuilt.recognised").mean == 0.7
     assert group.interval("rebuilt.recognised:black").mean == 0.4
     assert not group.values("rebuilt.ssim")
+
+
+def test_runs_with_an_adversary_are_a_setting_of_their_own_beside_their_honest_runs(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"none{seed}", seed=seed)
+        write_adversarial_run(tmp_path / f"scaled{seed}", seed=seed, test_auc=0.7, honest_auc=0.76)
+    none, scaled = group_runs(read_tree([tmp_path]).runs)
+    assert (none.name, none.honest, none.adversary) == ("none", None, "none")
+    assert (scaled.name, scaled.adversary) == ("none, adversary scaled", "scaled")
+    difference, pairs = paired(scaled, scaled.honest, "test_auc")
+    assert (difference.mean, pairs) == (pytest.approx(-0.06), 2)
+
+
+def test_a_leak_is_at_the_cut_if_its_layer_is_a_cut_layer_of_its_party(tmp_path):
+    leaks = [leak("norm", "f1", 0.99), leak("norm", "f2", 0.6), leak("norm", "f1", 0.7, party="b")]
+    leaks += [leak("norm", "wide", 0.8), leak("norm", "f2", 1.0, party="label", visible=False)]
+    for facts, worst in (
+        ({"cut_layers": {"a": ["f2"], "b": ["f1"]}}, 0.7),
+        ({"cut_layers": {"a": ["f2", "wide"], "b": ["f1"]}}, 0.8),
+        ({"cut_layers": {"a": ["f1"], "b": ["f2"]}}, 0.99),
+        ({"cut_layers": {}}, math.nan),
+        (None, 0.8),  # an older run: the last visible layers and the linear part
+    ):
+        folder = write_run(tmp_path / str(worst) / str(facts is None), leaks=leaks, facts=facts)
+        (group,) = group_runs(read_tree([folder]).runs)
+        assert group.interval("leak_auc").mean == pytest.approx(worst, nan_ok=True), facts
+    assert group.interval("leak_auc", "all").mean == 0.99
+    assert group.interval("leak_auc", "f2").mean == 1.0  # a named layer counts although it is hidden

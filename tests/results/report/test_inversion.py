@@ -1,17 +1,15 @@
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import script_runs
 
-from vflbench.results.recorder import COLUMNS
+from vflbench.results.report.comparison import lines, read_runs
 from vflbench.results.report.inversion import bits_per_row, draw_inversion, inversion_table, rebuilt
-from vflbench.results.report.sweep import read_runs, settings
+from vflbench.results.rows import HEADER
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "inversion_curve.py"
+BY = ["defense.quantize.levels"]
 
 
 def entry(layer, party, message="embedding", **figures):
@@ -22,29 +20,30 @@ def entry(layer, party, message="embedding", **figures):
 def save(folder, levels, ssim, accuracy, seed=0):
     """A run of 100 training rows in batches of 32 that sent 96 rows of `levels` bytes to the label party."""
     folder.mkdir()
-    found = [
+    reconstructions = [
         entry("f2", "a", ssim=0.1, mse=0.5),
         entry("f2", "all", ssim=ssim, mse=0.01),
         entry("mean", "all", "none", ssim=0.2, mse=None),
     ]
-    summary = {"test_auc": 0.9, "test_accuracy": accuracy, "reconstructions": found}
+    summary = {"test_auc": 0.9, "test_accuracy": accuracy, "reconstructions": reconstructions}
     (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "manifest.json").write_text(json.dumps({"batch_size": 32, "data": {"train_rows": 100}}))
     (folder / "config.yaml").write_text(f"seed: {seed}\ndefense: {{quantize: {{levels: {levels}}}}}\n")
     rows = [f"0,train,a,,embedding,,bytes_sent,{96 * levels},,,", f"1,train,a,,embedding,,bytes_sent,{96 * levels},,,"]
     rows += ["1,train,a,,gradient,,bytes_sent,9999,,,", "1,test_prediction,a,,embedding,,bytes_sent,9999,,,"]
-    (folder / "metrics.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    (folder / "metrics.csv").write_text(HEADER + "\n".join(rows) + "\n")
     pictures = np.random.default_rng(seed).random((4, 6, 6))
     arrays = {"inversion/all/f2/truth": pictures, "inversion/all/f2/answer": pictures / 2}
     np.savez(folder / "reconstructions.npz", **arrays)
 
 
-@pytest.fixture
-def runs(tmp_path):
-    save(tmp_path / "one", 2, 0.5, 0.8)
-    save(tmp_path / "two", 2, 0.7, 0.9, seed=1)
-    save(tmp_path / "three", 16, 0.9, 0.95)
-    return read_runs([tmp_path])
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    save(folder / "one", 2, 0.5, 0.8)
+    save(folder / "two", 2, 0.7, 0.9, seed=1)
+    save(folder / "three", 16, 0.9, 0.95)
+    return read_runs([folder])
 
 
 def test_bits_are_those_of_the_last_epochs_training_messages(runs):
@@ -61,20 +60,17 @@ def test_figures_are_those_of_whole_pictures(runs):
     assert math.isnan(rebuilt(by_name["one"], "other", "ssim"))
 
 
-def test_a_line_is_the_mean_over_seeds_and_guesses_stand_below(runs):
-    lines = inversion_table(settings(runs, ["defense.quantize.levels"]), ["defense.quantize.levels"], "inversion").split(
-        "\n"
-    )
-    assert lines[0] == "| defense | defense.quantize.levels | runs | bits a row | test accuracy | mse | ssim |"
-    assert lines[2].startswith("| quantize | 2 | 2 | 16 | 0.85 (")
-    assert "| 0.6 (" in lines[2]
-    assert lines[3] == "| quantize | 16 | 1 | 128 | 0.95 | 0.01 | 0.9 |"
-    assert lines[4] == "| no message: mean |  |  |  |  | - | 0.2 (0.2 - 0.2) |"
+def test_a_line_is_the_mean_over_seeds_and_guesses_follow(runs):
+    rows = inversion_table(lines(runs, BY), BY, "inversion").split("\n")
+    assert rows[0] == "| defense | defense.quantize.levels | runs | bits a row | test accuracy | mse | ssim |"
+    assert rows[2].startswith("| quantize | 2 | 2 | 16 | 0.85 (")
+    assert "| 0.6 (" in rows[2]
+    assert rows[3] == "| quantize | 16 | 1 | 128 | 0.95 | 0.01 | 0.9 |"
+    assert rows[4] == "| no message: mean |  |  |  |  | - | 0.2 (0.2 - 0.2) |"
 
 
-def test_the_picture_has_a_point_a_setting_and_a_row_of_pictures_each(runs):
-    found = settings(runs, ["defense.quantize.levels"])
-    figure = draw_inversion(found, ["defense.quantize.levels"], "inversion")
+def test_the_picture_has_a_point_and_a_row_of_pictures_per_line(runs):
+    figure = draw_inversion(lines(runs, BY), BY, "inversion")
     curves, grid = figure.subfigs
     left, right = curves.axes
     points = {tuple(line.get_xydata()[0]) for line in left.lines if len(line.get_xdata()) == 1}
@@ -86,12 +82,10 @@ def test_the_picture_has_a_point_a_setting_and_a_row_of_pictures_each(runs):
 
 
 def test_the_script_prints_the_table_and_draws(runs, tmp_path):
-    by = ["defense.quantize.levels"]
-    command = [sys.executable, SCRIPT, tmp_path, "--by", by[0], "--picture", tmp_path / "curve.png"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert inversion_table(settings(runs, by), by, "inversion") in told
+    words = ["--by", BY[0], "--picture", tmp_path / "curve.png"]
+    done = script_runs.run("inversion_curve", runs[0].folder.parent, *words)
+    assert inversion_table(lines(runs, BY), BY, "inversion") in done.stdout
     assert (tmp_path / "curve.png").stat().st_size > 5000
-    (tmp_path / "empty").mkdir()
-    nothing = subprocess.run([*command[:2], tmp_path / "empty"], capture_output=True, text=True, check=False)
+    nothing = script_runs.run("inversion_curve", tmp_path)
     assert nothing.returncode == 2
     assert "rebuilt anything" in nothing.stderr

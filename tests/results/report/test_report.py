@@ -1,30 +1,43 @@
-"""The report reads what a run wrote, and nothing else."""
+"""The pictures and the table of one run: they show what the run wrote, and nothing else."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from builders import run_in
 from matplotlib.image import imread
+from outputs_tree import interval, leak, write_adversarial_run, write_run
 
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
-from vflbench.results.read import read_metrics, read_summary
+from vflbench.results.layers import layers_of
+from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.report.figures import draw, draw_class_layers, draw_epochs, draw_layers
 from vflbench.results.report.table import final_table
+from vflbench.results.rows import Row
+from vflbench.results.runs import Run
+
+
+def layers_in(folder):
+    return Run(folder, {}, read_summary(folder), read_manifest(folder)).layers
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
-    run_in(folder, dataset=Synthetic(rows=3000, vocabulary=300, parties=2), model=WideDeep(width=8, wide=True))
+    attacks = {"norm": Norm(), "spectral": Spectral(), "no_message": NoMessage()}
+    run_in(
+        folder,
+        dataset=Synthetic(rows=2000, vocabulary=300, parties=2),
+        model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True),
+        attacks=attacks,
+    )
     return folder
 
 
@@ -38,40 +51,85 @@ def test_pictures_are_drawn_and_show_something(folder):
 
 
 def test_lines_go_through_the_measured_values(folder):
-    rows = read_metrics(folder)
+    rows, summary = read_metrics(folder), read_summary(folder)
     axes = draw_epochs(rows).axes[0]
     drawn = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
     assert drawn["test AUC"] == [r.value for r in rows if r.metric == "auc" and r.split == "test"]
-    layers = draw_layers(rows).axes[0]
-    assert [label.get_text() for label in layers.get_xticklabels()] == [
-        *("f1", "f2", "f3", "f4", "f5\n(cut)", "wide", "h1", "h2", "h3")
-    ]
-    levels = {line.get_ydata()[0] for line in layers.get_lines() if len(set(line.get_ydata())) == 1}
-    assert {0.5, read_summary(folder)["test_auc"]} <= levels
-    labels = layers.get_legend_handles_labels()[1]
+    assert "no_message, own features alone, worst party" in axes.get_legend_handles_labels()[1]
+    axes = draw_layers(rows, layers_in(folder)).axes[0]
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert ticks == ["f1", "f2", "f3\n(cut)", "wide\n(cut)", "h1", "h2"]
+    levels = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines() if len(set(line.get_ydata())) == 1}
+    assert {0.5, summary["test_auc"]} <= set(levels.values())
+    assert levels[f"train AUC {summary['train_auc']:.3f}"] == pytest.approx(summary["train_auc"])
+    alone = {k["party"]: k["two_sided"]["mean"] for k in summary["leaks"] if k["message"] == "none"}
+    assert set(alone) == {"a", "b"}
+    party = max(alone, key=alone.get)
+    assert levels[f"no_message, party {party} {alone[party]:.3f}"] == pytest.approx(alone[party])
+    labels = axes.get_legend_handles_labels()[1]
     assert "norm on gradients, party a" in labels
     assert "spectral, label party's top layers (hidden)" in labels
 
 
-def test_many_parties_are_drawn_as_the_worst_of_them(tmp_path):
-    dataset = Synthetic(rows=2000, vocabulary=300, parties=9)
-    run_in(tmp_path / "run", dataset=dataset, model=WideDeep(bottom_layers=2, width=8))
-    rows = read_metrics(tmp_path / "run")
-    figure = draw_layers(rows)
+def test_many_parties_are_drawn_as_the_worst_of_them():
+    values = np.random.default_rng(0).uniform(0.5, 1, (9, 2))
+    rows = [Row(0, split, metric="auc", value=0.7) for split in ("test", "train")]
+    rows += [
+        Row(0, "train", f"party{i}", f"f{j + 1}", "gradient", "norm", "leak_auc_two_sided", values[i, j], visible=True)
+        for i in range(9)
+        for j in range(2)
+    ]
+    figure = draw_layers(rows, layers_of({"cut_layers": {}}, [("party0", "f1", True), ("party0", "f2", True)]))
     assert "norm on gradients, worst party" in figure.axes[0].get_legend_handles_labels()[1]
     (line,) = (c for c in figure.axes[0].containers if c.get_label() == "norm on gradients, worst party")
-    leaks = [r for r in rows if (r.metric, r.attack, r.epoch) == ("leak_auc_two_sided", "norm", 1)]
-    assert list(line[0].get_ydata()) == [max(r.value for r in leaks if r.layer == layer) for layer in ("f1", "f2")]
-    draw(tmp_path / "run")  # without a warning, which would be an error here
+    assert list(line[0].get_ydata()) == list(values.max(axis=0))
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["f1", "f2"]
 
 
 def test_the_table_has_every_leak_of_the_last_epoch_once(folder):
     summary = read_summary(folder)
     lines = final_table(folder).splitlines()
-    rows = [line.split() for line in lines if line.startswith(("norm", "spectral"))]
+    rows = [line.split() for line in lines if line.startswith(("norm", "spectral", "no_message"))]
     assert len(rows) == len(summary["leaks"])
     assert all(row[-1] == "hidden" for row in rows if row[2] == "label")
     assert f"test AUC {summary['test_auc']:.4f}" in lines[0]
+    assert "honest" not in final_table(folder)
+
+
+def test_the_table_has_the_honest_run_beside_an_adversary(tmp_path):
+    folder = write_adversarial_run(tmp_path / "run", test_auc=0.7, norm=0.99, honest_auc=0.76, honest_norm=0.9)
+    lines = final_table(folder).splitlines()
+    assert lines[0].startswith("after epoch 1: test AUC 0.7000, train AUC 0.7000")
+    assert lines[1] == "adversary scaled at party a: It multiplies its learning rate by 10."
+    assert lines[2].startswith("honest run, without the adversary: test AUC 0.7600, train AUC 0.7600")
+    columns = [line.split() for line in lines if line.startswith("norm")]
+    assert [(row[3], row[4], row[-2 if row[-1] == "hidden" else -1]) for row in columns] == [
+        ("f1", "0.9800", "0.8900"),
+        ("f2", "0.9900", "0.9000"),
+        ("h1", "1.0000", "1.0000"),
+    ]
+    (folder / "honest" / "summary.json").unlink()
+    assert "there is no honest run to compare" in final_table(folder)
+
+
+def test_the_honest_run_stands_beside_leaks_about_more_than_two_classes_too(tmp_path):
+    folder = write_adversarial_run(tmp_path / "run")
+    for place, accuracy in ((folder, 0.4), (folder / "honest", 0.3)):
+        classes = {"accuracy": interval(accuracy), "ami": interval(0.2), "macro_auc": interval(0.6)}
+        summary = read_summary(place) | {"leaks": [leak("kmeans", "f2", None) | {"classes": classes}]}
+        (place / "summary.json").write_text(json.dumps(summary))
+    manifest = read_manifest(folder)
+    manifest["data"]["train_class_ratios"] = [0.2, 0.5, 0.3]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (row,) = [line.split() for line in final_table(folder).splitlines() if line.startswith("kmeans")]
+    assert (row[4], row[-1]) == ("0.4000", "0.3000")
+
+
+def test_attacks_without_a_result_have_their_reason(tmp_path):
+    facts = {"skipped": {"hints": "no labels are known"}, "unscored": {"averaging": "no batch holds 20 positives"}}
+    table = final_table(write_run(tmp_path / "run", facts=facts))
+    assert "skipped hints: no labels are known" in table
+    assert "not scored averaging: no batch holds 20 positives" in table
 
 
 def test_a_run_without_attacks_and_with_an_undefined_auc_is_reported(tmp_path):
@@ -82,42 +140,18 @@ def test_a_run_without_attacks_and_with_an_undefined_auc_is_reported(tmp_path):
     assert "test AUC undefined" in final_table(tmp_path / "run")
 
 
-def test_reading_needs_nothing_that_trains():
-    code = (
-        "import sys; import vflbench.results.report.figures, vflbench.results.report.table;"
-        "sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_the_same_attacker_without_messages_and_train_auc_are_lines(tmp_path):
-    attacks = {"norm": Norm(), "no_message": NoMessage()}
-    summary = run_in(tmp_path / "run", dataset=Synthetic(rows=3000, vocabulary=300, parties=2), attacks=attacks)
-    rows = read_metrics(tmp_path / "run")
-    axes = draw_layers(rows).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["f1", "f2\n(cut)"]
-    levels = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines()}
-    alone = {leak["party"]: leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "none"}
-    assert set(alone) == {"a", "b"}
-    party = max(alone, key=alone.get)
-    assert levels[f"no_message, party {party} {alone[party]:.3f}"] == pytest.approx(alone[party])
-    assert levels[f"train AUC {summary['train_auc']:.3f}"] == pytest.approx(summary["train_auc"])
-    assert "no_message  none" in final_table(tmp_path / "run")
-    labels = draw_epochs(rows).axes[0].get_legend_handles_labels()[1]
-    assert "no_message, own features alone, worst party" in labels
-
-
 def test_many_classes_have_a_table_and_a_picture_of_their_own(tmp_path):
     attacks = {"kmeans": Kmeans(), "norm": Norm()}
     summary = run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
     assert summary["leak_auc"] == {}
     assert set(summary["leak_ami"]["kmeans"]["embedding"]) == {"f1", "f2", "h1"}
     assert summary["leak_ami"]["kmeans"]["embedding"]["f1"] > 0.3
-    found = {row.metric for row in read_metrics(tmp_path / "run") if row.attack}
-    assert found == {"leak_accuracy", "leak_ami", "leak_macro_auc"}
+    metrics = {row.metric for row in read_metrics(tmp_path / "run") if row.attack}
+    assert metrics == {"leak_accuracy", "leak_ami", "leak_macro_auc"}
     table = final_table(tmp_path / "run")
     assert "always answers the most frequent class reaches 0.10" in table
-    assert "skipped norm: it tells 2 classes apart" in table
+    assert "skipped norm: " in table
     assert [p.name for p in draw(tmp_path / "run")] == ["auc_per_epoch.png", "leak_per_layer.png"]
-    figure = draw_class_layers(read_metrics(tmp_path / "run"), 0.104)
+    figure = draw_class_layers(read_metrics(tmp_path / "run"), layers_in(tmp_path / "run"), 0.104)
     assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "adjusted mutual information"]
+    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["f1", "f2\n(cut)", "h1"]

@@ -1,4 +1,4 @@
-"""Every experiment names its source and its cost, and what was published beside it can be read."""
+"""Every experiment states its source and its cost, and its published values can be read."""
 
 import math
 
@@ -12,14 +12,12 @@ from vflbench.results.report.reproductions import read_experiment, read_experime
 EXPERIMENTS = read_experiments()
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_says_what_it_shows_where_it_is_from_and_what_it_costs(name):
-    experiment = EXPERIMENTS[name]
-    assert experiment.does
-    assert experiment.source
-    assert experiment.minutes > 0, "# Cost: N minutes: ..."
-    for value in experiment.values:
-        assert value.number is None or math.isfinite(value.number)
+def test_every_experiment_states_what_it_shows_its_source_and_its_cost():
+    for name, experiment in EXPERIMENTS.items():
+        assert experiment.does, name
+        assert experiment.source, name
+        assert experiment.minutes > 0, f"{name}: # Cost: N minutes: ..."
+        assert all(value.number is None or math.isfinite(value.number) for value in experiment.values), name
 
 
 def test_what_is_published_has_its_experiment_and_its_data():
@@ -43,15 +41,15 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
     assert (mine.reproduce, mine.values[0].number) == (("dataset.path={data}/x",), None)
 
 
-@pytest.mark.parametrize("text", ['{"data": ', '{"what": 1}', '{"values": [{"wath": 1}]}'])
-def test_a_broken_file_of_values_is_named(tmp_path, text):
+def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
     (tmp_path / "mine.yaml").write_text("# Mine.\n")
-    (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(UserError, match=r"mine\.json"):
-        read_experiment(tmp_path / "mine.yaml")
+    for text in ('{"data": ', '{"what": 1}', '{"values": [{"wath": 1}]}'):
+        (tmp_path / "mine.json").write_text(text)
+        with pytest.raises(UserError, match=r"mine\.json"):
+            read_experiment(tmp_path / "mine.yaml")
 
 
-def test_the_list_tells_source_and_cost():
-    told = table(catalog([config_folder()], "experiments"))
-    for experiment in EXPERIMENTS.values():
-        assert f"({experiment.source})  [{experiment.cost}]" in told
+def test_the_list_of_experiments_has_source_and_cost():
+    text = table(catalog([config_folder()], "experiments"))
+    for name, experiment in EXPERIMENTS.items():
+        assert f"({experiment.source})  [{experiment.cost}]" in text, name

@@ -1,4 +1,4 @@
-"""What lies in a folder of outputs that is no finished run is told, never a crash."""
+"""What is not a finished run in a folder of outputs is reported with its reason, and never a crash."""
 
 import json
 import shutil
@@ -30,21 +30,22 @@ def messy(root):
     return root
 
 
-def test_everything_is_told_with_its_reason(tmp_path):
+def test_everything_is_reported_with_its_reason(tmp_path):
     tree = read_tree([messy(tmp_path)])
     assert {run.folder.name for run in tree.runs} == {"a copy of none0", "m040", "m160", "deeper"}
-    told = {(odd.kind, odd.path.name): odd.told for odd in tree.odd}
-    assert told["failed", "failed"] == "dataset.path=nowhere: there is no such file"
-    assert "promise" in told["failed", "broken promise"]
-    assert "no summary.json" in told["half-written", "stopped"]
-    assert "can't be read" in told["half-written", "torn"]
-    assert "no config.yaml" in told["half-written", "headless"]
-    assert "config.yaml holds no options" in told["half-written", "listed"]
-    assert "counted once" in told["repeated", "none0"]
-    assert {name for kind, name in told if kind == "foreign"} == {"notes.txt", "cat.png"}
+    reasons = {(odd.kind, odd.path.name): odd.reason for odd in tree.odd}
+    assert reasons["failed", "failed"] == "dataset.path=nowhere: there is no such file"
+    assert "promise" in reasons["failed", "broken promise"]
+    assert "no summary.json" in reasons["half-written", "stopped"]
+    assert "can't be read" in reasons["half-written", "torn"]
+    assert "no config.yaml" in reasons["half-written", "headless"]
+    assert "config.yaml holds no options" in reasons["half-written", "listed"]
+    assert "counted once" in reasons["repeated", "none0"]
+    assert {name for kind, name in reasons if kind == "foreign"} == {"notes.txt", "cat.png"}
 
 
-def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path):
+def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("vflbench.results.report.site.write_png", lambda *_: None)
     root = messy(tmp_path / "outputs")
     page = write_report([root], root / "report")
     text = page.read_text()

@@ -68,7 +68,7 @@ def _adversaries(runs: list[Run]) -> list[tuple[str, str]]:
     for name, text in sorted(lines):
         those = [run for run in runs if name in run.adversaries]
         beside = sum(run.honest is not None for run in those)
-        count = f"{len(those)} of {len(runs)} runs have this adversary; {beside} of them keep an honest run beside it."
+        count = f"Runs with this adversary: {len(those)} of {len(runs)}; {beside} with an honest run beside it."
         made.append((f"{name}, adversary", f"{text} {count}"))
     return made
 
@@ -79,9 +79,7 @@ def _cut_layers(run: Run) -> str:
     for party, layers in run.layers.cut.items():
         parties.setdefault(layers, []).append(party)
     text = ", ".join(f"{' and '.join(layers)} ({', '.join(names)})" for layers, names in parties.items() if layers)
-    if run.layers.recorded or not text:
-        return text
-    return f"{text}; {NOT_RECORDED}; this is the last layer that an attacker sees"
+    return text if run.layers.recorded or not text else f"{text}, not recorded: the last layer that an attacker sees"
 
 
 def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:

@@ -65,8 +65,8 @@ def _tag(group: Group, others: Sequence[Group]) -> str:
     same = [flatten(g.config) for g in others if g.defense == group.defense]
     keys = [k for k in group.options if not k.startswith("attack") and len({str(leaves.get(k)) for leaves in same}) > 1]
     parts = [f"{short(key)} {shown(group.options[key])}" for key in keys if not key.startswith("adversary")]
-    if any(key.startswith("adversary") for key in keys) and group.adversary != "none":
-        parts.append(f"adversary {group.adversary}")
+    if group.adversary != "none":
+        parts.insert(0, f"adversary {group.adversary}")
     whole = ", ".join(parts)
     return whole if len(whole) <= 34 or not parts else parts[0]
 

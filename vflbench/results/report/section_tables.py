@@ -74,6 +74,12 @@ def settings(section: Section) -> Table:
         f"Leaks {section.where}: mean (95 % t-interval over seeds). One run has no interval. A ceiling is what a defense "
         "promises for one run."
     )
+    old = sum(not run.layers.recorded for run in section.runs)
+    if old and layer is None:
+        note += (
+            f" {old} of {len(section.runs)} runs were made by an older version, which does not record the cut layers: for "
+            "these it is the last layer that an attacker sees."
+        )
     return Table(f"{section.slug}_settings", "Settings", columns, rows, note)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vflbench.errors import UserError
 from vflbench.results.report import quantity
 from vflbench.results.report.groups import Group, baseline_of, flatten, group_runs, short, shown
 from vflbench.results.runs import Run
@@ -73,7 +74,11 @@ class Section:
 
 
 def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
-    """In the order of experiments and data sets; runs without an experiment share one section per data set."""
+    """In the order of experiments and data sets; runs without an experiment share one section per data set.
+
+    Raises UserError if no run has a quantity that the user asks for.
+    """
+    _refuse_unknown(runs, wishes)
     by_part: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         by_part.setdefault((run.experiment, run.dataset), []).append(run)
@@ -86,6 +91,14 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     return made
 
 
+def _refuse_unknown(runs: Sequence[Run], wishes: Wishes) -> None:
+    for option, name in (("--x", wishes.x), ("--y", wishes.y)):
+        if runs and name and _first((name,), runs, wishes.layer) is None:
+            names = dict.fromkeys((*(n for run in runs for n in run.quantities), *quantity.TITLES))
+            there = ", ".join(n for n in names if _first((n,), runs, wishes.layer))
+            raise UserError(f"no run has this quantity; they have {there}", key=option, value=name)
+
+
 def default_x(runs: Sequence[Run]) -> str:
     """The first utility that the runs have: test accuracy for more than two classes, else test AUC."""
     several = any(quantity.number((run.manifest.get("data") or {}).get("classes")) > 2 for run in runs)
@@ -94,10 +107,9 @@ def default_x(runs: Sequence[Run]) -> str:
 
 
 def default_y(runs: Sequence[Run], layer: str | None) -> str:
-    """The first leak that the runs have; then any other leak or rebuilt figure that they record."""
+    """The first leak that the runs have."""
     names = ("leak_auc", "leak_accuracy", "leak_ami", "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
-    recorded = dict.fromkeys(name for run in runs for name in run.quantities if name.startswith(("leak_", quantity.REBUILT)))
-    return _first((*names, *recorded), runs, layer) or "leak_auc"
+    return _first(names, runs, layer) or "leak_auc"
 
 
 def _first(names: Sequence[str], runs: Sequence[Run], layer: str | None) -> str | None:

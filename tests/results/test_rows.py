@@ -1,0 +1,54 @@
+"""metrics.csv is written and read by one type."""
+
+import io
+import math
+from dataclasses import astuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vflbench.results.rows import HEADER, Row, read_rows, write_rows
+
+NUMBERS = st.floats() | st.integers(-(2**53), 2**53)
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+ROWS = st.builds(
+    Row,
+    *(st.integers(0, 10**6), WORDS, WORDS, WORDS, WORDS, WORDS, WORDS),
+    *(NUMBERS, NUMBERS, NUMBERS, st.none() | st.booleans()),
+)
+
+
+def written(rows):
+    file = io.StringIO(newline="")
+    file.write(HEADER)
+    write_rows(file, rows)
+    return file.getvalue()
+
+
+def test_the_bytes_are_as_documented():
+    rows = [
+        Row(0, "train", metric="loss", value=0.1 + 0.2),
+        Row(1, "test", metric="auc", value=math.nan),
+        Row(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True),
+        Row(1, "train", "my, bank", "h1", "embedding", "", "bytes_sent", 12, visible=False),
+    ]
+    assert written(rows) == (
+        "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
+        "0,train,,,,,loss,0.30000000000000004,,,\n"
+        "1,test,,,,,auc,,,,\n"
+        "1,train,a,f5,gradient,norm,leak_auc,0.9,0.8,1.0,true\n"
+        '1,train,"my, bank",h1,embedding,,bytes_sent,12,,,false\n'
+    )
+
+
+@settings(max_examples=60)
+@given(st.lists(ROWS, max_size=4))
+def test_what_is_written_is_read_back(rows):
+    text = written(rows)
+    read = read_rows(io.StringIO(text, newline=""))
+    assert [_comparable(row) for row in read] == [_comparable(row) for row in rows]
+
+
+def _comparable(row):
+    """nan is not equal to itself."""
+    return [None if value != value else value for value in astuple(row)]

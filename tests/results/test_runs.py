@@ -1,0 +1,62 @@
+"""What a run recorded about itself, and which folders hold runs."""
+
+import json
+
+import pytest
+from outputs_tree import write_adversarial_run, write_run
+
+from vflbench.results.files import finished_folders
+from vflbench.results.runs import Oddity, entries, read_run, read_runs
+
+
+def test_facts_are_read_from_the_manifest_and_missing_ones_are_empty(tmp_path):
+    write_run(tmp_path / "new", facts={"skipped": {"hints": "no label"}, "unscored": {"cosine": "too few rows"}})
+    new = read_run(tmp_path / "new")
+    assert new.threats["norm"]["knows"] == ["gradients"]
+    assert (new.skipped, new.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
+    assert (new.quantities, list(new.modules)) == (("test_auc", "leak_auc"), ["vflbench.attacks.norm"])
+    assert new.layers.crosses("a", "f2")
+    write_run(tmp_path / "old", facts=None, skipped={"hints": "no label"})
+    old = read_run(tmp_path / "old")
+    assert (old.threats, old.adversaries, old.quantities, old.modules, old.unscored) == ({}, {}, (), {}, {})
+    assert old.skipped == {"hints": "no label"}  # as older versions record it
+    assert (old.adversary, old.honest, old.layers.recorded) == ("none", None, False)
+
+
+def test_facts_of_a_wrong_shape_are_no_facts(tmp_path):
+    names = ("cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "modules", "adversary")
+    for number, wrong in enumerate((3, "x", ["x"], {"x": 3}, None)):
+        write_run(tmp_path / str(number), facts=dict.fromkeys(names, wrong))
+        run = read_run(tmp_path / str(number))
+        run.threats, run.skipped, run.unscored, run.quantities, run.modules, run.adversaries  # noqa: B018
+        assert run.honest is None
+        assert isinstance(run.layers.cut, dict), wrong
+
+
+def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):
+    folder = write_adversarial_run(tmp_path / "run")
+    (run,) = read_runs([tmp_path])
+    assert (run.adversary, run.summary["test_auc"], run.honest.summary["test_auc"]) == ("scaled", 0.7, 0.76)
+    assert finished_folders(tmp_path) == [folder]
+    (folder / "honest" / "summary.json").write_text("{")
+    assert read_run(folder).honest is None
+    write_run(tmp_path / "honest", seed=3)  # a run of that name is a run
+    assert finished_folders(tmp_path) == [tmp_path / "honest", folder]
+
+
+def test_a_run_that_is_still_at_its_honest_run_is_half_written(tmp_path):
+    write_run(tmp_path / "run" / "honest")
+    (tmp_path / "run" / ".lock").write_text("")
+    (odd,) = entries([tmp_path])
+    assert isinstance(odd, Oddity)
+    assert (odd.kind, odd.path.name) == ("half-written", "run")
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\x00"])
+def test_a_manifest_that_cannot_be_read_makes_no_run(tmp_path, content):
+    folder = write_run(tmp_path / "run")
+    (folder / "manifest.json").write_text(content)
+    assert read_run(folder).kind == "half-written"
+    (folder / "manifest.json").unlink()
+    assert read_run(folder).manifest == {}
+    assert json.loads((folder / "summary.json").read_text())["epochs"] == 2
