@@ -97,7 +97,8 @@ def experiment(**changes: Any) -> Experiment:
 
 def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     """The summary of a run of `experiment(**changes)` in that folder."""
-    recorder, parts = Recorder(folder, "", {}, quiet=True), experiment(**changes)
+    parts = experiment(**changes)
+    recorder = Recorder(folder, "", {}, quiet=True, overwrite=parts.settings.overwrite)
     checkpoint = Checkpoint(folder, parts.settings.checkpoint, fresh=parts.settings.overwrite)
     summary = run(parts, recorder, checkpoint)
     recorder.finish(summary)
