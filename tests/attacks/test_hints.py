@@ -1,13 +1,12 @@
 import torch
-from attacks.views import view_of
+from attacks.views import gradients, positives, scores_of
 
 from vflbench.attacks.hints import Hints
 from vflbench.numerics.auc import auc
 
 
-def scores(g, hints, score):
-    attack = Hints(k=len(hints), score=score)
-    return attack.infer(view_of(attack.knows, gradients={"f1": g}, hints=hints))["f1"]
+def scores(g, known, score):
+    return scores_of(Hints(k=len(known), score=score), gradients(g), positives(known))
 
 
 def test_distance_is_to_the_nearest_known_row(rng):
@@ -28,10 +27,10 @@ def test_more_hints_find_a_class_of_several_clusters(rng):
     which = torch.arange(300) % 3
     g = torch.cat([centres[which], torch.zeros(600, 8)]) + torch.randn(900, 8, generator=rng)
     y = torch.arange(900) < 300
-    few, many = (auc(scores(g, hints, "distance"), y) for hints in ([0], [0, 1, 2]))
+    few, many = (auc(scores(g, known, "distance"), y) for known in ([0], [0, 1, 2]))
     assert few < 0.9
     assert many > 0.99
 
 
 def test_it_asks_for_as_many_as_it_uses():
-    assert [Hints(k=k).hints for k in (1, 3, 5)] == [1, 3, 5]
+    assert [Hints(k=k).threat.hints for k in (1, 3, 5)] == [1, 3, 5]

@@ -1,41 +1,45 @@
-"""Views for tests of attacks, made through a transcript as in a run."""
+"""Views for tests of attacks, made of facts as the auditor makes them."""
 
 import torch
+from torch import Tensor
 
-from vflbench.messages.transcript import OwnFeatures, Transcript, View
-from vflbench.messages.wire import Kind
+from vflbench.attacks.base import Attack
+from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, OwnColumns
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import View
 
 
-def view_of(
-    knows,
-    *,
-    embeddings=None,
-    gradients=None,
-    prior=0.25,
-    ratios=None,
-    hints=(),
-    class_hints=(),
-    numeric=None,
-    categorical=None,
-    ids=None,
-) -> View:
-    """prior: of two classes; ratios: of any number. numeric, categorical: the party's columns."""
-    layers = {**(embeddings or {}), **(gradients or {})}
-    blocks = [*layers.values(), *(block for block in (numeric, categorical) if block is not None)]
-    rows = len(blocks[0])
-    features = OwnFeatures(
-        torch.empty(rows, 0) if numeric is None else numeric,
-        torch.empty(rows, 0, dtype=torch.int32) if categorical is None else categorical,
-    )
-    transcript = Transcript(
-        torch.arange(rows) if ids is None else ids,
-        epoch=0,
-        step=0,
-        class_ratios=ratios or (1 - prior, prior),
-        hints=torch.tensor(hints, dtype=torch.int64),
-        class_hints=torch.tensor(class_hints, dtype=torch.int64),
-        features={"a": features},
-    )
-    transcript.computed("a", Kind.EMBEDDING, embeddings or {})
-    transcript.computed("a", Kind.GRADIENT, gradients or {})
-    return transcript.view("a", knows, torch.Generator().manual_seed(0), hints=len(hints))
+def view_of(threat: Threat, *facts: Fact, ids: Tensor | None = None, step: int | None = 0) -> View:
+    """What an attacker with this threat sees of these facts. ids: 0, 1, ... unless given."""
+    if ids is None:
+        ids = torch.arange(next(rows for rows in map(rows_in, facts) if rows is not None))
+    return View("a", 0, step, ids, torch.Generator().manual_seed(0), threat, {type(fact): fact for fact in facts})
+
+
+def rows_in(fact: Fact) -> int | None:
+    """The rows that a fact is about; None for a fact that is about no rows of a batch."""
+    if isinstance(fact, Embeddings | Gradients):
+        return len(next(iter(fact.layers.values())))
+    return len(fact.numeric) if isinstance(fact, OwnColumns) else None
+
+
+def scores_of(attack: Attack, *facts: Fact, layer: str = "f1") -> Tensor:
+    """The scores of one layer."""
+    return attack.batch(view_of(attack.threat, *facts)).layers[layer]
+
+
+def embeddings(h: Tensor) -> Embeddings:
+    return Embeddings({"f1": h})
+
+
+def gradients(g: Tensor) -> Gradients:
+    return Gradients({"f1": g})
+
+
+def positives(places: list[int]) -> BatchHints:
+    return BatchHints(torch.tensor(places, dtype=torch.int64))
+
+
+def shares(positive: float) -> ClassShares:
+    """Of two classes."""
+    return ClassShares((1 - positive, positive))
