@@ -1,22 +1,52 @@
 """The public API; see `__init__.py`."""
 
-from vflbench.attacks.base import Attack as Attack, ClassCounts as ClassCounts, RebuiltBatch as RebuiltBatch, RebuiltRows as RebuiltRows, Scores as Scores
+from vflbench.attacks.base import Attack as Attack
+from vflbench.attacks.base import ClassCounts as ClassCounts
+from vflbench.attacks.base import RebuiltBatch as RebuiltBatch
+from vflbench.attacks.base import RebuiltRows as RebuiltRows
+from vflbench.attacks.base import Scores as Scores
 from vflbench.cli.api import train as train
 from vflbench.data.base import Dataset as Dataset
-from vflbench.defenses.base import Context as Context, Defense as Defense, LabelDefense as LabelDefense, NonLabelDefense as NonLabelDefense, ParticipantDefense as ParticipantDefense, WithheldError as WithheldError
+from vflbench.defenses.base import Context as Context
+from vflbench.defenses.base import Defense as Defense
+from vflbench.defenses.base import LabelDefense as LabelDefense
+from vflbench.defenses.base import NonLabelDefense as NonLabelDefense
+from vflbench.defenses.base import ParticipantDefense as ParticipantDefense
+from vflbench.defenses.base import WithheldError as WithheldError
 from vflbench.errors import UserError as UserError
-from vflbench.messages.facts import Auxiliary as Auxiliary, BatchHints as BatchHints, ClassHints as ClassHints, ClassShares as ClassShares, Compression as Compression, Embeddings as Embeddings, Fact as Fact, Gradients as Gradients, Known as Known, NoiseMean as NoiseMean, OwnColumns as OwnColumns, OwnModel as OwnModel, PeerModels as PeerModels, Predictions as Predictions, Queries as Queries, SummedGradients as SummedGradients, Updates as Updates
-from vflbench.messages.message import Kind as Kind, Message as Message
+from vflbench.messages.fact import Fact as Fact
+from vflbench.messages.facts import BatchHints as BatchHints
+from vflbench.messages.facts import ClassHints as ClassHints
+from vflbench.messages.facts import ClassShares as ClassShares
+from vflbench.messages.facts import Embeddings as Embeddings
+from vflbench.messages.facts import Gradients as Gradients
+from vflbench.messages.facts import Known as Known
+from vflbench.messages.facts import OwnColumns as OwnColumns
+from vflbench.messages.facts import OwnModel as OwnModel
+from vflbench.messages.facts import Predictions as Predictions
+from vflbench.messages.facts import SummedGradients as SummedGradients
+from vflbench.messages.facts import Updates as Updates
+from vflbench.messages.message import Kind as Kind
+from vflbench.messages.message import Message as Message
+from vflbench.messages.peer_facts import Auxiliary as Auxiliary
+from vflbench.messages.peer_facts import Compression as Compression
+from vflbench.messages.peer_facts import NoiseMean as NoiseMean
+from vflbench.messages.peer_facts import PeerModels as PeerModels
+from vflbench.messages.peer_facts import Queries as Queries
 from vflbench.messages.recording import Recording as Recording
 from vflbench.messages.round import Round as Round
-from vflbench.messages.threat import Seat as Seat, Threat as Threat
-from vflbench.messages.view import Unavailable as Unavailable, Undeclared as Undeclared, View as View
+from vflbench.messages.threat import Seat as Seat
+from vflbench.messages.threat import Threat as Threat
+from vflbench.messages.view import Unavailable as Unavailable
+from vflbench.messages.view import Undeclared as Undeclared
+from vflbench.messages.view import View as View
 from vflbench.models.base import Model as Model
 from vflbench.models.optimizers.base import Optimizer as Optimizer
 from vflbench.protocols.adversary import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results import load as load
 from vflbench.results.loggers.base import Logger as Logger
-from vflbench.run.offline import AuditResult as AuditResult, audit as audit
+from vflbench.run.offline import AuditResult as AuditResult
+from vflbench.run.offline import audit as audit
 
 __version__: str

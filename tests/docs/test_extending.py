@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import warm_command
+
+from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.recording import Recording
+from vflbench.numerics.dcor import distance_correlation
 
 EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"
 SMALL = ["dataset.rows=2000", "dataset.vocabulary=200", "epochs=2", "batch_size=64"]
@@ -51,13 +56,37 @@ def test_an_attack(tmp_path):
     assert (threat["seat"], threat["knows"], threat["active"]) == ("non-label party", ["gradients"], False)
 
 
-def test_defenses_with_their_own_columns_row_ids_and_gradient(tmp_path, plain):
-    plugins = ("--plugins", str(EXTENDING / "defense"), "attack=[norm,spectral]")
-    heavy = train(tmp_path / "heavy", *NARROW, *plugins, "defense=no_peek", "defense.no_peek.weight=1000")
-    losses = {f: [float(row["value"]) for row in metrics(f) if row["metric"] == "loss"] for f in (plain, heavy)}
-    assert losses[heavy] != losses[plain]
-    noisy = train(tmp_path / "noisy", *NARROW, *plugins, "defense=remembered_noise", "defense.remembered_noise.sigma=5")
-    assert leaks(noisy, "norm") != leaks(plain, "norm")
+def rounds(folder: Path):
+    """(embeddings, columns) of party a in each recorded round of the last epoch."""
+    for round_, _ in Recording(folder / "recording").rounds(1):
+        facts = round_.facts["a"]
+        columns = facts[OwnColumns]
+        yield facts[Embeddings], torch.cat([columns.numeric, columns.categorical.float()], dim=1), round_.ids
+
+
+def test_a_defense_that_needs_its_own_columns_and_the_gradient(tmp_path, plain):
+    plugins = ("--plugins", str(EXTENDING / "defense"), "defense=no_peek", "defense.no_peek.weight=10")
+    folder = train(tmp_path / "run", *NARROW, *plugins, "attack=[norm,spectral]", "audit.record=audited")
+    dependence = [
+        sum(float(distance_correlation(h.layers["f2"], columns)) for h, columns, _ in rounds(f)) for f in (plain, folder)
+    ]
+    assert dependence[1] < 0.9 * dependence[0]
+
+
+def test_a_defense_that_needs_row_ids_gives_a_row_the_same_noise_in_every_epoch(tmp_path):
+    plugins = ("--plugins", str(EXTENDING / "defense"), "defense=remembered_noise", "defense.remembered_noise.sigma=2")
+    options = ("attack=norm", "audit.record=all", "optimizer.lr=1e-12")  # nothing is learned: only the noise is added
+    folder = train(tmp_path / "run", *NARROW, *plugins, *options)
+    sent: list[dict[int, torch.Tensor]] = [{}, {}]
+    for epoch in (0, 1):
+        for round_, _ in Recording(folder / "recording").rounds(epoch):
+            received = round_.facts["label"][Embeddings].received["a"]["f2"]
+            sent[epoch] |= dict(zip(round_.ids.tolist(), received, strict=True))
+    common = sorted(set(sent[0]) & set(sent[1]))
+    first, second = (torch.stack([values[row] for row in common]) for values in sent)
+    assert len(common) > 1000
+    assert torch.allclose(first, second, atol=1e-4)
+    assert abs(float(first.std()) - 2) < 0.1
 
 
 def test_completion_knows_rows_for_the_whole_run_and_asks_its_own_network(tmp_path):
@@ -102,7 +131,7 @@ def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
     assert sorted(offline) == sorted(expected)
 
 
-def test_the_page_counts_the_lines(plain):
+def test_the_page_counts_the_lines():
     page = (EXTENDING / "README.md").read_text()
     for file in EXTENDING.glob("*/*.py"):
         line = next(line for line in page.splitlines() if f"`{file.name}`" in line)

@@ -1,43 +1,32 @@
 """Model inversion: features whose embeddings are those that were received."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.inversion_fit import Fit, total_variation
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Auxiliary,
-    Compression,
-    Embeddings,
-    Fact,
-    NoiseMean,
-    OwnColumns,
-    PeerModel,
-    PeerModels,
-    Queries,
-)
+from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
 from vflbench.numerics.open_relu import OpenRelu
-from vflbench.numerics.pixels import Area, area_of
+from vflbench.numerics.pixels import Area
 from vflbench.options import Count, NonNegative, Positive, options
-
-Layers = Mapping[str, Tensor]
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
 _STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
-_ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
 
 
 @options
@@ -123,7 +112,7 @@ class ModelInversion(Attack):
             for part in zip(*(h.split(_AT_ONCE) for h in received.values()), strict=True)
         ]
         with torch.enable_grad(), OpenRelu(_SLOPE):
-            parts = [self._invert(_Fit(view[PeerModels].models[party], piece, compress), view.rng) for piece in pieces]
+            parts = [self._invert(Fit(view[PeerModels].models[party], piece, compress), view.rng) for piece in pieces]
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
     def _decode(self, party: str, received: Layers, view: View) -> OwnColumns:
@@ -135,7 +124,7 @@ class ModelInversion(Attack):
             decoder = fit_decoder(asked, *known, view.rng, width=self.decoder_width, steps=self.decoder_steps)
         return OwnColumns(*decoder(h))
 
-    def _invert(self, fit: "_Fit", rng: torch.Generator) -> OwnColumns:
+    def _invert(self, fit: Fit, rng: torch.Generator) -> OwnColumns:
         numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return OwnColumns(numeric, fit.no_ids(len(numeric)))
@@ -153,7 +142,7 @@ class ModelInversion(Attack):
                 numeric = self._descend(lambda x, rows, own=ids: fit.distance(x, rows, ids=own[rows]), fit, numeric)
         return OwnColumns(numeric, ids.int())
 
-    def _relax(self, fit: "_Fit", rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _relax(self, fit: Fit, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k), and vectors (n, c, dim) read in place of the categorical ones, of no id in particular."""
         n, k = len(fit), len(fit.model.numeric)
         width = fit.centre.numel()
@@ -171,7 +160,7 @@ class ModelInversion(Attack):
         return points[best, :k], fit.vectors(points[best, k:])
 
     def _descend(
-        self, objective: Callable[[Tensor, Tensor], Tensor], fit: "_Fit", start: Tensor, *, and_values: bool = False
+        self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor, *, and_values: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The regularizer added, within the box."""
         k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
@@ -196,71 +185,3 @@ class ModelInversion(Attack):
             return 0.0
         roughness = total_variation(area.picture(x)) if wanted == "total_variation" else (x - 0.5).square().mean(dim=1)
         return strength * roughness
-
-
-def total_variation(pictures: Tensor) -> Tensor:
-    """Mean over pixels of the length of the step to the next pixel below and to the right.
-
-    pictures: (n, channels, height, width). Returns (n,).
-    """
-    down = torch.zeros_like(pictures)
-    right = torch.zeros_like(pictures)
-    down[:, :, :-1] = pictures[:, :, 1:] - pictures[:, :, :-1]
-    right[..., :-1] = pictures[..., 1:] - pictures[..., :-1]
-    return (down.square() + right.square() + _ROUGH).sqrt().flatten(1).mean(dim=1)
-
-
-@dataclass
-class _Fit:
-    """One party's messages, and the distance of the embeddings of candidate features from them."""
-
-    model: PeerModel
-    received: Layers
-    compress: Mapping[str, Callable[[Tensor], Tensor]]
-
-    def __post_init__(self) -> None:
-        self.area = area_of(self.model.numeric)
-        self.tables = list(self.model.network.tables())
-        self.centre = torch.stack([t.mean(dim=0) for t in self.tables]) if self.tables else torch.empty(0, 0)
-        spread = [t.std(dim=0, correction=0).clamp_min(1e-9) for t in self.tables]
-        self.spread = torch.stack(spread) if spread else torch.empty(0, 0)
-        self._energy = {layer: h.square().sum(dim=1).mean().clamp_min(1e-12) for layer, h in self.received.items()}
-
-    def __len__(self) -> int:
-        return len(next(iter(self.received.values())))
-
-    def no_ids(self, rows: int) -> Tensor:
-        device = next(iter(self.received.values())).device
-        return torch.empty(rows, 0, dtype=torch.int32, device=device)
-
-    def vectors(self, z: Tensor) -> Tensor:
-        """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
-        return self.centre + self.spread * z.view(len(z), *self.centre.shape)
-
-    def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
-        """(m,) relative squared distance of f(x) from the received embeddings. x: (m, k) with ids (m, c), or vectors."""
-        network = self.model.network
-        if self.tables and ids is None:
-            layers = network.from_vectors(x, vectors)
-        else:
-            layers = network(x, self.no_ids(len(x)) if ids is None else ids)
-        parts = [
-            (self._sent(layer, layers[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
-            for layer, h in self.received.items()
-            if layer in layers
-        ]
-        return sum(parts)
-
-    def slope(self, x: Tensor, ids: Tensor) -> Tensor:
-        """The gradient of the distance by the vector read for each category, (n, c, dim)."""
-        read = [table[ids[:, j].long()] for j, table in enumerate(self.tables)]
-        vectors = torch.stack(read, dim=1).requires_grad_()
-        distance = self.distance(x, torch.arange(len(x), device=x.device), vectors=vectors)
-        return torch.autograd.grad(distance.sum(), vectors)[0]
-
-    def _sent(self, layer: str, values: Tensor) -> Tensor:
-        """These values as they would be sent; gradients pass straight through."""
-        if layer not in self.compress:
-            return values
-        plain = values.detach()
-        return values + (self.compress[layer](plain) - plain)

@@ -1,42 +1,13 @@
-"""Facts: what an attacker can know. Each kind of knowledge is a class; a new kind is a new class and whoever supplies it."""
+"""Facts about what a party itself holds, sends and receives. A new kind is a new class and whoever supplies it."""
 
-import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Literal, Self
 
-import torch
 from torch import Tensor
 
-from vflbench.messages.codec import Encoded
+from vflbench.messages.fact import Fact, Layers, rows_of
 from vflbench.messages.message import Kind
-
-Layers = Mapping[str, Tensor]
-"""Layer name -> (n, d), one row for each row of the batch."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One kind of knowledge about a round, or about the run.
-
-    title: how the fact is named in threat models. message: the kind of message that carries it, if one does; the answer of
-    an attack that knows the fact counts as a leak through that kind of message.
-    """
-
-    title: ClassVar[str] = ""
-    message: ClassVar[Kind | None] = None
-
-    def rows(self, index: Tensor) -> Self:
-        """The fact about these rows of the batch alone. index: (m,) places. A fact that is not about rows stays whole."""
-        return self
-
-    def copy(self) -> Self:
-        """The same fact in tensors of its own, which an attack may change."""
-        return replace(self, **{part.name: _copied(getattr(self, part.name)) for part in fields(self)})
-
-    def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
-        """The same fact for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -54,7 +25,9 @@ class Embeddings(Fact):
     received: Mapping[str, Layers] = field(default_factory=dict)
 
     def rows(self, index: Tensor) -> Self:
-        return type(self)(_rows(self.layers, index), {party: _rows(sent, index) for party, sent in self.received.items()})
+        return type(self)(
+            rows_of(self.layers, index), {party: rows_of(sent, index) for party, sent in self.received.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +42,7 @@ class Gradients(Fact):
     layers: Layers
 
     def rows(self, index: Tensor) -> Self:
-        return type(self)(_rows(self.layers, index))
+        return type(self)(rows_of(self.layers, index))
 
 
 @dataclass(frozen=True)
@@ -165,90 +138,6 @@ class OwnModel(Fact):
         return type(self)(lambda names: embed(ids_of(names)))
 
 
-class PeerModel(NamedTuple):
-    """Another party's bottom model, and the columns that it takes.
-
-    network: (numeric (n, k), categorical (n, c)) -> layer -> (n, d), differentiable in the numeric columns. It also has
-    `tables()` and `from_vectors(numeric, vectors)` for categorical ones, as in `vflbench.models.base.Bottom`.
-    numeric: names of the numeric columns. cardinalities: of the categorical ones.
-    """
-
-    network: Any
-    numeric: tuple[str, ...]
-    cardinalities: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class PeerModels(Fact):
-    """Every other party's bottom model as it was when it computed the embeddings of the batch. models: party -> copy."""
-
-    title = "peer models"
-
-    models: Mapping[str, PeerModel]
-
-
-Answerer = Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]
-"""(numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that the party would send."""
-
-
-@dataclass(frozen=True)
-class Queries(Fact):
-    """What every other party would send for any features: its model and its defense can be asked but not looked into.
-
-    answer: party -> `Answerer`.
-    """
-
-    title = "queries to peers"
-
-    answer: Mapping[str, Answerer]
-
-
-@dataclass(frozen=True)
-class Auxiliary(Fact):
-    """Every other party's columns of rows that are not trained on; the run takes them from the test rows.
-
-    columns: party -> its columns, of the same rows for every party.
-    """
-
-    title = "auxiliary rows"
-
-    columns: Mapping[str, OwnColumns]
-
-
-@dataclass(frozen=True)
-class Compression(Fact):
-    """The rule by which the received embeddings were compressed, without any noise that was added.
-
-    encoded: party -> layer -> the encoded embedding. Layers that crossed uncompressed are not there.
-    """
-
-    title = "compression rule"
-
-    encoded: Mapping[str, Mapping[str, Encoded]]
-
-    def rules(self, party: str) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Layer -> function: what other embeddings (m, d) of that layer would become by the same rule."""
-        return {layer: encoded.compress for layer, encoded in self.encoded.get(party, {}).items()}
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)({p: {layer: e.rows(index) for layer, e in sent.items()} for p, sent in self.encoded.items()})
-
-
-@dataclass(frozen=True)
-class NoiseMean(Fact):
-    """The mean of the noise in the received embeddings. Subtracted from them, it leaves the receiver's network input.
-
-    means: party -> layer -> (n, d). Layers without such noise are not there.
-    """
-
-    title = "mean of the noise"
-
-    means: Mapping[str, Layers]
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)({party: _rows(means, index) for party, means in self.means.items()})
-
-
 @dataclass(frozen=True)
 class Rules:
     """What every participant of federated training has agreed to.
@@ -296,18 +185,3 @@ class Predictions(Fact):
 
     def rows(self, index: Tensor) -> Self:
         return type(self)(self.logits[index])
-
-
-def _rows(layers: Layers, index: Tensor) -> dict[str, Tensor]:
-    return {layer: values[index] for layer, values in layers.items()}
-
-
-def _copied(value: Any) -> Any:
-    """Tensors cloned, mappings of them likewise; networks are copied deeply."""
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, Mapping):
-        return {key: _copied(part) for key, part in value.items()}
-    if isinstance(value, Fact):
-        return value.copy()
-    return copy.deepcopy(value) if isinstance(value, PeerModel) else value

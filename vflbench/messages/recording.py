@@ -12,16 +12,8 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Embeddings,
-    Fact,
-    Gradients,
-    OwnColumns,
-    Predictions,
-    Rules,
-    SummedGradients,
-    Updates,
-)
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.round import PrivateBatch, Round
 from vflbench.messages.threat import Seat
 

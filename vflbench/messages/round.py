@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from vflbench.messages.facts import Fact
+from vflbench.messages.fact import Fact
 from vflbench.messages.message import Kind
 
 Facts = Mapping[type[Fact], Fact]

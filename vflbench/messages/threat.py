@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vflbench.messages.facts import BatchHints, Fact, Known
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import BatchHints, Known
 from vflbench.messages.message import Kind
 
 

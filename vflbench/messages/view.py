@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Fact
+from vflbench.messages.fact import Fact
 from vflbench.messages.threat import Threat
 
 F = TypeVar("F", bound=Fact)

@@ -15,12 +15,24 @@ CUT = "cut"
 
 
 @contextmanager
-def drawing_from(rng: torch.Generator) -> Iterator[None]:
-    """Inside, modules that torch initialises by itself draw from a copy of `rng`; torch's own generator stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        if rng.device.type == "cpu":
-            torch.default_generator.set_state(rng.get_state())
+def drawing_from(rng: torch.Generator, *, advance: bool = False) -> Iterator[None]:
+    """Inside, torch's own generator of that device draws what `rng` would draw; afterwards it is as it was.
+
+    For modules that torch initialises by itself, and for those that draw while they compute, such as dropout.
+    advance: whether `rng` goes on after what was drawn; otherwise it stays as it was.
+    """
+    if rng.device.type == "cpu":
+        default = torch.default_generator
+    else:
+        default = torch.cuda.default_generators[rng.device.index or torch.cuda.current_device()]
+    before = default.get_state()
+    default.set_state(rng.get_state())
+    try:
         yield
+    finally:
+        if advance:
+            rng.set_state(default.get_state())
+        default.set_state(before)
 
 
 class WrappedBottom(Bottom):
@@ -28,12 +40,14 @@ class WrappedBottom(Bottom):
 
     module: called with (numeric (n, k), categorical (n, c)), or with the numeric columns alone if it takes one argument. It
     returns the embedding (n, d), or layer -> (n, width), of which the last one is the cut layer. A part of it named `wide`
-    (n, outputs) is added to the logits.
+    (n, outputs) is added to the logits. outputs: of the top model. rng: what the module draws from while it trains.
     """
 
-    def __init__(self, module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int]):
+    def __init__(
+        self, module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+    ):
         super().__init__()
-        self.module = module
+        self.module, self.rng = module, rng
         self._takes_categories = _arguments(module.forward) > 1
         if cardinalities and not self._takes_categories:
             problem = (
@@ -41,30 +55,32 @@ class WrappedBottom(Bottom):
                 "categorical ones; let its forward take (numeric, categorical)"
             )
             raise UserError(problem, key="model", see="vflbench list models")
-        sample = self._probe(torch.zeros(2, len(numeric)), torch.zeros(2, len(cardinalities), dtype=torch.int32))
-        deep = [layer for layer in sample if layer != WIDE]
-        if not deep:
-            raise UserError(f"{type(module).__name__} returns no embedding", key="model")
-        self.layers = tuple(deep)
+        sample = self._probe(len(numeric), len(cardinalities), outputs)
+        self.layers = tuple(layer for layer in sample if layer != WIDE)
         self.sends = (self.cut, WIDE) if WIDE in sample else (self.cut,)
         self.cut_width = sample[self.cut].shape[1]
 
-    def _probe(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
+    def _probe(self, numeric: int, categorical: int, outputs: int) -> dict[str, Tensor]:
         """The layers of two rows of zeros, in evaluation mode, so that nothing is learned from them."""
-        was_training = self.training
-        self.eval()
-        with torch.no_grad():
-            layers = self(numeric, categorical)
-        self.train(was_training)
+        name = type(self.module).__name__
+        where = f"with {numeric} numeric and {categorical} categorical columns"
+        rows = torch.zeros(2, numeric), torch.zeros(2, categorical, dtype=torch.int32)
+        with _evaluating(self), _explained(f"{name} fails for a party {where}"):
+            layers = self(*rows)
+        if not set(layers) - {WIDE}:
+            raise UserError(f"{name} returns no embedding", key="model")
         for layer, values in layers.items():
             if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != 2:
-                name = type(self.module).__name__
                 problem = f"layer {layer} of {name} must be (rows, width), with one row for each row that it is given"
-                raise UserError(problem, key="model")
+                raise UserError(f"{problem}; it is {_shape(values)} for 2 rows", key="model")
+        if WIDE in layers and layers[WIDE].shape[1] != outputs:
+            problem = f"layer {WIDE} of {name} is added to the logits and must be (rows, {outputs})"
+            raise UserError(f"{problem}; it is {_shape(layers[WIDE])} for 2 rows", key="model")
         return layers
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        output = self.module(numeric, categorical) if self._takes_categories else self.module(numeric)
+        with drawing_from(self.rng, advance=self.training):
+            output = self.module(numeric, categorical) if self._takes_categories else self.module(numeric)
         return dict(output) if isinstance(output, Mapping) else {CUT: output}
 
 
@@ -72,35 +88,63 @@ class WrappedTop(TopModel):
     """Any module as the label party's top model.
 
     module: called with the concatenated embeddings (n, inputs). It returns the logits (n, outputs), or a pair of activations
-    layer -> (n, width) and logits.
+    layer -> (n, width) and logits. rng: what the module draws from while it trains. layers: the names of its activations.
     """
 
-    def __init__(self, module: nn.Module, inputs: int, outputs: int):
+    def __init__(self, module: nn.Module, inputs: int, outputs: int, rng: torch.Generator):
         super().__init__()
-        self.module = module
-        was_training = module.training
-        module.eval()
-        with torch.no_grad():
-            _, logits = self([torch.zeros(2, inputs)], [])
-        module.train(was_training)
-        if tuple(logits.shape) != (2, outputs):
-            name, shape = type(module).__name__, tuple(logits.shape)
-            raise UserError(f"{name} must return logits (rows, {outputs}), and returns {shape} for 2 rows", key="model")
+        self.module, self.rng = module, rng
+        name = type(module).__name__
+        with _evaluating(self), _explained(f"{name} fails for embeddings (rows, {inputs})"):
+            activations, logits = self([torch.zeros(2, inputs)], [])
+        if not isinstance(logits, Tensor) or tuple(logits.shape) != (2, outputs):
+            problem = f"{name} must return logits (rows, {outputs}), or a pair of activations and logits"
+            raise UserError(f"{problem}; the logits are {_shape(logits)} for 2 rows", key="model")
+        self.layers = tuple(activations)
 
     def forward(self, embeddings: Sequence[Tensor], wide: Sequence[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        output = self.module(torch.cat(list(embeddings), dim=1))
+        with drawing_from(self.rng, advance=self.training):
+            output = self.module(torch.cat(list(embeddings), dim=1))
         activations, logits = output if isinstance(output, tuple) else ({}, output)
         return dict(activations), sum(wide, start=logits)
 
 
-def as_bottom(module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int]) -> Bottom:
+def as_bottom(
+    module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+) -> Bottom:
     """A bottom as it is; another module wrapped."""
-    return module if isinstance(module, Bottom) else WrappedBottom(module, numeric, cardinalities)
+    return module if isinstance(module, Bottom) else WrappedBottom(module, numeric, cardinalities, outputs, rng)
 
 
-def as_top(module: nn.Module, inputs: int, outputs: int) -> TopModel:
+def as_top(module: nn.Module, inputs: int, outputs: int, rng: torch.Generator) -> TopModel:
     """A top as it is; another module wrapped."""
-    return module if isinstance(module, TopModel) else WrappedTop(module, inputs, outputs)
+    return module if isinstance(module, TopModel) else WrappedTop(module, inputs, outputs, rng)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in evaluation mode, and nothing is differentiated."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    with torch.no_grad():
+        yield
+    for module, was_training in modes.items():
+        module.training = was_training
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """An error of a user's module, such as of a shape that does not fit, as a paragraph. what: what fails."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise UserError(f"{what}: {error}", key="model", see="vflbench list models") from error
+
+
+def _shape(values: object) -> str:
+    return str(tuple(values.shape)) if isinstance(values, Tensor) else type(values).__name__
 
 
 def _arguments(forward: Callable[..., object]) -> int:

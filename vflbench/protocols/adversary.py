@@ -4,12 +4,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from vflbench.defenses.base import Context
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
-from vflbench.models.optimizers.base import Optimizer
+from vflbench.models.optimizers.base import Optimizer, Stepper
 from vflbench.options import attributes, options, restore_attributes
 from vflbench.protocols.parties import attach
 
@@ -25,7 +25,7 @@ class Adversary:
 
     party: str = "a"
 
-    def attach(self, network: nn.Module, optimizer: Optimizer) -> optim.Optimizer:
+    def attach(self, network: nn.Module, optimizer: Optimizer) -> Stepper:
         """The optimiser of its own network. optimizer: the one that the parties agreed on."""
         return attach(optimizer, network)
 

@@ -14,7 +14,7 @@ from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import Columns, VerticalTable
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
-from vflbench.messages.facts import Fact
+from vflbench.messages.fact import Fact
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire

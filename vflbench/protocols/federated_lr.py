@@ -1,7 +1,6 @@
 """Federated logistic regression: participants with rows of their own share the steps that they take on them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
 from typing import Annotated, Any, Literal
 
@@ -15,15 +14,16 @@ from vflbench.data.table import VerticalTable, join
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
-from vflbench.messages.facts import Fact, OwnColumns, Rules, Updates
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import OwnColumns, Rules, Updates
 from vflbench.messages.round import PrivateBatch, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.options import Count, Positive, options
 from vflbench.protocols.adversary import by_party
-from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
+from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
+from vflbench.protocols.federated_rows import FederatedRounds, deal, signs, width
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
-_MOST_COLUMNS = 4096
 _SPARE_ROUNDS = 9
 
 
@@ -117,7 +117,7 @@ class FederatedLrSession(Session):
             )
             for name in names
         ]
-        self._dealt = _dealt(seating.table, len(names), seating.generators["participants"])
+        self._dealt = deal(seating.table, len(names), seating.generators["participants"])
 
     @property
     def curious(self) -> str:
@@ -135,7 +135,7 @@ class FederatedLrSession(Session):
         before, updates, losses = self.server.model, [], []
         shares = self._shares(ids)
         for participant, rows in zip(self.participants, shares, strict=True):
-            x, y = self.design(rows), _signs(rows.labels)
+            x, y = self.design(rows), signs(rows.labels)
             batches = zip(x.split(self.rules.batch_size), y.split(self.rules.batch_size), strict=True)
             message, loss = participant.step(list(batches), rows.ids, epoch)
             updates.append(self.wire.send(message))
@@ -173,7 +173,7 @@ class FederatedLrSession(Session):
         rows = join(list(shares[:-1]))
         owner = "+".join(participant.name for participant in self.participants[:-1])
         steps = torch.arange(self.rules.batches).repeat_interleave(self.rules.batch_size).repeat(self.rules.parties - 1)
-        return PrivateBatch(owner, self.design(rows), _signs(rows.labels), steps.to(rows.ids.device))
+        return PrivateBatch(owner, self.design(rows), signs(rows.labels), steps.to(rows.ids.device))
 
     def design(self, rows: VerticalTable) -> Tensor:
         """(n, d) float64: a column of ones where asked for, numeric columns, one-hot categorical ones, party by party."""
@@ -200,53 +200,3 @@ class FederatedLrSession(Session):
         size = self.rules.batches * self.rules.batch_size
         rows = self.rows.rows(ids)
         return [rows.rows(slice(i * size, (i + 1) * size)) for i in range(self.rules.parties)]
-
-
-@dataclass(frozen=True)
-class FederatedRounds(Rounds):
-    """The rounds of one epoch: in each, of every participant the next batches, one participant after the other.
-
-    ids_of: of each participant's rows; orders: (n,) places, in which it cuts them. What doesn't fill a round waits for
-    another epoch.
-    """
-
-    ids_of: Sequence[Tensor]
-    orders: Sequence[Tensor]
-    batch_size: int
-
-    @property
-    def share(self) -> int:
-        return self.batch_size // len(self.ids_of)
-
-    def __len__(self) -> int:
-        return min(map(len, self.orders)) // self.share
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, len(self) * self.share, self.share):
-            places = [order[start : start + self.share] for order in self.orders]
-            yield torch.cat([ids[order.to(ids.device)] for ids, order in zip(self.ids_of, places, strict=True)])
-
-
-def width(table: VerticalTable | EncodedRows, *, intercept: bool) -> int:
-    """d: numeric columns, one for each category, and one for the intercept."""
-    total = sum(len(columns.numeric) + sum(columns.cardinalities) for columns in table.columns.values()) + intercept
-    if total > _MOST_COLUMNS:
-        raise UserError(
-            f"its columns, categories one-hot, make {total} features, and federated_lr takes {_MOST_COLUMNS} at most; name "
-            "fewer of them in dataset.parties, or share rare categories by dataset.min_count",
-            key="dataset",
-        )
-    return total
-
-
-def _dealt(table: VerticalTable | EncodedRows, parties: int, rng: torch.Generator) -> list[VerticalTable]:
-    """Rows of each participant: even shares of a random order."""
-    rows = table.all() if isinstance(table, EncodedRows) else table
-    order = torch.randperm(len(rows), generator=rng).to(rows.ids.device)
-    share = len(rows) // parties
-    return [rows.rows(order[i * share : (i + 1) * share]) for i in range(parties)]
-
-
-def _signs(labels: Tensor) -> Tensor:
-    """Classes 0 and 1 as -1 and +1, float64."""
-    return labels.double() * 2 - 1

@@ -10,7 +10,7 @@ from torch import Tensor, nn, optim
 from vflbench.data.table import Features
 from vflbench.defenses.base import Context
 from vflbench.messages.facts import OwnColumns
-from vflbench.models.optimizers.base import Optimizer
+from vflbench.models.optimizers.base import Optimizer, Stepper
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -32,19 +32,19 @@ def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Gen
     return Context(ids, None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
 
 
-def attach(optimizer: Optimizer, network: nn.Module) -> optim.Optimizer:
+def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
     """The optimiser of a network; of one without parameters, which nothing can teach, one that has nothing to do."""
     if next(network.parameters(), None) is not None:
         return optimizer.attach(network)
     return optim.SGD([torch.zeros(0, requires_grad=True)])
 
 
-def learned(network: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:
     """What training has made of a party."""
     return {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
 
 
-def relearn(network: nn.Module, optimizer: optim.Optimizer, state: Mapping[str, Any]) -> None:
+def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) -> None:
     """Weights are copied in place; of the optimiser's tensors, which torch takes over as they come, copies are kept."""
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])

@@ -10,21 +10,10 @@ from torch import Tensor
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
-from vflbench.messages.facts import (
-    Compression,
-    Embeddings,
-    Fact,
-    Gradients,
-    NoiseMean,
-    OwnColumns,
-    OwnModel,
-    PeerModel,
-    PeerModels,
-    Predictions,
-    Queries,
-    SummedGradients,
-)
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.message import Message
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModel, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training, in_order
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
@@ -73,7 +62,8 @@ class Split(Protocol):
         inputs = sum(bottom.cut_width for bottom in bottoms.values())
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         with drawing_from(rng):
-            top = as_top(seating.model.top(inputs, outputs, rng), inputs, outputs).to(seating.device)
+            module = seating.model.top(inputs, outputs, rng)
+            top = as_top(module, inputs, outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
         own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
             seating.rows.labels,
@@ -224,7 +214,13 @@ def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
     rng = seating.generators[f"model/{party}"]
     with drawing_from(rng):
         module = seating.model.bottom(columns.numeric, columns.cardinalities, outputs, rng)
-        return as_bottom(module, columns.numeric, columns.cardinalities).to(seating.device)
+        draws = _training_rng(party, seating)
+        return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
+
+
+def _training_rng(part: str, seating: Seating) -> torch.Generator:
+    """What a user's own module draws from while it trains, such as for dropout."""
+    return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
 
 
 def _noise(party: str, seating: Seating) -> Noise:

@@ -11,8 +11,10 @@ from vflbench.data.aligned import AlignedRows
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
-from vflbench.messages.facts import Auxiliary, ClassHints, ClassShares, Embeddings, Fact, Known, OwnColumns
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Known, OwnColumns
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Leak

@@ -10,16 +10,10 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
-from vflbench.messages.facts import (
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Fact,
-    Known,
-)
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View

@@ -8,7 +8,7 @@ import torch
 
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
-from vflbench.messages.facts import Fact
+from vflbench.messages.fact import Fact
 from vflbench.messages.recording import RECORDABLE, Recording, RecordingHead
 from vflbench.messages.round import Round
 from vflbench.protocols.base import Protocol, Session

@@ -1,0 +1,81 @@
+"""How well candidate features explain the embeddings that a party sent: the objective of model inversion."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflbench.messages.fact import Layers
+from vflbench.messages.peer_facts import PeerModel
+from vflbench.numerics.pixels import area_of
+
+_ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
+
+
+def total_variation(pictures: Tensor) -> Tensor:
+    """Mean over pixels of the length of the step to the next pixel below and to the right.
+
+    pictures: (n, channels, height, width). Returns (n,).
+    """
+    down = torch.zeros_like(pictures)
+    right = torch.zeros_like(pictures)
+    down[:, :, :-1] = pictures[:, :, 1:] - pictures[:, :, :-1]
+    right[..., :-1] = pictures[..., 1:] - pictures[..., :-1]
+    return (down.square() + right.square() + _ROUGH).sqrt().flatten(1).mean(dim=1)
+
+
+@dataclass
+class Fit:
+    """One party's messages, and the distance of the embeddings of candidate features from them."""
+
+    model: PeerModel
+    received: Layers
+    compress: Mapping[str, Callable[[Tensor], Tensor]]
+
+    def __post_init__(self) -> None:
+        self.area = area_of(self.model.numeric)
+        self.tables = list(self.model.network.tables())
+        self.centre = torch.stack([t.mean(dim=0) for t in self.tables]) if self.tables else torch.empty(0, 0)
+        spread = [t.std(dim=0, correction=0).clamp_min(1e-9) for t in self.tables]
+        self.spread = torch.stack(spread) if spread else torch.empty(0, 0)
+        self._energy = {layer: h.square().sum(dim=1).mean().clamp_min(1e-12) for layer, h in self.received.items()}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.received.values())))
+
+    def no_ids(self, rows: int) -> Tensor:
+        device = next(iter(self.received.values())).device
+        return torch.empty(rows, 0, dtype=torch.int32, device=device)
+
+    def vectors(self, z: Tensor) -> Tensor:
+        """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
+        return self.centre + self.spread * z.view(len(z), *self.centre.shape)
+
+    def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
+        """(m,) relative squared distance of f(x) from the received embeddings. x: (m, k) with ids (m, c), or vectors."""
+        network = self.model.network
+        if self.tables and ids is None:
+            layers = network.from_vectors(x, vectors)
+        else:
+            layers = network(x, self.no_ids(len(x)) if ids is None else ids)
+        parts = [
+            (self._sent(layer, layers[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
+            for layer, h in self.received.items()
+            if layer in layers
+        ]
+        return sum(parts)
+
+    def slope(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The gradient of the distance by the vector read for each category, (n, c, dim)."""
+        read = [table[ids[:, j].long()] for j, table in enumerate(self.tables)]
+        vectors = torch.stack(read, dim=1).requires_grad_()
+        distance = self.distance(x, torch.arange(len(x), device=x.device), vectors=vectors)
+        return torch.autograd.grad(distance.sum(), vectors)[0]
+
+    def _sent(self, layer: str, values: Tensor) -> Tensor:
+        """These values as they would be sent; gradients pass straight through."""
+        if layer not in self.compress:
+            return values
+        plain = values.detach()
+        return values + (self.compress[layer](plain) - plain)
