@@ -1,40 +1,55 @@
 import pytest
 import torch
-from attacks.views import view_of
+from attacks.views import embeddings, gradients, view_of
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.norm import Norm
-from vflbench.messages.transcript import Knowledge, UndeclaredKnowledgeError
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients
+from vflbench.messages.threat import Threat
+from vflbench.messages.view import Undeclared
 
 
 class Greedy(Attack):
     """Declares embeddings, reads gradients."""
 
-    knows = frozenset({Knowledge.EMBEDDINGS})
-    scores = Kind.GRADIENT
+    threat = Threat(knows={Embeddings})
 
-    def infer(self, view):
-        return dict(view.gradients)
+    def batch(self, view):
+        return Scores(view.ids, view[Gradients].layers)
 
 
 def test_what_was_not_declared_cannot_be_read():
-    view = view_of(Greedy.knows, gradients={"f1": torch.ones(3, 2)})
-    with pytest.raises(UndeclaredKnowledgeError, match="gradients"):
-        Greedy().infer(view)
-    with pytest.raises(UndeclaredKnowledgeError, match="prior"):
-        _ = view.prior
+    view = view_of(Greedy.threat, embeddings(torch.ones(3, 2)), gradients(torch.ones(3, 2)))
+    with pytest.raises(Undeclared, match="reads Gradients, but declares this threat: non-label party; knows embeddings"):
+        Greedy().batch(view)
 
 
-def test_unmet_needs_are_told_in_words():
-    everything = frozenset(Knowledge)
+def test_unmet_needs_are_named():
+    everything = frozenset({Gradients, Embeddings, ClassShares})
     assert Norm().unmet(everything, classes=2) is None
-    assert "gradients" in Norm().unmet(frozenset({Knowledge.EMBEDDINGS}), classes=2)
-    assert "10" in Norm().unmet(everything, classes=10)
+    assert Norm().unmet(frozenset({Embeddings}), classes=2, where="this recording") == (
+        "Gradients is not in this recording for the non-label party"
+    )
+    assert Norm().unmet(everything, classes=10) == "it tells 2 classes apart, and the labels have 10"
 
 
 def test_an_attack_that_does_not_say_what_it_knows_is_refused_when_it_is_defined():
-    with pytest.raises(TypeError, match="Silent must define `knows`"):
+    with pytest.raises(TypeError, match="Silent must define `threat`"):
 
         class Silent(Attack):
-            scores = Kind.GRADIENT
+            follows = 3
+
+
+def test_an_attack_answers_where_it_overrides_a_method():
+    class Late(Attack):
+        threat = Threat()
+
+        def epoch(self, view):
+            return None
+
+    class Idle(Attack):
+        threat = Threat()
+
+    assert (Greedy.answers_batches(), Greedy.answers_epochs()) == (True, False)
+    assert (Late.answers_batches(), Late.answers_epochs()) == (False, True)
+    assert (Idle().batch(None), Idle().epoch(None)) == (None, None)

@@ -5,20 +5,21 @@ from builders import session
 from vflbench.attacks.model_inversion import ModelInversion, total_variation
 from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.transcript import Knowledge, OwnFeatures, Seat, Transcript, UndeclaredKnowledgeError
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, Compression, PeerModels, Queries
+from vflbench.messages.threat import Seat
+from vflbench.messages.view import Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 
 
 def view_of(rows: VerticalTable, attack: ModelInversion, *, model, defenses=(), started=None, auxiliary=None):
-    """What the label party sees of one round."""
+    """What the label party sees of one round, and the session. auxiliary: party -> its columns of other rows."""
     started = started or session(rows, model=model, defenses=defenses)
-    transcript = Transcript(rows.ids, 0, 0, (0.5, 0.5), wanted=frozenset(Knowledge))
-    for party, own in (auxiliary or {}).items():
-        transcript.tell(party, Knowledge.AUXILIARY, own)
-    started.round(rows, transcript)
-    return transcript.view("label", attack.knows, torch.Generator().manual_seed(0)), started
+    round_ = started.round(rows.ids, watch=attack.threat.knows)
+    facts = {**round_.facts["label"], Auxiliary: Auxiliary(auxiliary or {})}
+    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(0), attack.threat, facts), started
 
 
 def rows_of(numeric, categorical=None, cardinalities=(), names=None):
@@ -38,19 +39,19 @@ def test_a_layer_that_passes_features_on_is_inverted_exactly(rng):
         started.parties[0].bottom.stack.layers["f1"].weight.copy_(torch.eye(4))
     attack = ModelInversion(rows=20, regularizer="none")
     view, _ = view_of(rows, attack, model=None, started=started)
-    found = attack.rebuild(view)
-    assert (found.layer, found.places.tolist()) == ("f1", list(range(20)))
-    torch.testing.assert_close(found.features["a"].numeric, rows.features["a"].numeric, atol=2e-3, rtol=0)
+    rebuilt = attack.batch(view)
+    assert (rebuilt.layer, rebuilt.ids.tolist()) == ("f1", list(range(20)))
+    torch.testing.assert_close(rebuilt.features["a"].numeric, rows.features["a"].numeric, atol=2e-3, rtol=0)
 
 
 def test_a_random_network_of_two_layers_is_inverted_nearly(rng):
     rows = rows_of(torch.rand(20, 6, generator=rng))
     attack = ModelInversion(rows=15, restarts=2, strength=1e-6)
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=2, width=64))
-    found = attack.rebuild(view).features["a"]
+    rebuilt = attack.batch(view).features["a"]
     truth = rows.features["a"].numeric[:15]
-    assert (found.numeric - truth).square().mean() < 1e-4
-    assert found.categorical.shape == (15, 0)
+    assert (rebuilt.numeric - truth).square().mean() < 1e-4
+    assert rebuilt.categorical.shape == (15, 0)
 
 
 def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
@@ -63,18 +64,18 @@ def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
         started.parties[0].bottom.embedding.table.mul_(50)
     attack = ModelInversion(rows=24, candidates=16, steps=200)
     view, _ = view_of(rows, attack, model=None, started=started)
-    found = attack.rebuild(view).features["a"]
-    assert (found.categorical == rows.features["a"].categorical).float().mean() > 0.95
-    assert (found.numeric - rows.features["a"].numeric).square().mean() < 2e-3
+    rebuilt = attack.batch(view).features["a"]
+    assert (rebuilt.categorical == rows.features["a"].categorical).float().mean() > 0.95
+    assert (rebuilt.numeric - rows.features["a"].numeric).square().mean() < 2e-3
 
 
 def test_pictures_of_every_party_come_back():
     rows = Digits(parties=4, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
     attack = ModelInversion(rows=10)
     view, _ = view_of(rows, attack, model=Cnn())
-    found = attack.rebuild(view)
-    assert set(found.features) == set("abcd")
-    for party, own in found.features.items():
+    rebuilt = attack.batch(view)
+    assert set(rebuilt.features) == set("abcd")
+    for party, own in rebuilt.features.items():
         truth = rows.features[party].numeric[:10]
         assert (own.numeric - truth).square().mean() < 0.05 * truth.var()
 
@@ -85,43 +86,44 @@ def test_the_model_is_that_which_made_the_message(rng):
     attack = ModelInversion()
     view, started = view_of(rows, attack, model=Mlp(bottom_layers=2, width=8))
     block = rows.features["a"]
-    told = view.peer_models["a"].network(block.numeric, block.categorical)["f2"]
-    torch.testing.assert_close(told, view.embeddings["a.f2"], rtol=0, atol=0)
-    assert not torch.equal(started.parties[0].bottom(block.numeric, block.categorical)["f2"], told)
+    embedding = view[PeerModels].models["a"].network(block.numeric, block.categorical)["f2"]
+    torch.testing.assert_close(embedding, view[Embeddings].received["a"]["f2"], rtol=0, atol=0)
+    assert not torch.equal(started.parties[0].bottom(block.numeric, block.categorical)["f2"], embedding)
 
 
 def test_it_sees_neither_labels_nor_features(rng):
     rows = rows_of(torch.rand(8, 5, generator=rng))
     attack = ModelInversion()
-    assert attack.seat is Seat.LABEL
+    assert attack.threat.seat is Seat.LABEL
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
-    assert not hasattr(view, "labels")
-    for read in ("features", "gradients", "hints", "class_hints", "prior", "queries", "auxiliary", "compression"):
-        with pytest.raises(UndeclaredKnowledgeError):
-            getattr(view, read)
+    hidden = (OwnColumns, Gradients, BatchHints, ClassHints, ClassShares, Queries, Auxiliary, Compression)
+    for fact in hidden:
+        with pytest.raises(Undeclared, match=fact.__name__):
+            view[fact]
+    assert list(view[Embeddings].received) == ["a"]  # the messages, and nothing else of the party
     black_box, _ = view_of(rows, ModelInversion(mode="black_box"), model=Mlp(bottom_layers=1, width=8))
-    with pytest.raises(UndeclaredKnowledgeError):
-        _ = black_box.peer_models
+    with pytest.raises(Undeclared, match="PeerModels"):
+        black_box[PeerModels]
 
 
 def test_a_black_box_is_undone_by_a_decoder(rng):
     everything = torch.rand(1200, 3, generator=rng) * torch.tensor([1.0, 1, 0.2])
     rows, known = rows_of(everything[:40]), everything[40:]
     attack = ModelInversion(mode="black_box", rows=40, auxiliary=1100, decoder_width=64)
-    own = OwnFeatures(known, torch.empty(len(known), 0, dtype=torch.int32))
+    own = OwnColumns(known, torch.empty(len(known), 0, dtype=torch.int32))
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=2, width=32), auxiliary={"a": own})
-    found = attack.rebuild(view).features["a"].numeric
-    assert (found - everything[:40]).square().mean() < 0.05 * everything.var(dim=0).mean()
+    rebuilt = attack.batch(view).features["a"].numeric
+    assert (rebuilt - everything[:40]).square().mean() < 0.05 * everything.var(dim=0).mean()
 
 
-def test_who_may_ask_changes_nothing_of_the_run(rng):
+def test_asking_changes_nothing_of_the_run(rng):
     rows = rows_of(torch.rand(30, 5, generator=rng))
     plain, asked = (session(rows, model=Mlp(bottom_layers=1, width=8)) for _ in range(2))
-    known = {"a": OwnFeatures(rows.features["a"].numeric, rows.features["a"].categorical)}
+    known = {"a": OwnColumns(rows.features["a"].numeric, rows.features["a"].categorical)}
     for _ in range(3):
-        plain.round(rows, None)
+        plain.round(rows.ids)
         attack = ModelInversion(mode="black_box", decoder_steps=3)
-        attack.rebuild(view_of(rows, attack, model=None, started=asked, auxiliary=known)[0])
+        attack.batch(view_of(rows, attack, model=None, started=asked, auxiliary=known)[0])
     for a, b in zip(plain.parties[0].bottom.parameters(), asked.parties[0].bottom.parameters(), strict=True):
         assert torch.equal(a, b)
 
