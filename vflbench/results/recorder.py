@@ -126,7 +126,7 @@ class Recorder:
         if self.loggers is not None:
             self.loggers.write(rows)
 
-    def progress_bar(self, what: str, rows: int) -> tqdm:
+    def progress_bar(self, what: str, rows: int) -> "tqdm[Any]":
         """A bar over that many rows, shown if stderr is a terminal and `bar` is set."""
         silent = None if self.bar else True
         return tqdm(total=rows, desc=what, unit="row", unit_scale=True, disable=silent, leave=False)
