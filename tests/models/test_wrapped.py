@@ -1,0 +1,331 @@
+"""Torch modules of a user's own in place of bottoms and tops."""
+
+import json
+
+import pytest
+import torch
+from builders import run_in, session, table, weights
+from torch import nn
+
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients
+from vflbench.models.base import Model, Top
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.wrapped import CUT, drawing_from
+from vflbench.options import options
+from vflbench.protocols.label_party import classification_loss
+from vflbench.run.settings import Audit, Settings
+
+FACTS = frozenset({Embeddings, Gradients})
+
+
+class Numbers(nn.Sequential):
+    """Takes one argument, the numeric columns, and returns one tensor."""
+
+    def __init__(self, numeric, width=6):
+        super().__init__(nn.Linear(numeric, 10), nn.Tanh(), nn.Linear(10, width))
+
+
+class Both(nn.Module):
+    """Takes numeric and categorical columns; returns layers, and a linear part where there is a width for it."""
+
+    def __init__(self, numeric, cardinalities, outputs):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(size, 3) for size in cardinalities)
+        self.first, self.cut = nn.Linear(numeric + 3 * len(cardinalities), 9), nn.Linear(9, 5)
+        self.wide = nn.Linear(numeric, outputs) if outputs else None
+
+    def forward(self, numeric, categorical):
+        vectors = [table(column.long()) for table, column in zip(self.tables, categorical.T, strict=True)]
+        hidden = torch.relu(self.first(torch.cat([numeric, *vectors], 1)))
+        layers = {"hidden": hidden, "embedding": self.cut(hidden)}
+        return layers if self.wide is None else {**layers, "wide": self.wide(numeric)}
+
+
+class Normed(nn.Module):
+    def __init__(self, numeric):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(numeric, 8), nn.BatchNorm1d(8), nn.ReLU())
+
+    def forward(self, x, *, scale=1.0):
+        return self.inner(x) * scale
+
+
+class Fixed(nn.Module):
+    """Without parameters: there is nothing to learn."""
+
+    def forward(self, *columns):
+        numeric, categorical = columns
+        return torch.cat([numeric, categorical.float()], 1)
+
+
+class PairTop(nn.Module):
+    """Returns activations and logits."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.hidden, self.output = nn.Linear(inputs, 7), nn.Linear(7, outputs)
+
+    def forward(self, x):
+        hidden = torch.relu(self.hidden(x))
+        return {"top1": hidden}, self.output(hidden)
+
+
+@options
+class Own(Model):
+    """bottom: (numeric, cardinalities, outputs) -> module. top: (inputs, outputs) -> module; None: the usual one."""
+
+    make_bottom: object
+    make_top: object = None
+    top_layers: int = 1
+    width: int = 8
+
+    def bottom(self, numeric, cardinalities, outputs, rng):
+        return self.make_bottom(len(numeric), cardinalities, outputs)
+
+    def top(self, inputs, outputs, rng):
+        return super().top(inputs, outputs, rng) if self.make_top is None else self.make_top(inputs, outputs)
+
+
+MODELS = {
+    "one argument": Own(make_bottom=lambda numeric, *_: Numbers(numeric)),
+    "two arguments": Own(make_bottom=lambda numeric, sizes, _: Both(numeric, sizes, 0)),
+    "wide": Own(make_bottom=Both),
+    "linear top": Own(make_bottom=Both, make_top=nn.Linear),
+    "top with activations": Own(make_bottom=lambda numeric, *_: Numbers(numeric), make_top=PairTop),
+    "batch normalisation": Own(make_bottom=lambda numeric, *_: Normed(numeric), make_top=PairTop),
+    "without parameters": Own(make_bottom=lambda *_: Fixed()),
+    "dropout": Own(
+        make_bottom=lambda numeric, *_: nn.Sequential(nn.Linear(numeric, 6), nn.Dropout(0.5)),
+        make_top=lambda inputs, outputs: nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, outputs)),
+    ),
+}
+WITH_CATEGORIES = {"two arguments", "wide", "linear top", "without parameters"}
+
+
+def rows_for(name, rng, *, parties=("a", "b", "label"), classes=2):
+    """A table of the columns that the model of that name takes."""
+    rows = table(rng, parties=parties, classes=classes)
+    if name in WITH_CATEGORIES:
+        return rows
+    columns = Columns(("I1", "I2"))
+    empty = torch.empty(len(rows), 0, dtype=torch.int32)
+    features = {party: Features(columns, block.numeric, empty) for party, block in rows.features.items()}
+    return VerticalTable(rows.ids, features, rows.labels, rows.classes)
+
+
+def test_training_in_parts_is_training_the_whole(rng):
+    """Each module called as plain torch would call it, and back-propagated through as one network."""
+    for name in set(MODELS) - {"dropout"}:
+        for classes in (2, 3):
+            rows = rows_for(name, rng, classes=classes)
+            split, whole = (session(rows, model=MODELS[name], optimizer=Sgd(lr=0.5)) for _ in range(2))
+            parties = {party.name: party.bottom for party in whole.parties} | {"label": whole.label_party.bottom}
+            deep, logits = [], 0
+            for party, bottom in parties.items():
+                block = rows.features[party]
+                taken = (block.numeric, block.categorical) if name in WITH_CATEGORIES else (block.numeric,)
+                output = bottom.module(*taken)
+                layers = output if isinstance(output, dict) else {CUT: output}
+                deep.append(layers.get("embedding", layers.get(CUT)))
+                logits = logits + layers.get("wide", 0)
+            top = whole.label_party.top
+            answer = top([torch.cat(deep, 1)], [])[1] if isinstance(top, Top) else top.module(torch.cat(deep, 1))
+            logits = logits + (answer[1] if isinstance(answer, tuple) else answer)
+            loss = classification_loss(logits, rows.labels)
+            loss.backward()
+            for party in (*whole.parties, whole.label_party):
+                party.optimizer.step()
+            assert split.round(rows.ids).training.loss == pytest.approx(loss.item(), rel=1e-6), name
+            for ours, reference in zip(weights(split), weights(whole), strict=True):
+                assert torch.allclose(ours, reference, atol=1e-6), name
+
+
+def test_they_report_their_layers_and_have_activations_and_gradients_of_each(rng):
+    layers = {
+        "one argument": (("cut",), ("cut",), ("cut", "h1")),
+        "two arguments": (("embedding",), ("hidden", "embedding"), ("hidden", "embedding", "h1")),
+        "wide": (("embedding", "wide"), ("hidden", "embedding"), ("hidden", "embedding", "h1")),
+        "linear top": (("embedding", "wide"), ("hidden", "embedding"), ("hidden", "embedding")),
+        "top with activations": (("cut",), ("cut",), ("cut", "top1")),
+        "batch normalisation": (("cut",), ("cut",), ("cut", "top1")),
+        "without parameters": (("cut",), ("cut",), ("cut", "h1")),
+        "dropout": (("cut",), ("cut",), ("cut",)),
+    }
+    assert set(layers) == set(MODELS)
+    for name, (crossing, own, at_label) in layers.items():
+        rows = rows_for(name, rng)
+        split = session(rows, model=MODELS[name])
+        assert split.cut_layers() == {"a": crossing, "b": crossing}, name
+        assert split.layers() == {"a": own, "b": own, "label": at_label}, name
+        facts = split.round(rows.ids, watch=FACTS).facts
+        assert set(facts["a"][Embeddings].layers) == {*own, *crossing}, name
+        taught = set(crossing) if name == "without parameters" else {*own, *crossing}
+        assert set(facts["a"][Gradients].layers) == taught, name
+        assert {(g != 0).any().item() for g in facts["a"][Gradients].layers.values()} == {True}, name
+        assert set(facts["label"][Embeddings].layers) >= set(at_label), name
+        assert list(facts["label"][Embeddings].received["b"]) == list(crossing), name
+        for network in (party.bottom for party in split.parties):
+            assert network.training, name
+
+
+def test_they_learn_and_predictions_change_nothing(rng):
+    for name, model in MODELS.items():
+        rows = rows_for(name, rng)
+        learnable = VerticalTable(rows.ids, rows.features, (rows.features["a"].numeric[:, 0] > 0.5).long(), 2)
+        alone, busy = (session(learnable, model=model, optimizer=Adam(lr=0.02)) for _ in range(2))
+        losses = []
+        for _ in range(60):
+            losses.append(alone.round(rows.ids).training.loss)
+            busy.predict(rows.ids)
+            busy.round(rows.ids, watch=FACTS)
+        assert losses[-1] < 0.6 * losses[0], name
+        assert all(map(torch.equal, weights(alone), weights(busy))), name
+        assert torch.equal(alone.predict(rows.ids), busy.predict(rows.ids)), name
+
+
+def test_initialisation_and_training_come_from_the_seed_and_leave_torchs_generator_alone(rng):
+    """Modules draw from torch's own generator, which is another in each process."""
+    for name, model in MODELS.items():
+        rows, trained = rows_for(name, rng), []
+        for seed, of_torch in ((0, 1), (0, 2), (1, 1)):
+            torch.manual_seed(of_torch)
+            before = torch.random.get_rng_state()
+            split = session(rows, model=model, seed=seed)
+            first = weights(split)
+            for _ in range(3):
+                split.round(rows.ids)
+            split.predict(rows.ids)
+            assert torch.equal(torch.random.get_rng_state(), before), name
+            trained.append([*first, *weights(split)])
+        assert all(map(torch.equal, trained[0], trained[1])), name
+        assert not all(map(torch.equal, trained[0], trained[2])), name
+    split = session(rows_for("one argument", rng), model=MODELS["one argument"])
+    a, b = (party.bottom.module[0].weight for party in split.parties)
+    assert not torch.equal(a, b)
+
+
+def test_drawing_from_a_generator(rng):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    copy = torch.Generator()
+    copy.set_state(rng.get_state())
+    with drawing_from(rng):
+        first = torch.rand(3)
+    with drawing_from(rng, advance=True):
+        again = torch.rand(3)
+    assert torch.equal(first, again)
+    assert torch.equal(again, torch.rand(3, generator=copy))
+    assert torch.equal(rng.get_state(), copy.get_state())
+    with pytest.raises(RuntimeError), drawing_from(rng):
+        raise RuntimeError
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_dropout_is_drawn_anew_in_each_round_and_goes_on_where_it_stood(rng):
+    rows = rows_for("dropout", rng)
+    split, other = (session(rows, model=MODELS["dropout"]) for _ in range(2))
+    masks = [split.round(rows.ids, watch=FACTS).facts["a"][Embeddings].layers["cut"] == 0 for _ in range(2)]
+    assert not torch.equal(*masks)
+    assert 0.3 < masks[0].double().mean() < 0.7
+    other.restore(split.state())
+    for ours, theirs in zip(split.parties, other.parties, strict=True):
+        theirs.bottom.rng.set_state(ours.bottom.rng.get_state())  # as `Generators` restores it
+    other.label_party.top.rng.set_state(split.label_party.top.rng.get_state())
+    other.label_party.bottom.rng.set_state(split.label_party.bottom.rng.get_state())
+    assert split.round(rows.ids).training.loss == other.round(rows.ids).training.loss
+    assert not (split.parties[0].predict(rows.ids).tensors["cut"] == 0).any()  # none is dropped
+
+
+def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
+    def of(output):
+        class Odd(nn.Module):
+            def forward(self, numeric, categorical):
+                return output(numeric)
+
+        return {"make_bottom": lambda *_: Odd()}
+
+    numeric = {"make_bottom": lambda numeric, *_: Numbers(numeric)}
+    wrong = {
+        r"Sequential takes one argument, the numeric columns, and a party holds 2 categorical ones; let its": {
+            "make_bottom": lambda *_: nn.Sequential(nn.Linear(2, 3))
+        },
+        r"layer cut of Odd must be \(rows, width\), .*; it is \(2,\) for 2 rows": of(lambda x: x[:, 0]),
+        r"layer cut of Odd must be .*; it is \(1, 2\) for 2 rows": of(lambda x: x[:1]),
+        r"layer cut of Odd must be .*; it is tuple for 2 rows": of(lambda x: (x, x)),
+        r"layer f1 of Odd must be .*; it is \(2, 2, 1\) for 2 rows": of(lambda x: {"f1": x[:, :, None], "f2": x}),
+        r"Odd returns no embedding": of(lambda x: {"wide": x[:, :1]}),
+        r"layer wide of Odd is added to the logits and must be \(rows, 1\); it is \(2, 2\)": of(
+            lambda x: {"f": x, "wide": x}
+        ),
+        r"Odd fails for a party with 2 numeric and 2 categorical columns: .*shape": of(lambda x: x @ torch.zeros(5, 1)),
+    }
+    for problem, parts in wrong.items():
+        with pytest.raises(UserError, match=f"^model: {problem}"):
+            session(table(rng), model=Own(**parts))
+    tops = {
+        r"Linear must return logits \(rows, 1\), .*; the logits are \(2, 4\) for 2 rows": lambda i, _: nn.Linear(i, 4),
+        r"Flatten must return logits \(rows, 1\), .*; the logits are \(2, 6\)": lambda *_: nn.Flatten(),
+        r"Linear fails for embeddings \(rows, 6\): .*shape": lambda i, o: nn.Linear(i + 1, o),
+        r"Three fails for embeddings \(rows, 6\): too many values": lambda *_: Three(),
+    }
+
+    class Three(nn.Module):
+        def forward(self, x):
+            return {}, x, x
+
+    rows = rows_for("one argument", rng, parties=("a",))
+    for problem, top in tops.items():
+        with pytest.raises(UserError, match=f"^model: {problem}"):
+            session(rows, model=Own(**numeric, make_top=top))
+
+
+def test_a_run_with_them_is_attacked_recorded_and_goes_on(tmp_path):
+    """Batch normalisation keeps statistics and dropout draws: both go on where they were."""
+
+    class Everything(nn.Module):
+        def __init__(self, numeric):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(numeric, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.1))
+            self.cut = nn.Linear(12, 4)
+
+        def forward(self, x):
+            hidden = self.body(x)
+            return {"first": hidden, "second": self.cut(hidden)}
+
+    def parts(epochs):
+        return {
+            "dataset": BreastCancer(parties=2),
+            "model": Own(make_bottom=lambda numeric, *_: Everything(numeric), make_top=PairTop),
+            "optimizer": Sgd(lr=0.3),
+            "attacks": {"norm": Norm(), "spectral": Spectral(), "model_inversion": ModelInversion(rows=4, steps=5)},
+            "settings": Settings(epochs=epochs, batch_size=64, checkpoint="keep", audit=Audit(batches=2)),
+        }
+
+    def rows_of(folder):
+        return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+    summary = run_in(tmp_path / "whole", **parts(3))
+    assert summary["test_auc"] > 0.95
+    seen = {(k["attack"], k["party"], k["layer"], k["visible"]) for k in summary["leaks"]}
+    gradients = {("norm", party, layer, True) for party in "ab" for layer in ("first", "second")}
+    embeddings = {("spectral", *place[1:]) for place in gradients} | {("spectral", "label", "top1", False)}
+    assert seen == gradients | embeddings
+    assert {(r["party"], r["layer"]) for r in summary["reconstructions"] if r["visible"]} >= {
+        ("a", "second"),
+        ("b", "second"),
+    }
+    manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text())
+    assert manifest["cut_layers"] == {"a": ["second"], "b": ["second"]}
+    assert manifest["layers"] == {"a": ["first", "second"], "b": ["first", "second"], "label": ["top1"]}
+    run_in(tmp_path / "parts", **parts(1))
+    run_in(tmp_path / "parts", **parts(3))
+    assert "going on before epoch 1" in (tmp_path / "parts" / "train.log").read_text()
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
