@@ -7,7 +7,7 @@ import vflbench
 from vflbench.results import files
 
 PACKAGE = Path(vflbench.__file__).parent
-OTHERS = {"cli/launch.py", "cli/sweep.py", "results/folder.py", "run/checkpoint.py"}
+OTHERS = {"cli/launch.py", "cli/sweep.py", "results/folder.py"}
 """Modules that still spell names."""
 
 

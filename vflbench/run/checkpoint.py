@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.results.files import CHECKPOINT
 
 FORMAT = 2
 _PLAIN = (type(None), bool, int, float, str)
@@ -28,7 +29,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, wanted: Literal["resume", "keep", "none"] = "resume", *, fresh: bool = False):
-        self.path = folder / "checkpoint.pt"
+        self.path = folder / CHECKPOINT
         self.wanted, self.fresh = wanted, fresh
         self.refused: str | None = None
 

@@ -9,12 +9,13 @@ from vflbench.errors import NonFiniteError
 from vflbench.generators import Generators
 from vflbench.models.optimizers.base import diverged
 from vflbench.protocols.base import Rounds
+from vflbench.results.files import HONEST
 from vflbench.results.recorder import Recorder
 from vflbench.run.account import refusals
 from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.evaluation import evaluate
-from vflbench.run.facts import describe, introduce, run_facts
+from vflbench.run.facts import describe, introduce, quantities, run_facts
 from vflbench.run.interruption import Interruption
 from vflbench.run.machine import tune
 from vflbench.run.progress import Epoch, Progress
@@ -44,10 +45,10 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
 
 def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
     """The summary of the run beside this one in which no party cheats."""
-    beside = recorder.beside("honest", adversary={})
+    beside = recorder.beside(HONEST, adversary={})
     summary = beside.earlier_summary()
     if summary is None:
-        saved = checkpoint.beside("honest")
+        saved = checkpoint.beside(HONEST)
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()
@@ -92,7 +93,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     unscored = auditor.unscored(progress.results[-1].leaks)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=True)
-    recorder.note(unscored=unscored)
+    recorder.note(unscored=unscored, quantities=quantities(progress.results[-1]))
     sent = (session.messages_per_row, seated.canaries, session.claims())
     return summarise(progress.results, skipped, unscored, experiment.defenses, data, *sent)
 

@@ -9,6 +9,7 @@ from vflbench.data.rows import TrainTest
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
 from vflbench.run.posts import Post, replace_active
+from vflbench.run.summary import EpochResult
 
 
 def run_facts(
@@ -18,7 +19,7 @@ def run_facts(
     skipped: Mapping[str, str],
     adversaries: Mapping[str, Adversary],
 ) -> dict[str, Any]:
-    """Cut layers, layers, threats, skipped attacks with reasons, adversaries, and the quantities that the run measures."""
+    """Cut layers, layers, threats, skipped attacks with reasons, and adversaries."""
     active = {post.name for post in posts if post.threat.active}
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = {
@@ -34,14 +35,19 @@ def run_facts(
         "threats": threats,
         "skipped": dict(skipped),
         "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
-        "quantities": _quantities(attacks, skipped),
     }
 
 
-def _quantities(attacks: Mapping[str, Attack], skipped: Mapping[str, str]) -> list[str]:
-    """Names of what the run measures of its model and of each attack that runs."""
-    model = [f"{split}_{metric}" for split in ("train", "test") for metric in ("auc", "log_loss", "accuracy")]
-    return [*model, "loss", "bytes_sent", "seconds", *(f"leak:{name}" for name in attacks if name not in skipped)]
+def quantities(result: EpochResult) -> list[str]:
+    """Names of what a run measured in its last epoch, as the axes of a report take them."""
+    names = [f"{split}_{metric}" for split, metrics in result.utility.items() for metric in metrics]
+    names += ["loss", "bytes_sent", "seconds"]
+    for leak in result.leaks:
+        figures = [f"leak_{figure}" for figure in leak.classes] + ([] if leak.of_classes else ["leak_auc"])
+        names += [name for figure in figures for name in (figure, f"{figure}:{leak.attack}")]
+    for rebuilt in result.reconstructions:
+        names += [f"rebuilt.{figure}" for figure in rebuilt.figures if ":" not in figure]
+    return sorted(set(names))
 
 
 def _first_paragraph(attack: Attack) -> str:
