@@ -5,8 +5,10 @@ from builders import session
 from vflbench.attacks.model_inversion import ModelInversion, total_variation
 from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnColumns
-from vflbench.messages.peer_facts import Auxiliary, Compression, PeerModels, Queries
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import Undeclared, View
 from vflbench.models.cnn import Cnn
@@ -126,6 +128,29 @@ def test_asking_changes_nothing_of_the_run(rng):
         attack.batch(view_of(rows, attack, model=None, started=asked, auxiliary=known)[0])
     for a, b in zip(plain.parties[0].bottom.parameters(), asked.parties[0].bottom.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_compressed_messages_are_inverted_to_a_step_and_the_noises_mean_is_subtracted(rng):
+    """The identity as weights: what is rebuilt is what was sent, as far as the attacker reads it right."""
+    rows = rows_of(0.2 + 0.6 * torch.rand(20, 4, generator=rng))
+    truth = rows.features["a"].numeric
+    grid, noise = Quantize(levels=9, range=[0.0, 1.0]), Binomial(n=4, p=0.5, biased=True)
+
+    def rebuilt(defenses, **options):
+        started = session(rows, model=Mlp(bottom_layers=1, width=4), defenses=defenses)
+        with torch.no_grad():
+            started.parties[0].bottom.stack.layers["f1"].weight.copy_(torch.eye(4))
+        attack = ModelInversion(rows=20, regularizer="none", **options)
+        view, _ = view_of(rows, attack, model=None, started=started)
+        return attack.batch(view).features["a"].numeric, view
+
+    assert (rebuilt([grid], knows_compression=True)[0] - truth).abs().max() < 1 / 8
+    naive, (informed, view) = rebuilt([grid, noise])[0], rebuilt([grid, noise], knows_noise_mean=True)
+    assert (naive - truth).mean() > 0.15  # the noise has the mean 1/4; nothing is rebuilt above 1
+    assert (informed - truth).mean().abs() < 0.04
+    received, mean = view[Embeddings].received["a"]["f1"], view[NoiseMean].means["a"]["f1"]
+    assert torch.allclose(mean, torch.tensor(1 / 4))
+    assert (received - mean - truth).mean().abs() < 0.04
 
 
 def test_total_variation_by_hand():
