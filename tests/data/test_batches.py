@@ -1,18 +1,21 @@
-import pytest
 import torch
 from builders import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflbench.data.aligned import AlignedRows
 from vflbench.data.batches import choose_batch_size, ordered_batches, shuffled_batches
 from vflbench.data.rows import evenly_spaced
 
 
-@pytest.mark.parametrize(
-    ("rows", "size"), [(10, 10), (500, 32), (3199, 32), (7200, 64), (12_800, 128), (98_743, 512), (10**8, 512)]
-)
-def test_auto_leaves_a_hundred_steps_where_it_can(rows, size):
-    assert choose_batch_size("auto", rows) == size
+def epoch(rows, size, rng):
+    """The ids of each batch."""
+    return list(shuffled_batches(rows, size, rng, AlignedRows.of(rows)))
+
+
+def test_auto_leaves_a_hundred_steps_where_it_can():
+    for rows, size in ((10, 10), (500, 32), (3199, 32), (7200, 64), (12_800, 128), (98_743, 512), (10**8, 512)):
+        assert choose_batch_size("auto", rows) == size
 
 
 def test_a_given_size_is_kept_unless_there_are_fewer_rows():
@@ -22,27 +25,18 @@ def test_a_given_size_is_kept_unless_there_are_fewer_rows():
 
 def test_an_epoch_meets_each_row_at_most_once_in_full_batches(rng):
     rows = table(rng, rows=103)
-    batches = shuffled_batches(rows, 10, rng)
-    met = [batch.ids for batch in batches]
-    assert (len(batches), batches.rows) == (10, 100)
+    batches = shuffled_batches(rows, 10, rng, AlignedRows.of(rows))
+    met = list(batches)
+    assert len(batches) == len(met) == 10
     assert all(len(ids) == 10 for ids in met)
     assert len(torch.cat(met).unique()) == 100
-    assert not torch.equal(torch.cat(met), torch.cat([b.ids for b in shuffled_batches(rows, 10, rng)]))
+    assert not torch.equal(torch.cat(met), torch.cat(epoch(rows, 10, rng)))
 
 
 def test_rows_left_over_differ_from_epoch_to_epoch(rng):
     rows = table(rng, rows=19)
-    met = torch.cat([b.ids for _ in range(30) for b in shuffled_batches(rows, 10, rng)])
+    met = torch.cat([ids for _ in range(30) for ids in epoch(rows, 10, rng)])
     assert len(met.unique()) == 19
-
-
-def test_rows_of_all_blocks_stay_together(rng):
-    rows = table(rng, rows=50, parties=("a", "b"))
-    for batch in shuffled_batches(rows, 7, rng):
-        for party, block in batch.features.items():
-            assert torch.equal(block.numeric, rows.features[party].numeric[batch.ids])
-            assert torch.equal(block.categorical, rows.features[party].categorical[batch.ids])
-        assert torch.equal(batch.labels, rows.labels[batch.ids])
 
 
 def test_ordered_batches_hold_every_row_once_in_order(rng):
@@ -72,24 +66,23 @@ def test_auto_is_the_largest_power_of_two_that_leaves_a_hundred_steps(rows):
 def test_batches_are_full_distinct_and_leave_less_than_a_batch(rows, wanted):
     size = choose_batch_size(wanted, rows)
     everything = table(torch.Generator().manual_seed(rows), rows=rows)
-    batches = shuffled_batches(everything, size, torch.Generator().manual_seed(wanted))
-    met = [batch.ids for batch in batches]
+    met = epoch(everything, size, torch.Generator().manual_seed(wanted))
     assert {len(ids) for ids in met} == {size}
-    assert len(met) == len(batches) == rows // size
-    assert len(torch.cat(met).unique()) == batches.rows == size * len(met)
+    assert len(met) == rows // size
+    assert len(torch.cat(met).unique()) == size * len(met)
 
 
 def test_a_table_smaller_than_a_batch_is_one_batch_once_the_size_is_chosen(rng):
     few = table(rng, rows=7)
-    (batch,) = shuffled_batches(few, choose_batch_size(512, len(few)), rng)
-    assert sorted(batch.ids.tolist()) == list(range(7))
+    (ids,) = epoch(few, choose_batch_size(512, len(few)), rng)
+    assert sorted(ids.tolist()) == list(range(7))
 
 
 def test_the_order_is_drawn_from_the_generator_alone(rng):
     rows = table(rng, rows=40)
 
     def met(seed):
-        return [batch.ids.tolist() for batch in shuffled_batches(rows, 8, torch.Generator().manual_seed(seed))]
+        return [ids.tolist() for ids in epoch(rows, 8, torch.Generator().manual_seed(seed))]
 
     assert met(1) == met(1) != met(2)
 
@@ -97,7 +90,7 @@ def test_the_order_is_drawn_from_the_generator_alone(rng):
 def test_every_row_is_as_likely_as_any_other_to_be_left_over(rng):
     """19 rows in batches of 10: each is left out of 9/19 of the epochs; 5 standard errors."""
     rows, epochs = table(rng, rows=19), 2000
-    met = torch.cat([b.ids for _ in range(epochs) for b in shuffled_batches(rows, 10, rng)]).bincount(minlength=19)
+    met = torch.cat([ids for _ in range(epochs) for ids in epoch(rows, 10, rng)]).bincount(minlength=19)
     p = 10 / 19
     assert (met / epochs - p).abs().max() < 5 * (p * (1 - p) / epochs) ** 0.5
 

@@ -55,33 +55,33 @@ def test_what_fits_in_memory_is_read_once():
 
 @pytest.mark.usefixtures("small_buffers")
 def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
-    train, rng = load().train, torch.Generator().manual_seed(1)
-    batches = shuffled_batches(train, 1000, rng)
-    met = [batch.ids for batch in batches]
+    data = load()
+    batches = shuffled_batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned())
+    met = list(batches)
     assert {len(ids) for ids in met} == {1000}
-    assert len(met) == len(batches) == len(train) // 1000
-    assert len(torch.cat(met).unique()) == batches.rows
+    assert len(met) == len(batches) == len(data.train) // 1000
+    assert len(torch.cat(met).unique()) == 1000 * len(batches)
 
 
 @pytest.mark.usefixtures("small_buffers")
-@pytest.mark.parametrize("batch_size", [1, 700, 4096, 9999, 36_000])
-def test_batches_of_any_size_are_cut_across_buffers(batch_size):
-    train = load(n=40_000 if batch_size > 1 else 5000).train
-    met = [batch.ids for batch in shuffled_batches(train, batch_size, torch.Generator().manual_seed(1))]
-    assert len(met) == len(train) // batch_size
-    assert len(torch.cat(met).unique()) == len(met) * batch_size
+def test_batches_of_any_size_are_cut_across_buffers():
+    for batch_size in (1, 700, 4096, 9999, 36_000):
+        data = load(n=40_000 if batch_size > 1 else 5000)
+        met = list(shuffled_batches(data.train, batch_size, torch.Generator().manual_seed(1), data.aligned()))
+        assert len(met) == len(data.train) // batch_size
+        assert len(torch.cat(met).unique()) == len(met) * batch_size, batch_size
 
 
 @pytest.mark.usefixtures("small_buffers")
 def test_rows_that_lie_side_by_side_are_met_far_apart():
     """A batch of 1000 holds rows of several chunks, in no order; and epochs differ."""
-    train, rng = load().train, torch.Generator().manual_seed(1)
-    first, second = ([b.ids for b in shuffled_batches(train, 1000, rng)] for _ in range(2))
+    data, rng = load(), torch.Generator().manual_seed(1)
+    first, second = (list(shuffled_batches(data.train, 1000, rng, data.aligned())) for _ in range(2))
     assert all(len((ids // CHUNK_ROWS).unique()) >= 4 for ids in first)
     neighbours = torch.cat([(ids.diff().abs() == 1) for ids in first]).double().mean()
     assert neighbours < 0.005
     assert not torch.equal(torch.cat(first), torch.cat(second))
-    again = [b.ids for b in shuffled_batches(train, 1000, torch.Generator().manual_seed(1))]
+    again = list(shuffled_batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned()))
     assert torch.equal(torch.cat(first), torch.cat(again))
 
 
@@ -112,3 +112,17 @@ def test_draws_are_made_stratum_by_stratum_and_add_up():
     assert abs(int((2 * labels - 1).sum())) <= 1
     late = load(n=n, split="chronological")
     assert late.train.all().ids.max() < late.test.all().ids.min()
+
+
+def test_any_rows_are_read_by_id_in_that_order(monkeypatch):
+    data = load()
+    ids = torch.tensor([39_999, 3, 20_000, 3, 0])
+    for buffer in (rows_module.BUFFER_ROWS, 4 * CHUNK_ROWS):
+        monkeypatch.setattr(rows_module, "BUFFER_ROWS", buffer)
+        for split in (data.train, data.test):  # rows of either
+            table = split.at(ids)
+            assert torch.equal(table.ids, ids)
+            assert torch.allclose(table.features["a"].numeric[:, 0], ids / 39_999)
+            assert torch.equal(table.features["a"].categorical[:, 0], (ids % 50).int())
+            assert torch.equal(table.labels, (ids % 3 == 0).long())
+    assert len(data.train.at(ids[:0])) == 0
