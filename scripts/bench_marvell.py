@@ -34,6 +34,7 @@ from scipy.optimize import minimize
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from numerics.sumkl_reference import reference
 
+from vflbench.defenses.base import Context
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
@@ -176,9 +177,10 @@ def print_gradient(rounds: int) -> None:
     y = (torch.rand(n, generator=rng) < 0.25).long()
     g = torch.where(y == 1, -0.75, 0.25)[:, None] * torch.randn(d, generator=rng) / n
     g = g + 1e-2 * g.std() * torch.randn(n, d, generator=rng)
-    calls = {"torch.randn(8192, 128)": lambda: torch.randn(n, d, generator=rng)}
+    context = Context(torch.arange(n), None, 0, rng)
+    calls: dict[str, Callable[[], object]] = {"torch.randn(8192, 128)": lambda: torch.randn(n, d, generator=rng)}
     for defense in (Marvell(), MaxNorm(), Gaussian()):
-        calls[f"{type(defense).__name__}.gradient"] = lambda defense=defense: defense.gradient(g, y, rng)
+        calls[f"{type(defense).__name__}.gradient"] = lambda defense=defense: defense.gradient(g, y, context)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
