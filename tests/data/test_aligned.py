@@ -1,0 +1,196 @@
+"""Rows by id: whatever is in memory, each party finds its own columns of the rows that are asked for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from builders import run_in, session, table, weights
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.norm import Norm
+from vflbench.data import rows as rows_module
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.base import Dataset
+from vflbench.data.batches import ordered_batches, shuffled_batches
+from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import join
+from vflbench.messages.facts import Known, OwnColumns, OwnModel
+from vflbench.messages.threat import Seat, Threat
+from vflbench.options import options
+from vflbench.protocols.split import Split
+from vflbench.run.settings import Audit, Settings
+
+
+@options
+class Many(Dataset):
+    """Row i has x = i / n at party a, c = i % 50 at party b, and label i % 3 == 0."""
+
+    n: int = 12_000
+
+    def read(self, rng):
+        i = np.arange(self.n)
+        columns = (RawNumeric("x", i / self.n), RawNumeric("z", np.sin(i)), RawCategorical("c", i % 50, 50))
+        return raw_table(columns, (i % 3 == 0).astype(int)), {}
+
+
+def load():
+    return Many(parties={"a": ["x", "z"], "b": ["c"]}).load(torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """As if little fitted in memory: three chunks or so of the eleven that are trained on."""
+    monkeypatch.setattr(rows_module, "BUFFER_ROWS", 3 * CHUNK_ROWS)
+
+
+class Counted(AlignedRows):
+    """Counts how many rows were read that were in no held table."""
+
+    def __init__(self, data):
+        self.missed = 0
+        super().__init__(self._count, data.train.columns, 2)
+        self._at = data.train.at
+
+    def _count(self, ids):
+        self.missed += len(ids)
+        return self._at(ids)
+
+
+def assert_looked_up(rows, expected, ids):
+    """The parties' columns and labels of these rows, from `rows` and from the table that has all of them."""
+    for party in expected.features:
+        ours, theirs = rows.features(party, ids), expected.features[party]
+        assert torch.equal(ours.numeric, theirs.numeric)
+        assert torch.equal(ours.categorical, theirs.categorical)
+        assert ours.columns == theirs.columns
+    assert torch.equal(rows.labels(ids), expected.labels)
+    whole = rows.rows(ids)
+    assert torch.equal(whole.ids, ids)
+    assert torch.equal(whole.labels, expected.labels)
+
+
+def test_rows_are_found_in_any_order_as_often_as_they_are_asked_for(rng):
+    everything = table(rng, rows=50, parties=("a", "b", "label"), classes=3)
+    for order in (torch.arange(50), torch.randperm(50, generator=rng)):  # a table whose ids rise, and another one
+        rows = AlignedRows.of(everything.rows(order))
+        for places in (torch.arange(50), torch.tensor([7, 49, 7, 0]), torch.tensor([], dtype=torch.int64)):
+            assert_looked_up(rows, everything.rows(places), everything.ids[places])
+        for missing in ([50], [3, -1], [7, 10**12]):
+            with pytest.raises(KeyError, match=f"{len(missing)} rows, among which some are not in this table"):
+                rows.labels(torch.tensor(missing))
+
+
+def test_a_lookup_is_a_copy(rng):
+    everything = table(rng)
+    rows = AlignedRows.of(everything)
+    before = everything.features["a"].numeric.clone()
+    rows.features("a", everything.ids).numeric.zero_()
+    rows.labels(everything.ids).zero_()
+    assert torch.equal(everything.features["a"].numeric, before)
+    assert everything.labels.any()
+
+
+def test_labels_may_be_others_than_those_of_the_table(rng):
+    everything = table(rng)
+    rows = AlignedRows.of(everything)
+    flipped = rows.relabelled(lambda ids, labels: torch.where(ids < 10, 1 - labels, labels))
+    ids = torch.tensor([20, 5, 9, 10])
+    assert torch.equal(flipped.labels(ids), torch.where(ids < 10, 1 - everything.labels[ids], everything.labels[ids]))
+    assert torch.equal(flipped.rows(ids).labels, flipped.labels(ids))
+    assert torch.equal(rows.labels(ids), everything.labels[ids])
+    more = replace(everything, ids=everything.ids + 100)
+    rows.hold(more)  # both find it
+    assert torch.equal(flipped.features("a", ids + 100).numeric, everything.features["a"].numeric[ids])
+
+
+def test_the_tables_that_were_read_last_are_held():
+    data = load()
+    rows, tables = Counted(data), [data.train.at(torch.arange(i, i + 5)) for i in range(0, 30, 5)]
+    for block in tables[:4]:
+        rows.hold(block)
+        rows.hold(block)  # it counts once
+    for block in tables[:4]:
+        rows.labels(block.ids.clone())
+    assert rows.missed == 0
+    rows.hold(tables[4])  # in place of the first
+    rows.labels(tables[1].ids.clone())
+    assert rows.missed == 0
+    assert_looked_up(rows, tables[0], tables[0].ids)
+    assert rows.missed == 5
+    across = torch.tensor([7, 12])  # in two tables that are held: read anew
+    assert_looked_up(rows, data.train.at(across), across)
+    assert rows.missed == 7
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_each_batch_of_an_epoch_is_found_in_what_was_read_for_it():
+    """Batches across two and more buffers included; nothing is read a second time."""
+    data = load()
+    everything = join([data.train.all(), data.test.all()])
+    everything = everything.rows(everything.ids.argsort())
+    assert torch.equal(everything.ids, torch.arange(12_000))
+    for size in (700, 1024, 5000):
+        rows, blocks = Counted(data), list(data.train.blocks(torch.Generator().manual_seed(1)))
+        assert len(blocks) > 2
+        of_block = torch.full((12_000,), -1)
+        for number, block in enumerate(blocks):
+            of_block[block.ids] = number
+        spans = []
+        for ids in shuffled_batches(data.train, size, torch.Generator().manual_seed(1), rows):
+            spans.append(len(of_block[ids].unique()))
+            assert_looked_up(rows, everything.rows(ids), ids)
+        assert max(spans) >= 2, size
+        assert rows.missed == 0, size
+        for batch in ordered_batches(data.train, size, rows):
+            assert_looked_up(rows, batch, batch.ids)
+        assert rows.missed == 0, size
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
+    data, trained = load(), []
+    everything, streamed = data.train.all(), data.aligned()
+    for rows, fed in ((streamed, streamed), (AlignedRows.of(everything), data.aligned())):
+        split = session(everything, rows=rows)
+        for ids in shuffled_batches(data.train, 700, torch.Generator().manual_seed(1), fed):
+            split.round(ids, watch=Split().offers(Seat.NON_LABEL))
+        trained.append([*weights(split), split.predict(everything.ids[:3000])])
+    assert all(map(torch.equal, *trained))
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_a_run_from_buffers_has_the_numbers_of_the_same_order_in_memory(tmp_path, monkeypatch):
+    """Attacks that follow rows, know rows, and ask about their own rows at the end of an epoch among them."""
+
+    class Looking(Attack):
+        """Scores rows by their own column x, which `OwnModel` is asked about as well."""
+
+        threat = Threat(knows={OwnColumns, OwnModel}, known_rows=5)
+
+        def epoch(self, view):
+            if view.party == "a":
+                known, embed = view[Known], view[OwnModel].embed
+                assert embed(known.ids)["f1"].shape[0] == 5
+                likeness = embed(view.ids)["f2"] @ embed(known.ids)["f2"].T
+                return Scores(view.ids, {"x": view[OwnColumns].numeric[:, 0], "f2": likeness.sum(1)})
+            return None
+
+    def lines(folder):
+        run_in(
+            folder,
+            dataset=Many(parties={"a": ["x", "z"], "b": ["c"]}),
+            attacks={"norm": Norm(), "averaging": Averaging(rows=300), "looking": Looking()},
+            settings=Settings(epochs=2, batch_size=700, audit=Audit(batches=4, train_rows=2000, canaries=200)),
+        )
+        return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+    streamed = lines(tmp_path / "streamed")
+    data = load()
+    held = AlignedRows.of(join([data.train.all(), data.test.all()]))
+    monkeypatch.setattr(TrainTest, "aligned", lambda _: held)
+    monkeypatch.setattr(AlignedRows, "hold", lambda *_: None)
+    assert lines(tmp_path / "held") == streamed
+    assert sum(",looking,leak_auc," in line for line in streamed) == 2 * 2
