@@ -1,34 +1,35 @@
-import pytest
 import torch
 from builders import session, table
 
+from vflbench.models.base import layer_names
 from vflbench.models.cnn import Cnn
+from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.pixels import pixel_names
 
 
-@pytest.mark.parametrize("optimizer", [Adam(lr=0.1), LazyAdam(lr=0.1, kernel="torch")])
-def test_a_frozen_copy_stays_what_the_model_was(rng, optimizer):
-    rows = table(rng)
-    started = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), optimizer=optimizer)
-    (party,) = started.parties
-    block = rows.features["a"]
-    for _ in range(2):
-        started.round(rows.rows(slice(0, 20)), None)
-    before = {name: h.detach().clone() for name, h in party.bottom(block.numeric, block.categorical).items()}
-    frozen = party.bottom.frozen()
-    for _ in range(3):
-        started.round(rows.rows(slice(20, 60)), None)
-    x = block.numeric.clone().requires_grad_()
-    after = frozen(x, block.categorical)
-    for name, h in before.items():
-        torch.testing.assert_close(after[name], h)
-    assert not torch.allclose(party.bottom(block.numeric, block.categorical)["f2"], before["f2"])
-    after["f2"].sum().backward()
-    assert x.grad.abs().sum() > 0
-    assert all(p.grad is None for p in frozen.parameters())
+def test_a_frozen_copy_stays_what_the_model_was(rng):
+    for optimizer in (Adam(lr=0.1), LazyAdam(lr=0.1, kernel="torch")):
+        rows = table(rng)
+        started = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), optimizer=optimizer)
+        (party,) = started.parties
+        block = rows.features["a"]
+        for _ in range(2):
+            started.round(rows.ids[:20])
+        before = {name: h.detach().clone() for name, h in party.bottom(block.numeric, block.categorical).items()}
+        frozen = party.bottom.frozen()
+        for _ in range(3):
+            started.round(rows.ids[20:60])
+        x = block.numeric.clone().requires_grad_()
+        after = frozen(x, block.categorical)
+        for name, h in before.items():
+            torch.testing.assert_close(after[name], h)
+        assert not torch.allclose(party.bottom(block.numeric, block.categorical)["f2"], before["f2"]), optimizer
+        after["f2"].sum().backward()
+        assert x.grad.abs().sum() > 0, optimizer
+        assert all(p.grad is None for p in frozen.parameters())
 
 
 def test_vectors_of_the_ids_give_what_the_ids_give(rng):
@@ -43,3 +44,14 @@ def test_vectors_of_the_ids_give_what_the_ids_give(rng):
 
 def test_a_model_without_categories_has_no_tables(rng):
     assert Cnn().bottom(pixel_names(4, 4), (), 10, rng).tables() == ()
+
+
+def test_a_top_adds_what_linear_parts_send(rng):
+    embeddings = [torch.randn(5, 3, generator=rng), torch.randn(5, 4, generator=rng)]
+    wide = [torch.randn(5, 2, generator=rng) for _ in range(3)]
+    for layers in (0, 2):
+        top = Mlp(top_layers=layers, width=6).top(7, 2, rng)
+        activations, logits = top(embeddings, wide)
+        assert tuple(activations) == top.layers == layer_names("h", layers)
+        torch.testing.assert_close(logits, top(embeddings, [])[1] + sum(wide))
+        assert logits.shape == (5, 2)
