@@ -1,0 +1,145 @@
+"""What a run writes into its manifest: enough to read its figures without the configuration."""
+
+import json
+
+import pytest
+from builders import run_in
+
+from vflbench.attacks.base import Attack, ClassCounts
+from vflbench.attacks.hints import Hints
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.bernoulli import Bernoulli
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.messages.facts import Known, OwnModel, Updates
+from vflbench.messages.threat import Seat, Threat
+from vflbench.models.mlp import Mlp
+from vflbench.models.wide_deep import WideDeep
+from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.run.settings import Audit, Settings
+
+
+class Curious(Attack):
+    """Knows rows.
+
+    More about it.
+    """
+
+    threat = Threat(knows={OwnModel}, known_rows=7)
+
+    def epoch(self, view):
+        assert len(view[Known].ids) == 7
+        return ClassCounts({}) if view.epoch < 0 else None
+
+
+class Elsewhere(Attack):
+    """Sits in another protocol."""
+
+    threat = Threat(Seat.PARTICIPANT, knows={Updates})
+
+
+def manifest_of(folder, **changes):
+    settings = {"epochs": 1, "batch_size": 64, "audit": Audit(batches=2), **changes.pop("settings", {})}
+    summary = run_in(folder, settings=Settings(**settings), **changes)
+    return json.loads((folder / "manifest.json").read_text()), summary
+
+
+def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_path):
+    attacks = {"norm": Norm(), "hints": Hints(k=60), "curious": Curious(), "elsewhere": Elsewhere()}
+    manifest, summary = manifest_of(
+        tmp_path,
+        dataset=Synthetic(rows=400, vocabulary=100, parties={"x": ["I*"], "y": ["C1*"], "label": ["C2*"]}),
+        model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
+        attacks=attacks,
+    )
+    assert manifest["cut_layers"] == {"x": ["f2", "wide"], "y": ["f2", "wide"]}
+    assert manifest["layers"] == {"x": ["f1", "f2"], "y": ["f1", "f2"], "label": ["f1", "f2", "h1"]}
+    assert manifest["adversary"] == {}
+    assert manifest["skipped"] == summary["skipped"] == {"elsewhere": "Updates is not in this protocol for the participant"}
+    assert manifest["unscored"] == summary["unscored"]
+    ((name, reason),) = manifest["unscored"].items()
+    assert name == "hints"
+    assert reason.startswith("it needs 60 known positives of each batch or group of rows, and none had more than ")
+    log = (tmp_path / "train.log").read_text()
+    assert f"attack=hints could not be scored: {reason}" in log
+    assert "attack=elsewhere is skipped: Updates is not in this protocol" in log
+    assert list(manifest["threats"]) == list(attacks)
+    assert manifest["threats"]["norm"] == {
+        "seat": "non-label party",
+        "knows": ["gradients"],
+        "known_rows": 0,
+        "hints": 0,
+        "active": False,
+        "message": "gradient",
+        "text": "An honest-but-curious attacker at a non-label party, who knows: gradients.",
+        "does": "Score each row by the length of its gradient, at every layer of the non-label party.",
+    }
+    curious = manifest["threats"]["curious"]
+    assert (curious["known_rows"], curious["knows"], curious["message"]) == (7, ["known labels", "own network"], "embedding")
+    assert curious["does"] == "Knows rows."
+    assert "the labels of 7 rows" in curious["text"]
+    assert manifest["threats"]["hints"]["hints"] == 60
+    assert manifest["threats"]["elsewhere"]["seat"] == "participant"
+
+
+def test_an_attack_whose_known_rows_never_suffice_has_lines_without_a_value(tmp_path):
+    _, summary = manifest_of(tmp_path, dataset=Synthetic(rows=400, vocabulary=100), attacks={"hints": Hints(k=60)})
+    lines = [line for line in (tmp_path / "metrics.csv").read_text().splitlines() if ",hints," in line]
+    assert len(lines) == 2 * 3  # layers, and leak AUCs of each
+    assert {line.split(",leak_auc")[1].split(",", 1)[1] for line in lines} == {",,,true"}
+    assert [leak["left_out"] for leak in summary["leaks"]] == [2, 2]
+
+
+def test_quantities_are_the_names_of_what_was_measured(tmp_path):
+    utility = {f"{split}_{metric}" for split in ("train", "test") for metric in ("auc", "log_loss", "accuracy")}
+    always = {"loss", "bytes_sent", "seconds"}
+    two, _ = manifest_of(tmp_path / "two", attacks={"norm": Norm(), "spectral": Spectral()})
+    assert set(two["quantities"]) == {*utility, *always, "leak_auc", "leak_auc:norm", "leak_auc:spectral"}
+    ten, _ = manifest_of(
+        tmp_path / "ten",
+        dataset=Digits(rows=600),
+        model=Mlp(bottom_layers=2, width=16),
+        attacks={"kmeans": Kmeans(), "norm": Norm(), "model_inversion": ModelInversion(rows=3, steps=3)},
+    )
+    figures = {f"leak_{figure}" for figure in ("accuracy", "ami", "macro_auc")}
+    assert set(ten["quantities"]) >= {*figures, *(f"{figure}:kmeans" for figure in figures), "rebuilt.mse", "rebuilt.ssim"}
+    assert not any("norm" in name or name.startswith("leak_auc") for name in ten["quantities"])
+    assert ten["skipped"] == {"norm": "it tells 2 classes apart, and the labels have 10"}
+    for manifest in (two, ten):
+        assert manifest["quantities"] == sorted(set(manifest["quantities"]))
+
+
+def test_a_federated_run_has_one_layer(tmp_path):
+    manifest, _ = manifest_of(
+        tmp_path,
+        dataset=Bernoulli(rows=4, features=5, batches=10),
+        protocol=FederatedLr(),
+        attacks={"norm": Norm()},
+        settings={"batch_size": "auto"},
+    )
+    assert manifest["cut_layers"] == manifest["layers"] == {"a": ["theta"], "b": ["theta"]}
+    assert manifest["skipped"] == {"norm": "Gradients is not in this protocol for the non-label party"}
+
+
+def test_an_active_attack_is_skipped_where_nobody_cheats(tmp_path):
+    class Active(Attack):
+        threat = Threat(knows={OwnModel}, active=True)
+
+        def epoch(self, view):
+            return None
+
+    parts = {"dataset": Synthetic(rows=400, vocabulary=100), "attacks": {"active": Active(), "norm": Norm()}}
+    manifest, _ = manifest_of(tmp_path / "honest", **parts)
+    assert manifest["skipped"]["active"].startswith("it needs a party that cheats")
+    assert manifest["threats"]["active"]["active"]
+    assert not manifest["threats"]["norm"]["active"]
+    manifest, summary = manifest_of(tmp_path / "cheated", adversaries={"it": Adversary()}, **parts)
+    assert manifest["skipped"] == {}
+    assert manifest["threats"]["norm"]["active"]
+    honest = json.loads((tmp_path / "cheated" / "honest" / "manifest.json").read_text())
+    assert honest["skipped"]["active"].startswith("it needs a party that cheats")
+    assert summary["honest"]["test_auc"] == pytest.approx(summary["test_auc"], abs=0)  # this one deviates in nothing
