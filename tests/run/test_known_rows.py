@@ -3,22 +3,22 @@ import math
 import pytest
 import torch
 from audited import Audited, clicks
+from builders import run_in
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.digits import Digits
-from vflbench.messages.facts import (
-    Gradients,
-    Known,
-    OwnModel,
-)
+from vflbench.data.synthetic import Synthetic
+from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
 from vflbench.run.canaries import Canaries
 from vflbench.run.known_rows import KnownRows, RowNames, draw_one_of_each, draw_positives
+from vflbench.run.settings import Audit, Settings
 
 
 class Insider(Attack):
@@ -177,3 +177,40 @@ def test_a_party_completes_the_model_from_few_known_rows_and_its_own_network():
     assert (scores[~counts].argmax(1) == audited.labels(ids[~counts])).double().mean() > 0.95
     by_hand = (scores[counts].argmax(1) == audited.labels(ids[counts])).double().mean().item()
     assert leak.classes["accuracy"].mean == pytest.approx(by_hand, abs=0.01)  # groups differ by a row or two
+
+
+class Logged(Attack):
+    """Scores rows by their likeness to known positives; keeps what it knew."""
+
+    threat = Threat(knows={OwnModel}, known_rows=10)
+    known = []
+
+    def epoch(self, view):
+        known, embed = view[Known], view[OwnModel].embed
+        self.known.append(known)
+        return Scores(view.ids, embed(view.ids)["f2"] @ embed(known.ids[known.labels == 1])["f2"].mean(0))
+
+
+def test_known_rows_of_a_run_are_those_it_goes_on_with_and_change_no_other_line(tmp_path):
+    def parts(epochs, attacks):
+        audit = Audit(batches=2, canaries=40)
+        settings = Settings(epochs=epochs, batch_size=64, checkpoint="keep", audit=audit)
+        return {"dataset": Synthetic(rows=500, vocabulary=100), "attacks": attacks, "settings": settings}
+
+    def lines(folder):
+        return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+    others = {"norm": Norm(), "hints": Hints(), "averaging": Averaging(rows=60)}
+    run_in(tmp_path / "without", **parts(3, others))
+    Logged.known = []
+    run_in(tmp_path / "whole", **parts(3, {"logged": Logged(), **others}))
+    ours = lines(tmp_path / "whole")
+    assert [line for line in ours if ",logged," not in line] == lines(tmp_path / "without")
+    assert sum(",logged," in line for line in ours) == 3 * 3  # epochs, and leak AUCs of each
+    run_in(tmp_path / "parts", **parts(1, {"logged": Logged(), **others}))
+    run_in(tmp_path / "parts", **parts(3, {"logged": Logged(), **others}))
+    assert "going on before epoch 1" in (tmp_path / "parts" / "train.log").read_text()
+    assert lines(tmp_path / "parts") == ours
+    assert len(Logged.known) == 3 + 3
+    assert all(torch.equal(known.ids, Logged.known[0].ids) for known in Logged.known)
+    assert Logged.known[0].ids.shape == (10,)
