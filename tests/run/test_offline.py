@@ -1,0 +1,157 @@
+"""An audit of recorded rounds has the numbers of the run that recorded them."""
+
+import pytest
+import torch
+from builders import run_in
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
+from vflbench.attacks.hints import Hints
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.no_message import NoMessage
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.bernoulli import Bernoulli
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.marvell import Marvell
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
+from vflbench.messages.recording import Recording
+from vflbench.messages.threat import Threat
+from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.results.rows import write_rows
+from vflbench.run.offline import audit
+from vflbench.run.settings import Audit, Settings
+
+
+class Likeness(Attack):
+    """Scores rows by their likeness to the known positives among them."""
+
+    threat = Threat(knows={Gradients}, known_rows=40)
+
+    def batch(self, view):
+        known, g = view[Known], view[Gradients].layers["f2"]
+        is_known = torch.isin(view.ids, known.ids[known.labels == 1])
+        return Scores(view.ids, g @ g[is_known].sum(0))
+
+
+class Queries(Attack):
+    """Asks its own network."""
+
+    threat = Threat(knows={OwnModel}, known_rows=20)
+
+    def epoch(self, view):
+        return Scores(view.ids, view[OwnModel].embed(view.ids)["f2"].sum(1))
+
+
+def attacks():
+    return {
+        "norm": Norm(),
+        "spectral": Spectral(),
+        "hints": Hints(k=2),
+        "kmeans": Kmeans(message="gradients", map="hints"),
+        "averaging": Averaging(rows=80),
+        "no_message": NoMessage(k=2),
+        "likeness": Likeness(),
+        "queries": Queries(),
+    }
+
+
+def parts(record, **changes):
+    settings = Settings(epochs=2, batch_size=50, audit=Audit(batches=3, record=record, canaries=40))
+    return {
+        "dataset": Synthetic(rows=500, vocabulary=100, parties=2),
+        "defenses": {"marvell": Marvell()},
+        "attacks": attacks(),
+        "settings": settings,
+        **changes,
+    }
+
+
+def leak_lines(folder, *, without=()):
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    return [line for line in lines if ",leak_" in line and not any(f",{name}," in line for name in without)]
+
+
+def audited_lines(path, result):
+    with path.open("w", newline="") as file:
+        write_rows(file, result.rows())
+    return path.read_text().splitlines()
+
+
+def test_recorded_rounds_give_the_numbers_of_the_run(tmp_path):
+    run_in(tmp_path / "run", **parts("all"))
+    result = audit(tmp_path / "run" / "recording", attacks(), batches=3)
+    assert result.skipped == {"queries": "OwnModel is not in this recording for the non-label party"}
+    assert result.unscored == {}
+    expected = leak_lines(tmp_path / "run", without=["queries"])
+    assert audited_lines(tmp_path / "again.csv", result) == expected
+    assert {line.split(",")[5] for line in expected} == set(attacks()) - {"queries"}
+
+
+def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks(tmp_path):
+    usual = {name: attack for name, attack in attacks().items() if name != "averaging"}
+    for record in ("none", "audited", "all"):
+        run_in(tmp_path / record, **parts(record, attacks=usual))
+    lines = {record: leak_lines(tmp_path / record) for record in ("none", "audited", "all")}
+    assert lines["none"] == lines["audited"] == lines["all"]
+    assert not (tmp_path / "none" / "recording").exists()
+    result = audit(tmp_path / "audited" / "recording", attacks(), batches=3)
+    assert result.skipped == {
+        "averaging": "it follows rows through every round, and this recording has the audited rounds only",
+        "queries": "OwnModel is not in this recording for the non-label party",
+    }
+    assert audited_lines(tmp_path / "again.csv", result) == leak_lines(tmp_path / "audited", without=["queries"])
+    for wanted, batches in ((1, 1), ("all", 9)):
+        result = audit(Recording(tmp_path / "all" / "recording"), {"norm": Norm()}, batches=wanted)
+        assert {leak.batches for leak in result.findings[-1].leaks} == {batches}
+
+
+def test_a_recording_goes_on_with_its_run(tmp_path):
+    def settings(epochs):
+        return Settings(epochs=epochs, batch_size=50, checkpoint="keep", audit=Audit(batches=3, record="all"))
+
+    for folder, epochs in (("whole", 3), ("parts", 1), ("parts", 3)):
+        run_in(tmp_path / folder, **parts("all", settings=settings(epochs), attacks={}))
+    some = {"norm": Norm(), "averaging": Averaging(rows=80)}
+    whole, resumed = (audit(tmp_path / name / "recording", some).findings for name in ("whole", "parts"))
+    assert str(whole) == str(resumed)
+    assert len(resumed) == 3
+
+
+def test_federated_rounds_are_rebuilt_from_disk(tmp_path):
+    settings = Settings(epochs="auto", audit=Audit(batches=2, record="all"))
+    changes = {"dataset": Bernoulli(rows=5, features=6, batches=10), "protocol": FederatedLr(), "defenses": {}}
+    attack = {"batch_reconstruction": BatchReconstruction()}
+    run_in(tmp_path / "run", **parts("all", settings=settings, **changes, attacks=attack))
+    result = audit(tmp_path / "run" / "recording", attack, batches=2)
+    expected = [
+        line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if ",batch_reconstruction," in line
+    ]
+    timeless = [line for line in expected if "seconds" not in line]
+    assert [line for line in audited_lines(tmp_path / "again.csv", result) if "seconds" not in line] == timeless != []
+    (rebuilt,) = result.findings[-1].reconstructions
+    assert rebuilt.figures["contained"].mean == 1
+
+
+def test_what_is_no_recording_is_refused(tmp_path):
+    with pytest.raises(UserError, match="recording="):
+        audit(tmp_path, {"norm": Norm()})
+
+
+def test_a_recording_holds_no_fact_of_another_seat(tmp_path):
+    class Receiver(Attack):
+        threat = Threat(knows={Embeddings})
+        seen = []
+
+        def batch(self, view):
+            self.seen.append((view.party, view.visible, tuple(view[Embeddings].layers), tuple(view[Embeddings].received)))
+
+    run_in(tmp_path / "run", **parts("audited", attacks={}))
+    audit(tmp_path / "run" / "recording", {"receiver": Receiver()}, batches=3)
+    assert set(Receiver.seen) == {
+        ("a", True, ("f1", "f2"), ()),
+        ("b", True, ("f1", "f2"), ()),
+        ("label", False, ("h1",), ()),
+    }
