@@ -1,30 +1,59 @@
-"""`python -m vflbench` in a fork of a process that has imported everything: the same, without the seconds that takes.
+"""`python -m vflbench` as a user would call it, in a fork of a process that has imported its libraries: the same, but quick.
 
-As a script it is that process: it reads an order a line, forks, and answers with the exit code.
+As a script it is that process: it reads an order per line, forks, and answers with the exit code.
 """
 
 import atexit
+import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
 import traceback
 from pathlib import Path
 
-UNCHANGED = {"COMP_LINE", "HYDRA_FULL_ERROR", "VFLBENCH_CACHE"}
-"""What of the environment nothing reads while it is imported."""
+OPEN = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VFLBENCH_TRACEBACK")}
+"""The environment of commands."""
+
+SMALL = ("dataset.rows=2000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=3")
+"""Options of a run that takes less than a second."""
+
+_UNCHANGED = {"COMP_LINE", "HYDRA_FULL_ERROR", "VFLBENCH_CACHE"}
+"""Environment variables that no module reads when it is imported."""
+
+_WARM = (
+    *("torch._dynamo", "scipy.optimize", "sklearn.metrics", "matplotlib.pyplot", "matplotlib.backends.backend_agg"),
+    *("vflbench.cli.build", "vflbench.cli.launch", "vflbench.cli.mistakes", "vflbench.cli.train"),
+)
+"""Modules that the process imports before it forks; a run would import most of them, which takes seconds."""
 
 _server: subprocess.Popen | None = None
 
 
+def command(*arguments, cwd, **environment) -> subprocess.CompletedProcess:
+    """`vflbench ARGUMENTS` in the folder `cwd`, with these environment variables besides those of the tests."""
+    if set(environment) <= _UNCHANGED:
+        return run(arguments, cwd, {**OPEN, **environment})
+    return subprocess.run(
+        [sys.executable, "-m", "vflbench", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+        env={**OPEN, **environment},
+    )
+
+
 def run(arguments, cwd, environment) -> subprocess.CompletedProcess:
-    """What subprocess.run([python, "-m", "vflbench", *arguments]) gives. environment: all of it."""
+    """The same, with all variables of the environment."""
     global _server
     if _server is None or _server.poll() is not None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         _server = subprocess.Popen([sys.executable, __file__], **pipes)
-        atexit.register(stop)
+        atexit.register(_stop)
     with tempfile.TemporaryDirectory() as folder:
         files = [str(Path(folder) / name) for name in ("out", "err")]
         order = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "files": files}
@@ -35,18 +64,16 @@ def run(arguments, cwd, environment) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(["vflbench", *arguments], code, out, err)
 
 
-def stop() -> None:
-    """Its input ends, and so does it."""
+def _stop() -> None:
+    """End the process by ending its input."""
     _server.stdin.close()
     _server.wait()
     _server.stdout.close()
 
 
 def serve() -> None:
-    import hydra
-    import torch  # noqa: F401
-
-    assert hydra
+    for module in _WARM:
+        importlib.import_module(module)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -56,7 +83,7 @@ def serve() -> None:
 
 
 def obey(order) -> None:
-    """As the process that the order asks for; it ends here."""
+    """Become the process that the order describes, run it, and end."""
     code = 1
     try:
         os.chdir(order["cwd"])
@@ -65,9 +92,9 @@ def obey(order) -> None:
         modes = (os.O_RDONLY, os.O_CREAT | os.O_WRONLY, os.O_CREAT | os.O_WRONLY)
         for number, (name, mode) in enumerate(zip([os.devnull, *order["files"]], modes, strict=True)):
             os.dup2(os.open(name, mode, 0o600), number)
-        sys.path[0] = order["cwd"]
+        sys.path[0] = order["cwd"]  # as `python -m` does
         sys.argv = ["vflbench", *order["arguments"]]
-        vflbench_main()
+        runpy.run_module("vflbench", run_name="__main__")
         code = 0
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
@@ -77,12 +104,6 @@ def obey(order) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def vflbench_main() -> None:
-    from vflbench.cli.main import main
-
-    main()
 
 
 if __name__ == "__main__":

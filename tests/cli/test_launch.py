@@ -11,13 +11,13 @@ from hydra.types import HydraContext, RunMode
 
 import vflbench.cli.resolvers  # noqa: F401
 from vflbench.cli.launch import SurvivingLauncher
-from vflbench.cli.sweep import Outcome, Status, Sweep
+from vflbench.cli.sweep import JobOutcome, Status, Sweep
 from vflbench.places import config_folder
 from vflbench.results.folder import alone_in, error_in
 
 
 class Scripted:
-    """Hands back what `answers` says of a seed, one after the other; an exception that is no answer ends the launch."""
+    """Returns the answers for a seed one after the other; a ConnectionError among them ends the launch."""
 
     def __init__(self, answers):
         self.answers, self.launched = answers, []
@@ -34,38 +34,46 @@ class Scripted:
         return returned
 
 
-@contextmanager
-def launcher(tmp_path, answers, *overrides):
+@pytest.fixture(scope="module")
+def loader():
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        overrides = [f"hydra.sweep.dir={tmp_path}", *overrides]
-        config = loader.load_configuration("train", overrides, run_mode=RunMode.MULTIRUN)
+        yield GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture
+def launcher(loader, tmp_path):
+    @contextmanager
+    def around(answers, *overrides):
+        words = [f"hydra.sweep.dir={tmp_path}", *overrides]
+        config = loader.load_configuration("train", words, run_mode=RunMode.MULTIRUN)
         inner, sweep = Scripted(answers), Sweep()
         yield inner, sweep, SurvivingLauncher(inner, HydraContext(loader, None), config, sweep)
         sweep.close()
 
+    return around
+
 
 def done(auc=0.5):
-    return Outcome(Status.DONE, auc)
+    return JobOutcome(Status.DONE, auc)
 
 
-def test_failures_of_runs_are_noted_and_no_sweeper_sees_an_exception(tmp_path):
-    answers = {"seed=0": [Outcome(Status.FAILED, reason="no")], "seed=1": [done(0.75)], "seed=2": [KeyError("x")]}
-    with launcher(tmp_path, answers) as (_, sweep, outer):
+def test_failures_of_runs_are_noted_and_no_sweeper_sees_an_exception(launcher, tmp_path):
+    answers = {"seed=0": [JobOutcome(Status.FAILED, reason="no")], "seed=1": [done(0.75)], "seed=2": [KeyError("x")]}
+    with launcher(answers) as (_, sweep, outer):
         returned = outer.launch([["seed=0"], ["seed=1"], ["seed=2"]], 0)
         assert [str(one.return_value) for one in returned] == ["nan", "0.75", "nan"]
         assert [job.outcome.reason for job in sweep.jobs] == ["no", "", "KeyError: 'x'"]
         assert [job.folder.parent for job in sweep.jobs] == [tmp_path] * 3
 
 
-def test_a_launcher_that_breaks_down_is_called_again_and_what_brings_it_down_twice_has_failed(tmp_path):
+def test_a_launcher_that_breaks_down_is_called_again_and_what_brings_it_down_twice_has_failed(launcher):
     answers = {"seed=0": [done()], "seed=1": [ConnectionError("killed"), ConnectionError("killed")]}
-    with launcher(tmp_path, answers) as (inner, sweep, outer):
+    with launcher(answers) as (inner, sweep, outer):
         real = inner.launch
 
         def launch(job_overrides, first):  # as joblib: what was done before the breakdown is in its folder
             if len(inner.launched) == 0:
-                sweep.tell(sweep.jobs[0], done())
+                sweep.report(sweep.jobs[0], done())
             return real([words for words in job_overrides if words != ["seed=0"]], first)
 
         inner.launch = launch
@@ -75,9 +83,9 @@ def test_a_launcher_that_breaks_down_is_called_again_and_what_brings_it_down_twi
         assert "killed" in error_in(sweep.jobs[1].folder)
 
 
-def test_a_run_that_another_process_is_at_work_on_is_waited_for_and_then_tried_again(tmp_path, capsys):
-    answers = {"seed=0": [Outcome(Status.BUSY), Outcome(Status.SKIPPED, 0.5)], "seed=1": [done()]}
-    with launcher(tmp_path, answers) as (inner, sweep, outer):
+def test_a_run_that_another_process_is_at_work_on_is_waited_for_and_then_tried_again(launcher, capsys):
+    answers = {"seed=0": [JobOutcome(Status.BUSY), JobOutcome(Status.SKIPPED, 0.5)], "seed=1": [done()]}
+    with launcher(answers) as (inner, sweep, outer):
         real, released = inner.launch, threading.Event()
 
         def hold(folder):
@@ -103,11 +111,11 @@ def test_a_run_that_another_process_is_at_work_on_is_waited_for_and_then_tried_a
 
 
 @pytest.mark.parametrize(("subdir", "numbered"), [("${name}", False), ("x${hydra.job.num}", True)])
-def test_numbered_folders_keep_their_numbers_when_a_run_is_tried_again(tmp_path, subdir, numbered):
+def test_numbered_folders_keep_their_numbers_when_a_run_is_tried_again(launcher, subdir, numbered):
     answers = {f"seed={i}": [done()] for i in range(3)}
-    answers["seed=0"].insert(0, Outcome(Status.BUSY))
-    answers["seed=2"].insert(0, Outcome(Status.BUSY))
-    with launcher(tmp_path, answers, f"hydra.sweep.subdir={subdir}") as (inner, _, outer):
+    answers["seed=0"].insert(0, JobOutcome(Status.BUSY))
+    answers["seed=2"].insert(0, JobOutcome(Status.BUSY))
+    with launcher(answers, f"hydra.sweep.subdir={subdir}") as (inner, _, outer):
         outer.launch([["seed=0"], ["seed=1"], ["seed=2"]], 4)
         again = [(4, ["seed=0"]), (6, ["seed=2"])] if numbered else [(4, ["seed=0", "seed=2"])]
         assert inner.launched == [(4, ["seed=0", "seed=1", "seed=2"]), *again]

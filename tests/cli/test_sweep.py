@@ -2,7 +2,7 @@ import json
 import math
 import time
 
-from vflbench.cli.sweep import Job, Outcome, Status, Sweep, outcome_in
+from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, outcome_in
 from vflbench.results.folder import leave_error
 
 
@@ -14,9 +14,9 @@ def finish(folder, **summary):
 def test_a_folder_tells_what_became_of_its_run(tmp_path):
     assert outcome_in(tmp_path) is None
     finish(tmp_path)
-    assert outcome_in(tmp_path) == Outcome(Status.DONE, 0.75)
+    assert outcome_in(tmp_path) == JobOutcome(Status.DONE, 0.75)
     finish(tmp_path, failed="the promise is broken")
-    assert outcome_in(tmp_path) == Outcome(Status.FAILED, 0.75, "the promise is broken")
+    assert outcome_in(tmp_path) == JobOutcome(Status.FAILED, 0.75, "the promise is broken")
     finish(tmp_path, test_auc=None)
     assert math.isnan(outcome_in(tmp_path).test_auc)
     leave_error(tmp_path, "no such\nfile", ValueError("x"))
@@ -46,7 +46,7 @@ def test_what_ends_while_it_is_watched_is_told_of_once_and_what_was_there_before
         deadline = time.monotonic() + 30
         while jobs[1].outcome is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        sweep.tell(jobs[1], Outcome(Status.SKIPPED, 0.75))  # its process knows that it was another's work
+        sweep.report(jobs[1], JobOutcome(Status.SKIPPED, 0.75))  # its process knows that it was another's work
     sweep.close()
     assert [job.outcome and job.outcome.status for job in jobs] == [None, Status.SKIPPED]
     assert capsys.readouterr().out == f"done (1/2): {tmp_path / 'new'}, test AUC 0.7500\n"
@@ -56,13 +56,13 @@ def test_the_table_counts_and_names_each_failure_by_what_is_its_own(tmp_path, ca
     sweep = Sweep()
     jobs = [Job((f"seed={i}", "epochs=1"), tmp_path / str(i), i) for i in range(4)]
     sweep.add(jobs)
-    outcomes = (Outcome(Status.DONE, 0.5), Outcome(Status.SKIPPED), Outcome(Status.FAILED, reason="no"))
+    outcomes = (JobOutcome(Status.DONE, 0.5), JobOutcome(Status.SKIPPED), JobOutcome(Status.FAILED, reason="no"))
     for job, outcome in zip(jobs[:3], outcomes, strict=True):
-        sweep.tell(job, outcome)
+        sweep.report(job, outcome)
     sweep.close()
     words = [line.split() for line in sweep.table().splitlines()]
     for counted in (["done", "1"], ["skipped", "1"], ["failed", "1"], ["to", "do", "1"]):
         assert any(line[: len(counted)] == counted for line in words), counted
     assert f"failed: seed=2\n  no\n  {tmp_path / '2'}" in sweep.table()
-    assert "of 4 runs 2 are finished, 1 failed" in sweep.told_when_stopped()
+    assert "of 4 runs 2 are finished, 1 failed" in sweep.stop_message()
     assert capsys.readouterr().err == "failed: seed=2: no\n"

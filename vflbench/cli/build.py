@@ -1,7 +1,7 @@
-"""Config node -> object: the one place that turns names into classes, and refuses what is not ours to build.
+"""Config node -> object: the only module that turns names into classes.
 
-A `_target_` is looked up, checked against the base class of its group, and only then called: hydra's own `instantiate`
-would call any importable function that a config names.
+A `_target_` is imported, checked against the base class of its group, and only then called. Hydra's own `instantiate` would
+call any importable function that a config names.
 """
 
 import importlib
@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf import DictConfig, MissingMandatoryValue
 from pydantic import ValidationError
 
 from vflbench.attacks.base import Attack
+from vflbench.cli.resolvers import plain
 from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import refuse_disorder
@@ -30,46 +31,46 @@ SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "engine": En
 """Groups of which one is chosen: its options stand directly under the group's name."""
 
 KEYED = {"defense": Defense, "attack": Attack, "adversary": Adversary, "logger": Logger}
-"""Groups of which several can be chosen: each has its options under a name of its own."""
+"""Groups of which several can be chosen: the options of each choice stand under its name."""
 
 SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite")
 
 
 def build(config: DictConfig) -> Experiment:
-    """The experiment that a composed config describes. Raises UserError for anything that can't be built."""
+    """The experiment that a composed config describes. Raises UserError if it can't be built."""
     try:
-        nodes = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        nodes = plain(config, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise _missing(error) from error
     known = {*SINGLE, *KEYED, *SETTINGS, "audit", "name"}
     for key in nodes:
         if key not in known:
             raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
-    single = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}
+    single: dict[str, Any] = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}
     keyed = {group: _named(nodes.get(group) or {}, group, base) for group, base in KEYED.items()}
     refuse_disorder(keyed["defense"])
     audit = construct(Audit, nodes.get("audit", {}), "audit")
     settings = construct(Settings, {k: nodes[k] for k in SETTINGS if k in nodes} | {"audit": audit}, "")
-    chosen = {"defenses": keyed["defense"], "attacks": keyed["attack"], "adversaries": keyed["adversary"]}
+    chosen: dict[str, Any] = {"defenses": keyed["defense"], "attacks": keyed["attack"], "adversaries": keyed["adversary"]}
     return Experiment(**single, **chosen, settings=settings)
 
 
 def build_dataset(config: DictConfig) -> Dataset:
-    """The dataset alone; nothing else has to be right."""
+    """The dataset alone. The other options may be wrong."""
     try:
-        node = OmegaConf.to_container(config.dataset, resolve=True, throw_on_missing=True)
+        node = plain(config.dataset, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise _missing(error) from error
     return component(node, "dataset", Dataset)
 
 
 def build_loggers(config: DictConfig) -> dict[str, Logger]:
-    """Who else is told what the recorder writes, by name."""
-    return _named(OmegaConf.to_container(config, resolve=True).get("logger") or {}, "logger", Logger)
+    """The loggers, by name: they get everything that the recorder writes."""
+    return _named(plain(config).get("logger") or {}, "logger", Logger)
 
 
 def component(node: Any, key: str, base: type) -> Any:
-    """An instance of a subclass of `base` from {_target_: ..., option: ...}."""
+    """An instance of a subclass of `base`, from {_target_: ..., option: ...}."""
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise UserError("it must name a class under _target_", key=key, value=node, see=_where(key))
     cls = locate(node["_target_"], f"{key}._target_", base)
@@ -81,25 +82,26 @@ def component(node: Any, key: str, base: type) -> Any:
 
 
 def locate(path: Any, key: str, base: type) -> type:
-    """The class at a dotted path, if it is a subclass of `base`; anything else is refused and never called."""
+    """The class at a dotted path. Raises UserError unless it is a subclass of `base`; nothing is called."""
     module_name, _, name = str(path).rpartition(".")
+    absent = "there is no such class{}; your own come from installed packages or from a folder that --plugins DIR names"
+    if not module_name or module_name.startswith("."):
+        raise UserError(absent.format(""), key=key, value=path)
     try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (ModuleNotFoundError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(
-            f"there is no such class ({error}); a class of your own is looked up in the --config-dir and the current folder",
-            key=key,
-            value=path,
-        ) from error
-    except Exception as error:  # whatever a module of the user's does when it is imported
+        cls = getattr(importlib.import_module(module_name), name, None)
+    except Exception as error:  # whatever a user's module raises when it is imported
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise UserError(absent.format(f" (no module {error.name})"), key=key, value=path) from error
         raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
-    if not (inspect.isclass(found) and issubclass(found, base) and found is not base):
+    if cls is None:
+        raise UserError(absent.format(f" in module {module_name}"), key=key, value=path)
+    if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):
         raise UserError(f"it must be a subclass of {base.__module__}.{base.__qualname__}", key=key, value=path)
-    return found
+    return cls
 
 
 def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:
-    """cls(**given), its complaints told as key, value and what is allowed."""
+    """cls(**given). Raises UserError with key, value and what is allowed."""
     if not isinstance(given, Mapping):
         raise UserError("it must be a mapping of options", key=key, value=given, see=_where(key))
     try:
@@ -109,10 +111,10 @@ def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:
     try:
         return cls(**given)
     except ValidationError as error:
-        own = error.errors(include_url=False)[0].get("ctx", {}).get("error")
-        if isinstance(own, UserError):  # of options that don't go together
-            full_name = f"{key}.{own.key}" if key else own.key
-            raise UserError(own.problem, key=full_name, value=own.value, see=_where(full_name)) from error
+        conflict = error.errors(include_url=False)[0].get("ctx", {}).get("error")
+        if isinstance(conflict, UserError):  # options that don't go together
+            full_name = f"{key}.{conflict.key}" if key else str(conflict.key)
+            raise UserError(conflict.problem, key=full_name, value=conflict.value, see=_where(full_name)) from error
         raise _invalid(error, given, key) from error
 
 
@@ -141,9 +143,9 @@ def _invalid(error: ValidationError, given: Mapping[str, Any], key: str) -> User
     details = error.errors(include_url=False)
     name = str(details[0]["loc"][0])
     problems = [d["msg"].replace("Input should", "it must") for d in details if str(d["loc"][0]) == name]
-    told = ", or ".join(dict.fromkeys(problem.removeprefix("Value error, ") for problem in problems))
+    problem = ", or ".join(dict.fromkeys(problem.removeprefix("Value error, ") for problem in problems))
     full_name = f"{key}.{name}" if key else name
-    return UserError(told, key=full_name, value=given.get(name), see=_where(full_name))
+    return UserError(problem, key=full_name, value=given.get(name), see=_where(full_name))
 
 
 def _missing(error: MissingMandatoryValue) -> UserError:
@@ -153,5 +155,5 @@ def _missing(error: MissingMandatoryValue) -> UserError:
 
 
 def _where(key: str) -> str:
-    """The command that shows what is allowed: the names in a group, or the options of what was chosen."""
+    """The command that shows what is allowed: the names in a group, or the options of a choice."""
     return f"vflbench list {key}" if key in {*SINGLE, *KEYED} else "vflbench train --cfg job"

@@ -1,9 +1,10 @@
-"""What can be chosen: every entry of the config groups, in one line each, read from the configs and their classes."""
+"""What can be chosen: a line for every entry of the config groups, read from the configs and their classes."""
 
 import inspect
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
 
@@ -20,7 +21,7 @@ GROUPS = (*SINGLE, *KEYED, "experiment")
 
 @dataclass(frozen=True)
 class Entry:
-    """One choice. does: its first sentence. threat: where an attack sits and what it knows. cost: what is expected."""
+    """One choice. does: what it does, in a sentence. threat: where an attack sits and what it knows. cost: of a sweep."""
 
     group: str
     name: str
@@ -30,25 +31,26 @@ class Entry:
     cost: str = ""
 
     def line(self, width: int) -> str:
+        """The entry in one line, its name padded to this width."""
         parts = [self.does, self.threat and f"[{self.threat}]", self.source and f"({self.source})"]
         parts.append(self.cost and f"[{self.cost}]")
         return f"  {self.name:<{width}}  " + "  ".join(part for part in parts if part)
 
 
 def catalog(folders: list[Path], group: str | None = None) -> list[Entry]:
-    """Entries of one group, or of all, from these config folders; a user's own come with the user's folder."""
+    """The entries of one group, or of all groups, in these config folders; of two with the same name, the first folder's."""
     if group is not None and group.removesuffix("s") not in GROUPS:
         raise UserError(f"there is no such group; there are {', '.join(GROUPS)}", key="list", value=group)
     groups = GROUPS if group is None else (group.removesuffix("s"),)
-    found = []
+    entries = []
     for name in groups:
         files = sorted({file.stem: file for folder in reversed(folders) for file in (folder / name).glob("*.yaml")}.items())
-        found += [_entry(name, stem, file) for stem, file in files]
-    return found
+        entries += [_entry(name, stem, file) for stem, file in files]
+    return entries
 
 
 def table(entries: list[Entry]) -> str:
-    """Entries under their group's name."""
+    """The entries, each group under its name."""
     lines = []
     for group in dict.fromkeys(entry.group for entry in entries):
         members = [entry for entry in entries if entry.group == group]
@@ -58,19 +60,17 @@ def table(entries: list[Entry]) -> str:
 
 
 def choices(folders: list[Path], group: str) -> list[str]:
-    """Names in a group."""
+    """The names in a group."""
     return sorted({file.stem for folder in folders for file in (folder / group).glob("*.yaml")})
 
 
 def nearest_options(folder: Path, key: str) -> str:
-    """A hint for a key that was refused: the choices that do have it, or the key that was probably meant."""
-    holders: dict[str, list[str]] = {
-        name: [] for name in _keys(OmegaConf.load(folder / "train.yaml"), "", ("defaults", "hydra"))
-    }
+    """A hint for an unknown key: the choices that have it, or a similar key."""
+    holders: dict[str, list[str]] = {name: [] for name in _keys(folder / "train.yaml", skip=("defaults", "hydra"))}
     for group in (*SINGLE, *KEYED):
         holders.setdefault(group, [])
         for file in sorted((folder / group).glob("*.yaml")):
-            for name in _keys(OmegaConf.load(file), f"{group}."):
+            for name in _keys(file, f"{group}."):
                 holders.setdefault(name, []).append(f"{group}={file.stem}")
     if holders.get(key):
         return f"; it goes with {', '.join(holders[key])}"
@@ -78,24 +78,29 @@ def nearest_options(folder: Path, key: str) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _keys(node: DictConfig, prefix: str, skip: tuple[str, ...] = ("_target_",)) -> list[str]:
-    found = []
-    for key in node:
-        if key not in skip:
-            below = None if OmegaConf.is_missing(node, key) or OmegaConf.is_interpolation(node, key) else node[key]
-            found += _keys(below, f"{prefix}{key}.") if isinstance(below, DictConfig) else [f"{prefix}{key}"]
-    return found
+def _keys(file: Path, prefix: str = "", skip: tuple[str, ...] = ("_target_",)) -> list[str]:
+    """The dotted names of all options in a config."""
+
+    def below(node: dict[Any, Any], prefix: str) -> list[str]:
+        keys: list[str] = []
+        for key, value in node.items():
+            if key not in skip:
+                keys += below(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}"]
+        return keys
+
+    nodes = OmegaConf.to_container(OmegaConf.load(file))
+    return below(nodes, prefix) if isinstance(nodes, dict) else []
 
 
 def _entry(group: str, name: str, file: Path) -> Entry:
-    node = OmegaConf.load(file)
+    node: Any = OmegaConf.load(file)
     node = node.get(name) if group in KEYED else node.get(group, node)
     if group not in {*SINGLE, *KEYED} or not node:
-        told = comments_of(file)
-        return Entry(group, name, told["does"], "", told["source"], told["cost"])
+        comments = comments_of(file)
+        return Entry(group, name, comments["does"], "", comments["source"], comments["cost"])
     try:
         cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
-    except UserError as error:  # a class of the user's that does not work; the others are still worth listing
+    except UserError as error:  # a class of the user's own that doesn't work; the others are still listed
         return Entry(group, name, f"can't be used: {error}", "", "")
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(cls) or "").split("\n\n")]
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")

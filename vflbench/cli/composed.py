@@ -1,4 +1,4 @@
-"""The configs of a sweep's runs, composed once and quickly."""
+"""The configs of a sweep's runs, each composed only once."""
 
 import copy
 from functools import cache
@@ -9,13 +9,15 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from vflbench.cli.hydra_internals import override_dirname
+
 
 class Composed:
-    """Hydra's config loader, which keeps what a sweeper had it compose until a launcher takes it.
+    """Wraps Hydra's config loader, and keeps each config that a sweeper composes until a launcher takes it.
 
-    Hydra composes every run twice, to see that it can be and to launch it, and reads the same files each time: most of the
-    time in which a finished run is skipped. Here a run whose options differ from those of one composed before by plain
-    values (seed=3 for seed=2) is a copy with these values set.
+    Hydra composes every run twice, once to check it and once to launch it, and reads the same files each time. That is most
+    of the time that skipping a finished run takes. Here the config of a run that differs from an earlier one only in plain
+    values (seed=3 for seed=2) is a copy of that one with these values set.
     """
 
     def __init__(self, loader: Any):
@@ -27,6 +29,7 @@ class Composed:
         return getattr(self._loader, name)
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """As Hydra's own loader does it, and kept for `take`."""
         words = tuple(sweep_overrides)
         config = self._derive(words)
         if config is None:
@@ -41,11 +44,11 @@ class Composed:
         return self._loader.load_sweep_config(master_config, overrides) if config is None else config
 
     def _derive(self, words: tuple[str, ...]) -> DictConfig | None:
-        """A copy of a config that was composed for the same keys; None where not all that differs is a plain value."""
+        """A copy of a config that was composed for the same keys; None if more than plain values differ."""
         if _keys(words) not in self._examples:
             return None
-        known, example = self._examples[_keys(words)]
-        changed = {old: parsed(new) for old, new in zip(known, words, strict=True) if old != new}
+        example_words, example = self._examples[_keys(words)]
+        changed = {old: parsed(new) for old, new in zip(example_words, words, strict=True) if old != new}
         mappings = [parsed(word).key_or_group for word in words if isinstance(parsed(word).value(), dict)]
         for override in changed.values():
             key = override.key_or_group
@@ -55,12 +58,12 @@ class Composed:
         try:
             for override in changed.values():
                 OmegaConf.update(config, override.key_or_group, override.value())
-        except OmegaConfBaseException:  # Hydra says it better
+        except OmegaConfBaseException:  # Hydra's own message is better
             return None
         with read_write(config.hydra), open_dict(config.hydra):
-            told = [changed[word].input_line if word in changed else word for word in config.hydra.overrides.task]
-            config.hydra.overrides.task = told
-            config.hydra.job.override_dirname = _dirname(config, [parsed(word) for word in told])
+            task = [changed[word].input_line if word in changed else word for word in config.hydra.overrides.task]
+            config.hydra.overrides.task = task
+            config.hydra.job.override_dirname = override_dirname(config, [parsed(word) for word in task])
         return config
 
 
@@ -75,7 +78,7 @@ def _keys(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_plain(override: Override, config: DictConfig) -> bool:
-    """Whether it gives a new number, truth value or text to an option that has such a value, and chooses no group."""
+    """Whether it replaces the value of one option by a number, truth value or text, and chooses no group."""
     key, value = override.key_or_group, override.value()
     above, _, name = key.rpartition(".")
     if override.type is not OverrideType.CHANGE or override.package is not None or key.split(".")[0] == "hydra":
@@ -83,14 +86,7 @@ def _is_plain(override: Override, config: DictConfig) -> bool:
     if not isinstance(value, int | float | str) or "${" in str(value):
         return False
     parent = OmegaConf.select(config, above) if above else config
-    return OmegaConf.is_dict(parent) and name in parent._content and not OmegaConf.is_config(parent._get_node(name))
-
-
-def _dirname(config: DictConfig, overrides: list[Override]) -> str:
-    """As Hydra makes `hydra.job.override_dirname`."""
-    from hydra._internal.config_loader_impl import get_overrides_dirname
-
-    form = config.hydra.job.config.override_dirname
-    return get_overrides_dirname(
-        overrides=overrides, kv_sep=form.kv_sep, item_sep=form.item_sep, exclude_keys=form.exclude_keys
-    )
+    if not OmegaConf.is_dict(parent) or name not in parent.keys():  # noqa: SIM118  (`in parent` is false for missing values)
+        return False
+    has_value = not OmegaConf.is_missing(parent, name) and not OmegaConf.is_interpolation(parent, name)
+    return not (has_value and OmegaConf.is_config(parent[name]))

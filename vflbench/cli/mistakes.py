@@ -1,4 +1,4 @@
-"""What went wrong, in one paragraph that a user can act on."""
+"""What went wrong, in one paragraph that helps the user."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from vflbench.errors import UserError
 
 
 def describe(error: Exception) -> str | None:
-    """One paragraph for a mistake of the user's; None for a fault of ours, which deserves its traceback."""
+    """One paragraph for a mistake of the user's; None for a fault of vflbench, whose traceback is shown."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
@@ -27,7 +27,7 @@ def describe(error: Exception) -> str | None:
 
 
 def _raised_by_hydra(error: Exception) -> bool:
-    """Whether Hydra was the last of us two to be called: then it is about the command line."""
+    """Whether the error came from Hydra and not from vflbench: then it concerns the command line."""
     ours, last_is_hydra, frame = str(Path(__file__).parents[1]), False, error.__traceback__
     while frame is not None:
         file = frame.tb_frame.f_code.co_filename
@@ -40,7 +40,7 @@ def _raised_by_hydra(error: Exception) -> bool:
 
 
 def _describe_hydra(error: Exception) -> str:
-    """Hydra's own words in one paragraph, and where to look."""
+    """Hydra's message in one paragraph, and the command that helps."""
     text = " ".join(str(error).split())
     if unknown := re.match(r"(?:In '\w+': )?Could not override '(?P<key>[^']+)'", text):
         hint = nearest_options(config_folder(), unknown["key"])

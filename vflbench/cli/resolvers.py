@@ -1,31 +1,38 @@
-"""What the configs can compute: importing this module teaches it to OmegaConf, in worker processes too."""
+"""What configs compute. Importing this module registers its functions with OmegaConf, in workers of sweeps too."""
 
 from typing import Any
 
-from omegaconf import Container, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 
-import vflbench.results.identity
+from vflbench.cli.plugins import recorded_folders
+from vflbench.results import identity
+from vflbench.run.sources import plugin_digests
 
 
-def names(group: str, _root_: Any) -> str:
-    """`${names:attack}`: the names chosen in a keyed group, as norm+spectral, or none."""
+def names(group: str, _root_: DictConfig) -> str:
+    """`${names:attack}`: the names chosen in a keyed group, such as norm+spectral, or none."""
     return "+".join(_root_.get(group) or {}) or "none"
 
 
-def digest(_root_: Any) -> str:
-    """`${digest:}`: 8 hexadecimal digits that stand for everything chosen that can change a result.
+def digest(_root_: DictConfig) -> str:
+    """`${digest:}`: 8 hexadecimal digits that identify all options, and all plug-ins, that can change a result.
 
-    A mandatory value that was not given counts as `???`: the run itself says that it is missing.
+    A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
-    essential = vflbench.results.identity.essential({key: _root_._get_node(key) for key in _root_})
-    return vflbench.results.identity.digest({key: _resolved(_root_, key) for key in essential})
+    options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
+    return identity.digest(options, plugin_digests(options, recorded_folders(_root_)))
 
 
-def _resolved(root: Any, key: Any) -> Any:
-    node = root._get_node(key)
-    if isinstance(node, Container) and not node._is_none() and not node._is_missing() and not node._is_interpolation():
-        return OmegaConf.to_container(node, resolve=True)
-    return "???" if OmegaConf.is_missing(root, key) else root[key]
+def plain(config: Container, *, throw_on_missing: bool = False) -> Any:
+    """A config as dicts, lists and values, with everything computed."""
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+
+
+def _resolved(root: DictConfig, key: Any) -> Any:
+    if OmegaConf.is_missing(root, key):
+        return "???"
+    value = root[key]
+    return plain(value) if OmegaConf.is_config(value) else value
 
 
 OmegaConf.register_new_resolver("names", names, replace=True)

@@ -1,5 +1,6 @@
-"""What a run's folder holds already, and who is at work in it."""
+"""What a run's folder holds already, and whether another process is at work in it."""
 
+import json
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -7,17 +8,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
-from omegaconf import OmegaConf
 
 from vflbench.errors import UserError
-from vflbench.results.identity import differences
+from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
+from vflbench.results.identity import differences, edited_plugins
 
-_TOLD = 4  # options named where a folder holds another configuration's run
+_NAMED_DIFFERENCES = 4
 
 
 class FolderError(UserError):
-    """A folder that is not this run's to write in."""
+    """The folder holds something else, or belongs to another process for now."""
 
 
 class BusyError(FolderError):
@@ -25,24 +27,38 @@ class BusyError(FolderError):
 
 
 class Earlier(Enum):
-    """How far a run of the same configuration came in this folder before."""
+    """How far an earlier run of the same configuration came in this folder."""
 
     NOTHING = "nothing"
     BEGUN = "begun"
     FINISHED = "finished"
 
 
-def look(folder: Path, config: Mapping[str, Any]) -> Earlier:
-    """config: the resolved configuration that is to run there. Raises FolderError if the folder holds another one's."""
-    finished = (folder / "summary.json").exists()
-    if not finished and not (folder / "metrics.csv").exists():
+def look(folder: Path, config: Mapping[str, Any], plugins: Mapping[str, str] | None = None) -> Earlier:
+    """How far the run with this resolved configuration, and with plug-ins of these digests, came in this folder.
+
+    Raises FolderError if the folder holds a run of other options, or of plug-ins with another source.
+    """
+    finished = is_finished(folder)
+    if not finished and not is_begun(folder):
         return Earlier.NOTHING
     different = differences(recorded_config(folder), config)
     if different:
-        more = f" and {len(different) - _TOLD} more" if len(different) > _TOLD else ""
+        more = f" and {len(different) - _NAMED_DIFFERENCES} more" if len(different) > _NAMED_DIFFERENCES else ""
         raise FolderError(
-            f"this folder holds a run of another configuration ({'; '.join(different[:_TOLD])}{more}), which stays as it "
-            "is; name another folder, or replace it with overwrite=true",
+            f"this folder holds a run of another configuration ({'; '.join(different[:_NAMED_DIFFERENCES])}{more}), which "
+            "stays as it is; name another folder, or replace it with overwrite=true",
+            key="hydra.run.dir",
+            value=folder,
+        )
+    recorded = _recorded_modules(folder)
+    edited = edited_plugins(recorded, plugins or {})
+    if edited:
+        name = min(edited, key=lambda name: (name not in recorded, name))
+        change = f"plug-in {name} was edited since" if name in recorded else f"it has no record of the plug-in {name}"
+        raise FolderError(
+            f"this folder holds a run of these options, but {change}; the run stays as it is; name another folder, or "
+            "replace it with overwrite=true",
             key="hydra.run.dir",
             value=folder,
         )
@@ -52,20 +68,29 @@ def look(folder: Path, config: Mapping[str, Any]) -> Earlier:
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The config.yaml of the run that a folder holds."""
     try:
-        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    except Exception as error:  # whatever YAML parsers raise
+        config = yaml.safe_load((folder / CONFIG).read_bytes())
+    except (OSError, ValueError, yaml.YAMLError) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error
     return config if isinstance(config, dict) else {}
 
 
+def _recorded_modules(folder: Path) -> dict[str, str]:
+    """The digests in manifest.json; none if they can't be read."""
+    with suppress(OSError, ValueError):
+        manifest = json.loads((folder / MANIFEST).read_text())
+        modules = manifest.get("modules") if isinstance(manifest, dict) else None
+        return modules if isinstance(modules, dict) else {}
+    return {}
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """No other process runs in this folder meanwhile. The lock ends with its process, however that ends.
+    """While entered, no other process runs in this folder. The lock ends with its process, however that ends.
 
     A folder in which nothing was begun is left empty. Raises BusyError.
     """
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / LOCK)
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -74,9 +99,9 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if [file.name for file in folder.iterdir()] == [".lock"]:
+        if [file.name for file in folder.iterdir()] == [LOCK]:
             with suppress(OSError):
-                (folder / ".lock").unlink()
+                (folder / LOCK).unlink()
         lock.release()
 
 
@@ -88,7 +113,7 @@ def remove_if_empty(folder: Path) -> None:
 
 def is_busy(folder: Path) -> bool:
     """Whether another process is at work there now."""
-    if not (folder / ".lock").exists():
+    if not (folder / LOCK).exists():
         return False
     try:
         with alone_in(folder):
@@ -98,23 +123,23 @@ def is_busy(folder: Path) -> bool:
 
 
 def leave_error(folder: Path, text: str, error: BaseException) -> None:
-    """error.txt: what the user needs in one paragraph, an empty line, the traceback. A disk that is full takes none."""
-    told = "".join(traceback.format_exception(error))
+    """Write error.txt: a paragraph for the user, an empty line, the traceback. If the disk is full, nothing is written."""
+    trace = "".join(traceback.format_exception(error))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / ".error.txt.tmp"
-        temporary.write_text(f"{' '.join(text.split())}\n\n{told}")
-        temporary.replace(folder / "error.txt")
+        temporary = folder / f".{ERROR}.tmp"
+        temporary.write_text(f"{' '.join(text.split())}\n\n{trace}")
+        temporary.replace(folder / ERROR)
 
 
 def error_in(folder: Path) -> str | None:
     """The paragraph of error.txt; None if the last attempt did not fail."""
     try:
-        return (folder / "error.txt").read_text().partition("\n\n")[0]
+        return (folder / ERROR).read_text().partition("\n\n")[0]
     except FileNotFoundError:
         return None
 
 
 def clear_error(folder: Path) -> None:
-    """A new attempt begins."""
-    (folder / "error.txt").unlink(missing_ok=True)
+    """Remove error.txt, as a new attempt begins."""
+    (folder / ERROR).unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""What a result came from: versions, source revision, command."""
+"""What a result came from: versions, modules, source revision, command."""
 
 import glob
+import hashlib
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,10 +18,18 @@ _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core",
 
 
 def provenance(
-    *, seed: int, overrides: list[str], choices: dict[str, Any], source: dict[str, Any] | None = None
+    *,
+    seed: int,
+    overrides: list[str],
+    choices: dict[str, Any],
+    source: dict[str, Any] | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The part of manifest.json that is known before anything is loaded."""
-    import torch  # late: `source` is asked for where nothing is trained
+    """The part of manifest.json that is known before any data is loaded.
+
+    source: as `source` returns it. modules: as `module_digests` returns them.
+    """
+    import torch  # late: `source` is also called where nothing is trained
 
     return {
         "vflbench": __version__,
@@ -32,18 +42,33 @@ def provenance(
         "overrides": overrides,
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
         "source": source,
+        "modules": dict(modules or {}),
     }
 
 
+def module_digests(plugins: Mapping[str, str]) -> dict[str, str]:
+    """Dotted module -> SHA-256 of its source: the plug-ins', and those of all vflbench modules that are loaded now.
+
+    plugins: as `plugin_digests` returns them.
+    """
+    package = __name__.partition(".")[0]
+    digests = dict(plugins)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] == package and file is not None and Path(file).is_file():
+            digests[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return dict(sorted(digests.items()))
+
+
 def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Size and time of the data files that a configuration names: enough to see, unread, that one has changed."""
+    """Size and time of the data files that a configuration names: they show a change without reading the files."""
     path = (config.get("dataset") or {}).get("path")
     words = [path] if isinstance(path, str) else path or []
-    found = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
-    if not found:
+    names = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
+    if not names:
         return None
-    states = [os.stat(name) for name in found]
-    paths = [os.path.abspath(name) for name in found]
+    states = [os.stat(name) for name in names]
+    paths = [os.path.abspath(name) for name in names]
     return {
         "path": paths[0] if len(paths) == 1 else paths,
         "bytes": sum(state.st_size for state in states),
@@ -52,7 +77,7 @@ def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
-    """What to say of a finished run whose data file is no longer as it was."""
+    """A notice if the data file of a finished run has changed since; else None."""
     now = source(config)
     if now == read_manifest(folder).get("source"):
         return None
@@ -61,12 +86,12 @@ def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
 
 def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
-    source = Path(__file__).resolve().parents[1]
-    if not (source.parent / ".git").exists():
+    package = Path(__file__).resolve().parents[1]
+    if not (package.parent / ".git").exists():
         return None
     try:
-        commit = _git(source, "rev-parse", "HEAD")
-        return commit + ("+changes" if _git(source, "status", "--porcelain", "--untracked-files=no") else "")
+        commit = _git(package, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(package, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

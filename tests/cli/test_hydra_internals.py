@@ -1,0 +1,131 @@
+"""The contract with Hydra and OmegaConf: what vflbench/cli/hydra_internals.py relies on, piece by piece."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import hydra
+import omegaconf
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, RunMode
+
+import vflbench.cli.resolvers  # noqa: F401
+from vflbench.cli import hydra_internals
+from vflbench.places import config_folder
+
+CHANGED = f"hydra-core {hydra.__version__} or omegaconf {omegaconf.__version__} changed"
+ADAPT = "; adapt vflbench/cli/hydra_internals.py"
+OVERRIDES = ["seed=1", "name=b", "hydra.job.config.override_dirname.kv_sep=:"]
+
+
+@pytest.fixture(scope="module")
+def loader():
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        yield GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture(scope="module")
+def config(loader):
+    return loader.load_configuration("train", OVERRIDES, run_mode=RunMode.RUN)
+
+
+def test_a_sweeper_takes_the_wrapped_launcher(loader, config):
+    class Wrapper(Launcher):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def setup(self, **_):
+            raise AssertionError("the inner launcher is set up already")
+
+        def launch(self, job_overrides, initial_job_idx):
+            raise NotImplementedError
+
+    before = Plugins.instantiate_launcher
+    parameters = list(inspect.signature(before).parameters)
+    assert parameters == ["self", "hydra_context", "task_function", "config"], (
+        f"{CHANGED} the parameters of Plugins.instantiate_launcher to {parameters}{ADAPT}"
+    )
+    context = HydraContext(config_loader=loader, callbacks=None)
+    with hydra_internals.wrapped_launchers(lambda launcher, of, _: Wrapper((launcher, of))):
+        sweeper = Plugins.instance().instantiate_sweeper(hydra_context=context, task_function=print, config=config)
+    launcher = getattr(sweeper, "launcher", None)
+    assert isinstance(launcher, Wrapper), f"{CHANGED} how a sweeper gets its launcher: it has {launcher}{ADAPT}"
+    assert type(launcher.inner[0]).__name__ == "BasicLauncher"
+    assert launcher.inner[1] is context
+    assert Plugins.instantiate_launcher is before
+
+
+def test_the_value_of_a_job_is_read_without_raising_it(capsys):
+    done, failed = JobReturn(status=JobStatus.COMPLETED), JobReturn(overrides=["x=1"], status=JobStatus.FAILED)
+    done.return_value, failed.return_value = 3, KeyError("x")
+    for returned, value in ((done, 3), (failed, failed._return_value)):
+        assert hydra_internals.returned_value(returned) is value, f"{CHANGED} where JobReturn has its value{ADAPT}"
+    assert isinstance(hydra_internals.returned_value(failed), KeyError)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_name_of_overrides_is_hydras(config):
+    task = OverridesParser.create().parse_overrides(["seed=1", "name=b"])
+    assert hydra_internals.override_dirname(config, task) == config.hydra.job.override_dirname == "name:b,seed:1", (
+        f"{CHANGED} hydra.job.override_dirname{ADAPT}"
+    )
+
+
+def test_a_config_is_the_current_one_for_a_while(loader, config):
+    other = loader.load_configuration("train", ["seed=2"], run_mode=RunMode.RUN)
+    assert not HydraConfig.initialized()
+    with hydra_internals.current_config(config):
+        with hydra_internals.current_config(other):
+            assert HydraConfig.get().overrides.task == ["seed=2"], f"{CHANGED} HydraConfig.set_config{ADAPT}"
+        assert HydraConfig.get().overrides.task == ["seed=1", "name=b"], f"{CHANGED} HydraConfig.instance().cfg{ADAPT}"
+        assert config.name == "b"
+        assert other.name.startswith("synthetic_none_norm+spectral")
+    assert not HydraConfig.initialized(), f"{CHANGED} HydraConfig.initialized{ADAPT}"
+
+
+def test_the_basic_launcher_has_no_workers(loader, config):
+    context = HydraContext(config_loader=loader, callbacks=None)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=print, config=config)
+    assert hydra_internals.joblib_options(launcher) is None
+    assert not hydra_internals.starts_all_at_once(launcher)
+
+
+def test_joblibs_launcher_has_its_options_in_a_dict():
+    core = pytest.importorskip("hydra_plugins.hydra_joblib_launcher.joblib_launcher")
+    options = hydra_internals.joblib_options(core.JoblibLauncher(n_jobs=3))
+    assert options is not None, f"hydra-joblib-launcher changed where it has n_jobs{ADAPT}"
+    options["n_jobs"] = 2
+    launch = inspect.getsource(pytest.importorskip("hydra_plugins.hydra_joblib_launcher._core").launch)
+    assert "launcher.joblib" in launch, f"hydra-joblib-launcher changed where it reads n_jobs{ADAPT}"
+
+
+def test_submitits_local_launcher_is_known_by_its_name():
+    module = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
+    launchers = [getattr(module, name, None) for name in ("LocalLauncher", "SlurmLauncher")]
+    assert None not in launchers, f"hydra-submitit-launcher changed the names of its launchers{ADAPT}"
+    local, slurm = (launcher.__new__(launcher) for launcher in launchers)
+    assert (hydra_internals.starts_all_at_once(local), hydra_internals.starts_all_at_once(slurm)) == (True, False)
+
+
+def test_no_other_module_uses_private_names():
+    """Attributes that begin with an underscore, of anything but self and cls, and imports of hydra._internal."""
+    files = sorted(Path(hydra_internals.__file__).parent.glob("*.py"))
+    assert len(files) > 10
+    used = {}
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                    continue
+                case ast.Attribute(attr=name) if name.startswith("_") and not name.startswith("__"):
+                    used.setdefault(file.name, []).append(f"{name} in line {node.lineno}")
+                case ast.ImportFrom(module=str(name)) | ast.Import(names=[ast.alias(name=name)]) if "._" in name:
+                    used.setdefault(file.name, []).append(f"{name} in line {node.lineno}")
+    assert list(used) == ["hydra_internals.py"], used

@@ -1,0 +1,222 @@
+"""Classes and configs of a user's own, in folders that the command line names."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from warm_command import SMALL, command
+
+from vflbench.cli.plugins import split_plugins, use_plugins
+from vflbench.errors import UserError
+from vflbench.results.files import finished_folders
+
+RUN = (*SMALL, "epochs=1")
+LOUD = '''"""The user's own attack."""
+
+import tools
+
+from vflbench import Attack, Gradients, Scores, Threat
+
+
+class Loud(Attack):
+    """The largest coordinate of each gradient."""
+
+    threat = Threat(knows={Gradients})
+
+    def __init__(self, power: float = 1):
+        self.power = power
+
+    def batch(self, view):
+        layers = view[Gradients].layers
+        return Scores(view.ids, {layer: tools.loudness(g) ** self.power for layer, g in layers.items()})
+'''
+TOOLS = "def loudness(g):\n    return g.abs().amax(dim=1)\n"
+IDLE = """from vflbench.defenses.label_dp import LabelDp
+
+
+class Idle(LabelDp):
+    def labels(self, y, logits, context):
+        return y
+"""
+
+
+def write_plugins(folder: Path) -> Path:
+    for name, text in {
+        "attack/loud.yaml": "loud:\n  _target_: loud.Loud\n  power: 2\n",
+        "defense/idle.yaml": "idle:\n  _target_: idle.Idle\n",
+        "loud.py": LOUD,
+        "tools.py": TOOLS,
+        "idle.py": IDLE,
+        "unrelated.py": "",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def leaks(folder):
+    return json.loads((folder / "summary.json").read_text())["leak_auc"]
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory):
+    """A folder of a user with plug-ins in `mine`, and one finished run of them."""
+    cwd = tmp_path_factory.mktemp("user")
+    write_plugins(cwd / "mine")
+    result = command("train", "--plugins", "mine", "attack=[loud,norm]", "attack.loud.power=3", *RUN, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    (run,) = finished_folders(cwd)
+    return cwd, run
+
+
+@pytest.fixture
+def copied(user, tmp_path):
+    shutil.copytree(user[0], tmp_path / "user")
+    return tmp_path / "user", tmp_path / "user" / user[1].relative_to(user[0])
+
+
+def again(cwd, *words):
+    return command("train", *words, "--plugins=mine", "attack=[loud,norm]", "attack.loud.power=3", *RUN, cwd=cwd)
+
+
+def test_an_attack_of_the_users_own_is_one_yaml_and_one_class(user):
+    cwd, run = user
+    assert set(leaks(run)) == {"loud", "norm"}
+    modules = manifest(run)["modules"]
+    assert {"loud", "tools", "vflbench.attacks.norm", "vflbench.run.experiment"} <= set(modules)
+    assert "unrelated" not in modules
+    assert all(len(digest) == 64 for digest in modules.values())
+    listed = command("list", "attacks", "--plugins", "mine", cwd=cwd).stdout
+    assert "The largest coordinate of each gradient." in next(line for line in listed.splitlines() if "  loud" in line)
+    assert "spectral" in listed
+    line = {"COMP_LINE": "vflbench train --plugins mine attack=l"}
+    assert command("-sc", "query=bash", cwd=cwd, **line).stdout.split() == ["attack=loud"]
+    assert command("-sc", "query=bash", cwd=cwd, COMP_LINE="vflbench train --plugins min").stdout.split() == []
+
+
+def test_modules_are_imported_from_no_other_folder(copied):
+    cwd, _ = copied
+    (cwd / "loud.py").write_text(LOUD)
+    for words in (("attack=[norm]",), ("--config-dir", "mine", "attack=[loud,norm]")):
+        result = command("train", *words, "+attack.other._target_=loud.Loud", *RUN, cwd=cwd)
+        assert result.returncode == 1
+        assert "_target_=loud.Loud: there is no such class (no module loud)" in result.stderr
+        assert "--plugins DIR" in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_the_same_source_is_the_same_run_and_an_edited_one_is_a_new_run(copied):
+    cwd, run = copied
+    (cwd / "mine" / "unrelated.py").write_text("edited = True\n")
+    result = again(cwd)
+    assert "finished before" in result.stdout, result.stderr
+    (cwd / "mine" / "tools.py").write_text("def loudness(g):\n    return -g.abs().amax(dim=1)\n")
+    result = again(cwd)
+    assert result.returncode == 0, result.stderr
+    assert "finished before" not in result.stdout
+    (new,) = set(finished_folders(cwd)) - {run}
+    before, after = (leaks(folder)["loud"]["gradient"] for folder in (run, new))
+    assert {layer: 1 - value for layer, value in before.items()} == pytest.approx(after)
+    assert leaks(run)["norm"] == leaks(new)["norm"]
+    edited = {name for name, digest in manifest(new)["modules"].items() if manifest(run)["modules"].get(name) != digest}
+    assert edited == {"tools"}
+
+
+def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
+    cwd, run = copied
+    assert "finished before" in again(cwd, f"hydra.run.dir={run}").stdout
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    (cwd / "mine" / "loud.py").write_text(LOUD + "# another remark\n")
+    result = again(cwd, f"hydra.run.dir={run}")
+    assert result.returncode == 1
+    assert f"hydra.run.dir={run}" in result.stderr
+    assert "plug-in loud was edited since" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+    record = manifest(run)
+    (run / "manifest.json").write_text(json.dumps({key: value for key, value in record.items() if key != "modules"}))
+    assert "no record of the plug-in loud" in again(cwd, f"hydra.run.dir={run}").stderr
+
+
+def sweeps_with_plugins(cwd, *words):
+    """A sweep of one run, the same again, and a sweep of two with an edited plug-in."""
+    sweep = ("train", "-m", "--plugins", "mine", *RUN, "attack=loud", *words)
+    first = command(*sweep, "seed=0", cwd=cwd)
+    assert first.returncode == 0, first.stderr + first.stdout
+    (old,) = finished_folders(cwd)
+    assert command(*sweep, "seed=0", cwd=cwd).stdout.count("finished before") == 1
+    (cwd / "mine" / "loud.py").write_text(LOUD.replace("** self.power", "** -self.power"))
+    edited = command(*sweep, "seed=0,1", cwd=cwd)
+    assert edited.returncode == 0, edited.stderr
+    assert edited.stdout.count("finished before") == 0
+    new = set(finished_folders(cwd)) - {old}
+    assert {manifest(folder)["seed"] for folder in new} == {0, 1}
+    assert len({manifest(folder)["modules"]["loud"] for folder in new}) == 1
+    assert {manifest(folder)["modules"]["loud"] for folder in new} != {manifest(old)["modules"]["loud"]}
+    (same_seed,) = (folder for folder in new if manifest(folder)["seed"] == 0)
+    assert leaks(same_seed)["loud"]["gradient"]["f2"] == pytest.approx(1 - leaks(old)["loud"]["gradient"]["f2"])
+
+
+def test_a_sweep_has_the_plug_ins_and_an_edited_one_is_computed_anew(tmp_path):
+    write_plugins(tmp_path / "mine")
+    sweeps_with_plugins(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_so_has_a_sweep_in_other_processes(tmp_path, launcher):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+    write_plugins(tmp_path / "mine")
+    sweeps_with_plugins(tmp_path, f"hydra/launcher={launcher}")
+
+
+def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
+    write_plugins(tmp_path / "mine")
+    for _ in range(2):  # the second time it is only shown
+        result = command("train", "--plugins", "mine", "defense=idle", *RUN, cwd=tmp_path)
+        assert result.returncode == 1
+        assert "FAILED: idle: the promise of eps = 1 is broken" in result.stdout
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+        assert "marked as failed" in result.stderr
+    (run,) = finished_folders(tmp_path)
+    assert json.loads((run / "summary.json").read_text())["failed"]
+
+
+def test_the_flag_is_taken_out_of_the_command_line():
+    words = ["-m", "--plugins", "a", "x=1", "--plugins=b c", "--plugins", "a"]
+    assert split_plugins(words) == (["a", "b c", "a"], ["-m", "x=1"])
+    for words in (["--plugins"], ["--plugins", "-m"], ["--plugins", ""]):
+        with pytest.raises(UserError, match="--plugins: it must be followed by a folder"):
+            split_plugins(words)
+
+
+def test_a_module_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name, holder in {"json": "standard library", "test": "test", "tqdm": "tqdm", "vflbench": "vflbench"}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.py").write_text("")
+        message = f"--plugins=.*{name}: its module {name} has the name of a module of .*{holder}.*; rename it"
+        with pytest.raises(UserError, match=message):
+            use_plugins([str(folder)])
+        assert str(folder) not in sys.path
+
+
+def test_folders_are_last_on_the_path_and_hold_no_module_twice(tmp_path, monkeypatch):
+    before = [*sys.path]
+    monkeypatch.setattr(sys, "path", [*before])
+    for name in ("a/only_here.py", "b/only_there/__init__.py", "c/only_here.py", "a/__init__.py", "a/attack/x.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert use_plugins(["a", "b", "./a"]) == [tmp_path / "a", tmp_path / "b"]
+    assert sys.path == [*before, str(tmp_path / "a"), str(tmp_path / "b")]
+    with pytest.raises(UserError, match=r"its module only_here has the name of a module of .*a, which would be imported"):
+        use_plugins(["a", "c"])
+    use_plugins([])

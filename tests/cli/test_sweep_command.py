@@ -1,0 +1,71 @@
+"""`vflbench train -m` from outside."""
+
+import json
+import os
+
+import pytest
+from warm_command import SMALL, command
+
+from vflbench.results.files import finished_folders
+
+RUN = (*SMALL, "epochs=1", "attack=norm")
+
+
+def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
+    result = command("train", "-m", *RUN, "batch_size=0,64", "seed=0,1", cwd=tmp_path)
+    assert result.returncode == 1
+    assert [json.loads((f / "manifest.json").read_text())["seed"] for f in finished_folders(tmp_path)] == [0, 1]
+    assert result.stderr.count("batch_size=0: it must be greater than or equal to 1") == 2
+    assert "Traceback" not in result.stderr
+    errors = sorted(tmp_path.rglob("error.txt"))
+    assert len(errors) == 2
+    for error in errors:
+        message, _, traceback = error.read_text().partition("\n\n")
+        assert message.startswith("batch_size=0: it must be greater than or equal to 1")
+        assert traceback.startswith("Traceback")
+        assert f"  {message}\n  {error.parent}\n" in result.stdout
+    table = [line.split()[:2] for line in result.stdout.splitlines()]
+    for counted in (["4", "runs"], ["done", "2"], ["skipped", "0"], ["failed", "2"]):
+        assert counted in table
+
+
+def test_a_failure_is_tried_again_and_error_txt_goes_when_it_succeeds(tmp_path):
+    sweep = ("train", "-m", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1", "attack=norm")
+    failed = command(*sweep, cwd=tmp_path)
+    assert failed.returncode == 1
+    (error,) = tmp_path.rglob("error.txt")
+    assert error.read_text().startswith("dataset.path=my.csv: there is no such file")
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
+    again = command(*sweep, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {file.name for file in error.parent.iterdir()} >= {"summary.json", "metrics.csv"}
+    assert not error.exists()
+
+
+def computes_what_is_missing(tmp_path, launcher):
+    """Runs seed=1 alone, then two sweeps. Returns the folder of seed=0, which the first sweep computed."""
+    sweep = ("train", "-m", *RUN, f"hydra/launcher={launcher}")
+    alone = command("train", *RUN, "seed=1", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    (folder,) = finished_folders(tmp_path)
+    swept = command(*sweep, "seed=0,1", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    assert swept.stdout.count(f"finished before, so not computed again (overwrite=true would): {folder}") == 1
+    (fresh,) = set(finished_folders(tmp_path)) - {folder}
+    before = {file: file.read_bytes() for f in finished_folders(tmp_path) for file in f.iterdir()}
+    extended = command(*sweep, "seed=0,1,2", cwd=tmp_path)
+    assert extended.stdout.count("finished before") == 2
+    assert len(finished_folders(tmp_path)) == 3
+    assert {file: file.read_bytes() for file in before} == before
+    return fresh
+
+
+def test_a_sweep_computes_what_is_missing_and_shares_its_folders_with_single_runs(tmp_path):
+    computes_what_is_missing(tmp_path, "basic")
+
+
+@pytest.mark.slow
+def test_so_does_one_in_joblibs_workers_which_share_the_cores(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    fresh = computes_what_is_missing(tmp_path, "joblib")
+    assert json.loads((fresh / "manifest.json").read_text())["threads"] <= len(os.sched_getaffinity(0))

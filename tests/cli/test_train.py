@@ -1,0 +1,156 @@
+"""`vflbench train` from outside: what a run leaves, and what becomes of it when the same command comes again."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import yaml
+from warm_command import SMALL, command
+
+import vflbench
+from vflbench.results.files import finished_folders
+from vflbench.results.folder import alone_in
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run with everything: several parties, the wide part, a defense, two attacks, a spare epoch of log lines."""
+    cwd = tmp_path_factory.mktemp("user")
+    result = command(
+        *("train", *SMALL, "attack=[norm,spectral]", "defense=max_norm", "model.wide=true", "dataset.parties=2"),
+        *("log_every=10", "batch_size=64", "seed=3"),
+        cwd=cwd,
+    )
+    assert result.returncode == 0, result.stderr
+    return result, *finished_folders(cwd)
+
+
+def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
+    result, folder = finished
+    assert result.stderr == ""  # no progress bar: this is no terminal
+    assert result.stdout.startswith("after epoch 1: test AUC 0.")
+    assert f"results: {folder}" in result.stdout
+
+
+def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
+    _, folder = finished
+    names = {file.name for file in folder.iterdir() if file.name != ".lock"}
+    assert max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns).name == "summary.json"
+    assert names == {
+        *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log"),
+        *("auc_per_epoch.png", "leak_per_layer.png"),
+    }
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
+    assert (config["seed"], config["model"]["wide"]) == (3, True)
+    assert "${" not in (folder / "config.yaml").read_text()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["vflbench"] == vflbench.__version__
+    assert manifest["seed"] == 3
+    assert manifest["device"] == "cpu" or manifest["device"].startswith("cuda")
+    assert len(manifest["data"]["fingerprint"]) == 64
+    assert manifest["overrides"][-1] == "seed=3"
+    assert manifest["end"] >= manifest["start"]
+    assert manifest["versions"]["torch"]
+    assert {"vflbench.cli.train", "vflbench.attacks.norm", "vflbench.defenses.max_norm"} <= set(manifest["modules"])
+    assert all(name.partition(".")[0] == "vflbench" for name in manifest["modules"])
+    summary = json.loads((folder / "summary.json").read_text())
+    assert 0.4 < summary["test_auc"] < 1
+    assert 0.4 < summary["train_auc"] < 1
+    assert set(summary["leak_auc"]["norm"]["gradient"]) == {"f1", "f2", "wide"}
+    assert set(summary["leak_auc"]["spectral"]["embedding"]) == {"f1", "f2", "wide", "h1", "h2", "h3"}
+
+
+def test_metrics_hold_everything_that_was_promised(finished):
+    _, folder = finished
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    have = {(r["split"], r["metric"]) for r in rows if r["epoch"] == "1"}
+    assert have >= {("train", "loss"), ("train", "auc"), ("test", "auc"), ("test", "log_loss")}
+    assert have >= {("train", "leak_auc"), ("train", "leak_auc_two_sided"), ("train", "bytes_sent"), ("train", "seconds")}
+    for row in rows:
+        if row["metric"].startswith("leak"):
+            assert float(row["ci_low"]) <= float(row["value"]) <= float(row["ci_high"])
+            assert row["visible"] in ("true", "false")
+
+
+def test_the_log_has_a_line_every_so_many_steps(finished):
+    _, folder = finished
+    lines = (folder / "train.log").read_text().splitlines()
+    steps = [line for line in lines if line.startswith("epoch 0 step ")]
+    assert [line.split(" loss: ")[0] for line in steps] == [f"epoch 0 step {k}/28" for k in (0, 10, 20)]
+    assert all(len(line.split(" loss: ")[1].split(".")[1]) == 4 for line in steps)
+
+
+def test_the_written_config_runs_again_to_the_same_numbers(finished, tmp_path):
+    _, folder = finished
+    result = command("train", f"--config-dir={folder}", "--config-name=config", "hydra.run.dir=again", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+    def timeless(file):
+        return [line for line in file.read_text().splitlines() if ",seconds," not in line]
+
+    assert timeless(tmp_path / "again" / "metrics.csv") == timeless(folder / "metrics.csv")
+    assert {file.name for file in (tmp_path / "again").iterdir()} == {file.name for file in folder.iterdir()}
+
+
+def test_the_folder_is_the_same_for_a_config_of_ones_own(finished):
+    _, folder = finished
+    result = command("train", f"--config-dir={folder}", "--config-name=config", cwd=folder.parent.parent)
+    assert result.returncode == 0, result.stderr
+    assert f"(overwrite=true would): {folder}" in result.stdout
+
+
+def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished, tmp_path):
+    result, folder = finished
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    same = ("train", f"--config-dir={copy}", "--config-name=config", "hydra.run.dir=run")
+    shown = command(*same, "log_every=7", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("finished before, so not computed again (overwrite=true would)")
+    assert shown.stdout.splitlines()[1:-1] == result.stdout.splitlines()[:-1]  # the last line names the folder
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    other = command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert other.returncode == 1
+    assert "holds a run of another configuration (batch_size: 64 -> auto" in other.stderr
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    mistaken = command(*same, "overwrite=true", "epochs=0", cwd=tmp_path)
+    assert mistaken.returncode == 1
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    replaced = command("train", *SMALL, "overwrite=true", "epochs=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert replaced.returncode == 0, replaced.stderr
+    assert json.loads((copy / "summary.json").read_text())["epochs"] == 1
+    assert yaml.safe_load((copy / "config.yaml").read_text())["overwrite"] is False
+
+
+def test_data_that_changed_since_is_pointed_out(tmp_path):
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
+    options = ("train", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1")
+    assert command(*options, cwd=tmp_path).returncode == 0
+    assert "no longer" not in command(*options, cwd=tmp_path).stdout
+    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(300)))
+    assert "mind: the data file is no longer as it was" in command(*options, cwd=tmp_path).stdout
+
+
+def test_a_mistake_does_not_use_up_the_folder(tmp_path):
+    failed = command("train", "dataset=criteo", "dataset.path=nowhere", "hydra.run.dir=run", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert not (tmp_path / "run").exists()
+    again = command("train", *SMALL, "epochs=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_two_at_once_in_one_folder_are_one_too_many(tmp_path):
+    """tests/cli/test_stopping.py has two real processes."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with alone_in(folder):
+        second = command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert second.returncode == 1
+    assert "hydra.run.dir=" in second.stderr
+    assert "another process is at work in this folder" in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+    assert finished_folders(tmp_path) == []

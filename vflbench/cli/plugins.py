@@ -1,0 +1,107 @@
+"""`--plugins DIR`: folders of the user's with Python modules and, in subfolders named after groups, configs."""
+
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+from vflbench.errors import UserError
+
+FLAG = "--plugins"
+_PROVIDER = f"vflbench {FLAG}"
+"""Under this name Hydra lists the folders in `hydra.runtime.config_sources`, where workers of sweeps find them."""
+
+
+def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders that a command line names by --plugins DIR or --plugins=DIR, and its other words."""
+    named, others = [], []
+    remaining = iter(words)
+    for word in remaining:
+        if word == FLAG:
+            folder = next(remaining, "")
+            if not folder or folder.startswith("-"):
+                raise UserError("it must be followed by a folder", key=FLAG)
+            named.append(folder)
+        elif word.startswith(f"{FLAG}="):
+            named.append(word.removeprefix(f"{FLAG}="))
+        else:
+            others.append(word)
+    return named, others
+
+
+def use_plugins(named: Sequence[str]) -> list[Path]:
+    """Make the modules of these folders importable, and the folders config folders of Hydra's. Returns them.
+
+    They come last on Python's path, so that they shadow nothing. Raises UserError for a folder that doesn't exist, and for a
+    module that couldn't be imported because another has its name.
+    """
+    folders = []
+    for name in named:
+        if not name or not Path(name).is_dir():
+            raise UserError("there is no such folder", key=FLAG, value=name)
+        folders.append(Path(name).resolve())
+    folders = list(dict.fromkeys(folders))
+    _refuse_taken_names(folders)
+    append_to_path(folders)
+    PluginConfigs.folders = tuple(folders)
+    if folders:
+        Plugins.instance().register(PluginConfigs)
+    return folders
+
+
+def append_to_path(folders: Sequence[Path]) -> None:
+    """Make their modules importable."""
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+
+
+def recorded_folders(config: DictConfig) -> tuple[Path, ...]:
+    """The plug-in folders of a run, in this process or in a worker of a sweep, from its `hydra` options.
+
+    config: a run's; where Hydra has taken the `hydra` options out of it, those of the present job are used.
+    """
+    sources = OmegaConf.select(config, "hydra.runtime.config_sources")
+    if sources is None and HydraConfig.initialized():
+        sources = HydraConfig.get().runtime.config_sources
+    return tuple(Path(source.path) for source in sources or () if source.provider == _PROVIDER)
+
+
+class PluginConfigs(SearchPathPlugin):
+    """Lets Hydra search the plug-in folders for configs, after vflbench's own."""
+
+    folders: tuple[Path, ...] = ()
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in self.folders:
+            search_path.append(provider=_PROVIDER, path=f"file://{folder}")
+
+
+def _refuse_taken_names(folders: Sequence[Path]) -> None:
+    holders: dict[str, str] = {}
+    for folder in folders:
+        for module in pkgutil.iter_modules([str(folder)]):
+            holder = holders.get(module.name) or _other_holder(module.name, folders)
+            if holder:
+                problem = f"its module {module.name} has the name of a module of {holder}, which would be imported instead"
+                raise UserError(f"{problem}; rename it", key=FLAG, value=folder)
+            holders[module.name] = str(folder)
+
+
+def _other_holder(name: str, folders: Sequence[Path]) -> str:
+    """Where Python has a module of this name outside the folders; empty if nowhere."""
+    if name in sys.stdlib_module_names:
+        return "Python's standard library"
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # a module without a spec
+        return "a running program"
+    if spec is None or spec.origin is None:  # a folder without __init__.py gives way to a module
+        return ""
+    origin = Path(spec.origin).resolve()
+    return "" if any(origin.is_relative_to(folder) for folder in folders) else str(origin.parent)

@@ -1,0 +1,177 @@
+"""`vflbench train`: one run, or with -m a sweep."""
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from vflbench.cli.environment import wait_passively
+from vflbench.cli.errors import fail, wants_traceback
+from vflbench.cli.plugins import append_to_path, recorded_folders, split_plugins, use_plugins
+from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
+from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
+from vflbench.places import config_folder
+from vflbench.results.folder import (
+    BusyError,
+    Earlier,
+    FolderError,
+    alone_in,
+    clear_error,
+    leave_error,
+    look,
+    remove_if_empty,
+)
+
+OWN_CONFIG = [
+    "hydra/job_logging=disabled",
+    "hydra/hydra_logging=disabled",
+    "hydra.output_subdir=null",
+    "hydra.job.name=vflbench",
+    "hydra.run.dir=outputs/${name}_${digest:}",
+    "hydra.sweep.dir=outputs",
+    "hydra.sweep.subdir=${name}_${digest:}",
+]
+"""The hydra options of train.yaml, for a config of another name: the config.yaml of a finished run has none."""
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
+    from vflbench.cli.launch import surviving
+
+    named, words = split_plugins(arguments)
+    use_plugins(named)
+    if any(word.split("=")[0] in ("--config-name", "-cn") for word in words):
+        # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
+        is_override = [not word.startswith("-") and "=" in word for word in words]
+        place = is_override.index(True) if any(is_override) else len(words)
+        words[place:place] = OWN_CONFIG
+    sys.argv = ["vflbench train", *words]
+    sweep = Sweep()
+    try:
+        with surviving(sweep):
+            hand_over_to_hydra(train_one)
+    except KeyboardInterrupt:
+        if sweep.jobs:
+            print(f"\n{sweep.stop_message()}", file=sys.stderr)
+        raise
+    finally:
+        sweep.close()
+    if sweep.jobs:
+        print(sweep.table(), flush=True)
+    if sweep.failed:
+        sys.exit(1)
+
+
+def hand_over_to_hydra(task: Callable[[DictConfig], Any]) -> None:
+    """Hydra reads sys.argv, composes train.yaml, and calls `task` with the config."""
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+
+
+def train_one(config: DictConfig) -> Any:
+    """One run, in the folder that Hydra chose. Returns its test AUC; in a sweep, its JobOutcome."""
+    wait_passively()  # workers of a sweep begin here
+    append_to_path(recorded_folders(config))
+    from vflbench.cli.mistakes import describe
+
+    hydra_config = HydraConfig.get()
+    in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
+    try:
+        outcome = run_and_report(config, in_sweep=in_sweep)
+    except Exception as error:
+        text = describe(error)
+        if in_sweep and not isinstance(error, BrokenPipeError):
+            reason = text or f"{type(error).__name__}: {error}"
+            if wants_traceback():
+                traceback.print_exc()
+            if not isinstance(error, FolderError):
+                leave_error(folder, reason, error)
+            return JobOutcome(Status.BUSY if isinstance(error, BusyError) else Status.FAILED, reason=reason)
+        remove_if_empty(folder)
+        if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
+            raise
+        fail(text)  # here: Hydra would add lines of its own
+    if in_sweep:
+        return outcome
+    if outcome.reason:
+        fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
+    return outcome.test_auc
+
+
+def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
+    """Build the experiment, run or resume it, draw and print; a run that was finished before is only shown.
+
+    The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
+    error.txt. After a mistake in the options, the folder is as it was.
+    """
+    from vflbench.cli.build import build, build_loggers
+    from vflbench.cli.mistakes import describe
+    from vflbench.results.loggers.base import Loggers
+    from vflbench.results.recorder import Recorder
+    from vflbench.results.report.figures import draw
+    from vflbench.results.report.table import final_table
+    from vflbench.run.checkpoint import Checkpoint
+    from vflbench.run.experiment import run
+    from vflbench.run.provenance import module_digests, provenance, source
+    from vflbench.run.sources import plugin_digests
+
+    hydra_config = HydraConfig.get()
+    # The config.yaml of a run is there to be run again, which must not replace that run.
+    resolved = plain(config) | {"overwrite": False}
+    plugins = plugin_digests(resolved, recorded_folders(config))  # read before they are imported
+    experiment = build(config)
+    settings = experiment.settings
+    folder = Path(hydra_config.runtime.output_dir)
+    with alone_in(folder):
+        earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, plugins)
+        clear_error(folder)
+        if earlier is Earlier.FINISHED:
+            return show_finished(folder, resolved, in_sweep=in_sweep)
+        manifest = provenance(
+            seed=settings.seed,
+            overrides=list(hydra_config.overrides.task),
+            choices=dict(hydra_config.runtime.choices),
+            source=source(resolved),
+            modules=module_digests(plugins),
+        )
+        quiet = in_sweep or not sys.stdout.isatty()
+        recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+        recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
+        checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
+        try:
+            summary = run(experiment, recorder, checkpoint)
+            draw(folder)
+            recorder.note(modules=module_digests(plugins))  # with the modules that were loaded on the way
+            recorder.finish(summary)
+            checkpoint.finish()
+        except Exception as error:
+            if recorder.begun:
+                leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
+            raise
+        finally:
+            recorder.loggers.stop()
+    if not in_sweep:
+        print(final_table(folder), flush=True)
+    return outcome_of(summary)
+
+
+def show_finished(folder: Path, config: Mapping[str, Any], *, in_sweep: bool) -> JobOutcome:
+    """Print the results of a run that was finished before; in a sweep, the launcher reports it."""
+    from vflbench.results.read import read_summary
+    from vflbench.results.report.table import final_table, number
+    from vflbench.run.provenance import changed_source
+
+    outcome = outcome_of(read_summary(folder))
+    notice = changed_source(config, folder)
+    if not in_sweep:
+        auc = number(outcome.test_auc)
+        print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}")
+    if notice:
+        print(notice)
+    if not in_sweep:
+        print(final_table(folder), flush=True)
+    return outcome if outcome.reason else JobOutcome(Status.SKIPPED, outcome.test_auc)

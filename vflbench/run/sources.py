@@ -1,0 +1,120 @@
+"""Digests of the source of plug-ins, found by reading files: nothing is imported or run."""
+
+import ast
+import hashlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from vflbench.results.identity import essential
+
+_OURS = __name__.partition(".")[0]
+
+
+def plugin_digests(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, str]:
+    """Dotted module -> SHA-256 of its source, for every `_target_` outside vflbench; empty if there is none.
+
+    config: a run's; loggers don't count, as they change no result. folders: the plug-in folders.
+    Covers the module of each class, its parent packages, and the modules that these import from the same installed package
+    or from the plug-in folders. Other packages, and data files that a plug-in reads, are not covered. A module is read
+    once in a process, as it is imported once. One that can't be found is left out: building the class reports it.
+    """
+    digests: dict[str, str] = {}
+    for module in sorted(set(_modules(essential(config)))):
+        digests |= _closure(module, tuple(folders))
+    return dict(sorted(digests.items()))
+
+
+def _modules(node: Any) -> Iterator[str]:
+    """The module of each `_target_` in a configuration, without vflbench's own."""
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        module = target.rpartition(".")[0] if isinstance(target, str) else ""
+        if module and module.partition(".")[0] != _OURS:
+            yield module
+    for value in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
+        yield from _modules(value)
+
+
+@cache
+def _closure(module: str, folders: tuple[Path, ...]) -> Mapping[str, str]:
+    digests: dict[str, str] = {}
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        spec = _find(name, folders) if name and name not in seen else None
+        seen.add(name)
+        if spec is None or not _belongs(spec, module, folders):
+            continue
+        waiting.append(name.rpartition(".")[0])
+        if spec.has_location and spec.origin is not None and Path(spec.origin).is_file():
+            source = Path(spec.origin).read_bytes()
+            digests[name] = hashlib.sha256(source).hexdigest()
+            waiting += _imports(source, spec, folders)
+    return digests
+
+
+def _find(name: str, folders: tuple[Path, ...]) -> ModuleSpec | None:
+    """Where Python would import a module from, without importing its parent packages."""
+    top, *below = name.split(".")
+    spec = PathFinder.find_spec(top, list(map(str, folders)))
+    if spec is None or spec.origin is None:  # a folder without __init__.py gives way to a module
+        try:
+            spec = importlib.util.find_spec(top) or spec
+        except ValueError:  # such as __main__, which has no spec
+            return None
+    for depth in range(len(below)):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(".".join([top, *below[: depth + 1]]), spec.submodule_search_locations)
+    return spec
+
+
+def _belongs(spec: ModuleSpec, module: str, folders: tuple[Path, ...]) -> bool:
+    """Whether it lies in a plug-in folder, or in the installed package of `module`."""
+    places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or [])
+    if any(Path(place).resolve().is_relative_to(folder.resolve()) for place in places for folder in folders):
+        return True
+    top = spec.name.partition(".")[0]
+    return top == module.partition(".")[0] and top not in sys.stdlib_module_names
+
+
+def _imports(source: bytes, spec: ModuleSpec, folders: tuple[Path, ...]) -> Iterator[str]:
+    """The modules that a source names in its import statements, and in calls such as import_module("name")."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # a compiled module, or a mistake that importing it will report
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = _absolute("." * level + (module or ""), spec)
+                for alias in names if base else ():
+                    yield from _submodules(base, folders) if alias.name == "*" else [f"{base}.{alias.name}"]
+                yield base
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield _absolute(name, spec)
+
+
+def _absolute(name: str, spec: ModuleSpec) -> str:
+    """A relative name made absolute; empty where it leads out of the package."""
+    try:
+        return importlib.util.resolve_name(name, spec.parent)
+    except ImportError:
+        return ""
+
+
+def _submodules(package: str, folders: tuple[Path, ...]) -> list[str]:
+    spec = _find(package, folders)
+    locations = list(spec.submodule_search_locations or []) if spec else []
+    return [f"{package}.{module.name}" for module in pkgutil.iter_modules(locations)]
