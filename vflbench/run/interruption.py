@@ -1,35 +1,35 @@
-"""Ctrl-C and SIGTERM: the batch in hand is finished and saved before the run stops."""
+"""Ctrl-C and SIGTERM: the current batch is finished and saved before the run stops."""
 
 import os
 import signal
 import sys
 import threading
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop, and has. exit_code: 130 after Ctrl-C, 143 after SIGTERM."""
+    """A run stopped because a signal asked it to. exit_code: 130 after Ctrl-C, 143 after SIGTERM."""
 
-    def __init__(self, told: str, exit_code: int):
-        super().__init__(told, exit_code)
-        self.told, self.exit_code = told, exit_code
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message, exit_code)
+        self.message, self.exit_code = message, exit_code
 
     def __str__(self) -> str:
-        return self.told
+        return self.message
 
 
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM is only noted in `asked`; the second stops at once.
+    """While entered, the first SIGINT or SIGTERM is only noted in `asked`; the second one stops the run at once.
 
-    Python gives signals to the main thread alone; in another nothing is changed.
+    Python delivers signals to the main thread only. In another thread nothing changes.
     """
 
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -46,9 +46,9 @@ class Interruption:
             raise Interrupted("stopped at once; the same command goes on from what was saved before", code)
         self.asked = signal.Signals(number)
         if sys.stderr is not None and sys.stderr.isatty():  # os.write: a handler must not wait for a buffer's lock
-            os.write(2, b"\nstopping: the batch in hand is finished and saved first; Ctrl-C again stops at once\n")
+            os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
 
-    def end(self, told: str) -> None:
-        """Stop here, if that was asked for. Raises Interrupted."""
+    def end(self, message: str) -> None:
+        """Stop here if a signal came. Raises Interrupted."""
         if self.asked is not None:
-            raise Interrupted(told, 128 + self.asked)
+            raise Interrupted(message, 128 + self.asked)

@@ -10,13 +10,14 @@ from vflbench.options import Count, NonNegativeInt, options
 
 @options
 class Audit:
-    """How much of an epoch is looked at.
+    """How much of an epoch is audited.
 
-    batches: attack so many, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of the epoch's
-    and at least 5. train_rows: score at most so many for train AUC. canaries: training rows whose label is replaced by a
-    fair coin, by which a promised eps is checked; `auto`: a 20th of all, at most 1000, where a defense promises one. dcor:
-    also measure, in audited batches, the squared distance correlation of every layer's embeddings and the labels. record:
-    keep the audited rounds, or all of them, in the run's folder, to be audited again with other attacks.
+    batches: the number of batches to attack, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of
+    the epoch's and at least 5. train_rows: the largest number of rows to score for train AUC. canaries: the number of
+    training rows whose label is replaced by a fair coin, to check a promised eps; `auto`: a 20th of all and at most 1000,
+    if a defense promises one. dcor: also measure, in audited batches, the squared distance correlation of every layer's
+    embeddings and the labels. record: keep the audited rounds, or all of them, in the run's folder, to audit them again with
+    other attacks.
     """
 
     batches: Count | Literal["all", "auto"] = "auto"
@@ -26,13 +27,13 @@ class Audit:
     record: Literal["none", "audited", "all"] = "none"
 
     def audited(self, steps: int) -> int:
-        """How many batches of an epoch with so many steps."""
+        """The number of audited batches in an epoch of `steps` batches."""
         if self.batches == "auto":
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
 
     def planted(self, rows: int, *, promised: bool) -> int:
-        """How many of so many training rows are canaries. promised: whether a defense promises an eps."""
+        """The number of canaries among `rows` training rows. promised: whether a defense promises an eps."""
         if self.canaries == "auto":
             return min(1000, rows // 20) if promised else 0
         return min(rows, self.canaries)
@@ -40,16 +41,16 @@ class Audit:
 
 @options
 class Settings:
-    """What belongs to no component.
+    """The options that belong to no component.
 
-    epochs: `auto` as many as the protocol suggests.
-    batch_size: rows a step; `auto` takes the largest power of two between 32 and 512 that leaves 100 steps an epoch.
+    epochs: the number of epochs, or `auto`: as many as the protocol suggests.
+    batch_size: rows per step; `auto` takes the largest power of two between 32 and 512 with which an epoch has 100 steps.
     precision: of the products of the network's layers, `float32` or `bf16` (autocast; weights, tables, losses, messages and
     the optimiser's state stay float32).
     log_every: steps between lines of train.log.
-    checkpoint: at each epoch's end and when stopped, `resume` saves what going on takes, until the run has finished; `keep`
-    leaves it there; `none` saves nothing.
-    overwrite: compute anew what is there already.
+    checkpoint: `resume` saves the state at the end of each epoch and when the run is stopped, and deletes it when the run
+    has finished; `keep` doesn't delete it; `none` saves nothing.
+    overwrite: compute a finished run again.
     """
 
     epochs: Count | Literal["auto"] = 2
@@ -64,7 +65,7 @@ class Settings:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """auto is cuda where there is one, cpu elsewhere."""
+    """The device to use; `auto` is cuda if there is one, else cpu."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "this machine, or its build of torch, has no CUDA device; use cpu or auto", key="device", value="cuda"
