@@ -126,3 +126,6 @@ def test_any_rows_are_read_by_id_in_that_order(monkeypatch):
             assert torch.equal(table.features["a"].categorical[:, 0], (ids % 50).int())
             assert torch.equal(table.labels, (ids % 3 == 0).long())
     assert len(data.train.at(ids[:0])) == 0
+    for outside in (-1, 40_000, 2**62):
+        with pytest.raises(KeyError, match="2 rows, among which some are not in this table"):
+            data.train.at(torch.tensor([5, outside]))

@@ -11,19 +11,9 @@ from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import (
-    Compression,
-    Embeddings,
-    Gradients,
-    NoiseMean,
-    OwnColumns,
-    OwnModel,
-    PeerModels,
-    Predictions,
-    Queries,
-    SummedGradients,
-)
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.optimizers.adam import Adam
@@ -444,6 +434,7 @@ def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     assert set(between["b"]) == {OwnModel, OwnColumns}
     assert set(between["label"]) == {PeerModels, Queries}
     assert split.parties[0].bottom.training
+    assert split.facts(torch.tensor([10**9]), frozenset({Gradients})) == {"a": {}, "b": {}, "label": {}}  # no row is read
 
 
 def test_compression_and_the_mean_of_its_noise_are_facts_of_the_label_party(rng):

@@ -78,8 +78,12 @@ class EncodedRows:
         return self._read(chunks[some.numpy()])
 
     def at(self, ids: Tensor) -> VerticalTable:
-        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time."""
+        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time. Raises KeyError for
+        an id of no row.
+        """
         positions = ids.cpu().numpy()
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(self.role):
+            raise KeyError(f"{len(positions)} rows, among which some are not in this table")
         order = positions.argsort()
         table = self._take(positions[order])
         back = torch.from_numpy(np.argsort(order)).to(table.ids.device)

@@ -147,9 +147,10 @@ class SplitSession(Session):
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
         known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: self._models_of_peers(watch)}
         for party in self.parties:
-            columns = self.rows.features(party.name, ids)
-            facts = {OwnColumns: OwnColumns(columns.numeric, columns.categorical), OwnModel: OwnModel(party.own_layers)}
-            known[party.name] = {kind: fact for kind, fact in facts.items() if kind in watch}
+            known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
+            if OwnColumns in watch:
+                columns = self.rows.features(party.name, ids)
+                known[party.name][OwnColumns] = OwnColumns(columns.numeric, columns.categorical)
         return known
 
     def predict(self, ids: Tensor) -> Tensor:
@@ -171,7 +172,8 @@ class SplitSession(Session):
         return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
 
     def figures(self) -> list[Figures]:
-        return [figures for party in (*self.parties, self.label_party) for figures in party.figures() if figures.values]
+        everyone = [*(party.figures() for party in self.parties), self.label_party.figures()]
+        return [figures for of_one in everyone for figures in of_one if figures.values]
 
     @property
     def messages_per_row(self) -> int:

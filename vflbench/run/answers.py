@@ -72,8 +72,8 @@ class Question:
 
     def group(self, places: Tensor) -> "Question":
         """These rows of it."""
-        parts = (values[places] for values in (self.ids, self.names, self.labels, self.known, self.canary))
-        return Question(*parts, self.is_batch)
+        ids, names, labels = self.ids[places], self.names[places], self.labels[places]
+        return Question(ids, names, labels, self.known[places], self.canary[places], self.is_batch)
 
     def places(self, names: Tensor, attack: str) -> Tensor | None:
         """Places of the rows with these names; None for all of them in order. Raises UserError, about this attack, for a
@@ -172,7 +172,8 @@ class Marker:
 
     def _rebuilt_rows(self, post: Post, answer: RebuiltRows, question: Question, tables: Tables) -> None:
         if self._grader is None:
-            raise UserError("rebuilt rows can't be graded here: there are no held-out rows to compare with", key="attack")
+            problem = "the rows that it rebuilt can't be graded here: there are no held-out rows to compare them with"
+            raise UserError(problem, key="attack", value=post.name)
         places = question.places(answer.ids, post.name)
         ids = question.ids if places is None else question.ids[places]
         self._grader.grade(post.name, answer, self._rows.rows(ids), int(question.ids[0]), tables.reconstructions)
