@@ -78,8 +78,9 @@ class EncodedRows:
         return self._read(chunks[some.numpy()])
 
     def at(self, ids: Tensor) -> VerticalTable:
-        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time. Raises KeyError for
-        an id of no row.
+        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time.
+
+        Raises KeyError for an id that no row has.
         """
         positions = ids.cpu().numpy()
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(self.role):
