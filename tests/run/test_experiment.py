@@ -51,6 +51,18 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
     assert without_times(tmp_path / "first") != without_times(tmp_path / "third")
 
 
+def test_what_ran_before_in_the_same_process_changes_nothing(tmp_path):
+    """A run switches denormal numbers off, which the run after it finds so, as the second one of a sweep does."""
+    facts = []
+    for name in ("first", "second"):
+        summary = run_in(
+            tmp_path / name, dataset=Synthetic(rows=2000, vocabulary=300), attacks={}, settings=settings(seed=1, epochs=1)
+        )
+        facts.append(summary["facts"])
+    assert facts[0] == facts[1]
+    assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
+
+
 def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     audits = {
         "few": {"settings": settings(audit=Audit(batches=1))},
