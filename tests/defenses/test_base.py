@@ -1,51 +1,68 @@
 import torch
+from defenses.contexts import drawing
 
-from vflbench.defenses.base import Chain, Defense
-
-
-class Affine(Defense):
-    def __init__(self, factor, shift):
-        self.factor, self.shift = factor, shift
-
-    def embedding(self, h, rng):
-        return h * self.factor + self.shift
-
-    def gradient(self, g, y, rng):
-        return g * self.factor + self.shift
-
-    def labels(self, y, ids, logits, rng):
-        return y * self.factor + self.shift
-
-    def penalty(self, embeddings, y):
-        return self.factor * sum(h.sum() for h in embeddings)
+from vflbench.defenses.base import (
+    Defense,
+    LabelDefense,
+    NonLabelDefense,
+    ParticipantDefense,
+    promises_epsilon,
+    seats_of,
+)
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.embedding_noise import EmbeddingNoise
+from vflbench.defenses.gaussian import Gaussian
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.shuffle import Shuffle
+from vflbench.messages.threat import Seat
 
 
 def test_a_defense_that_overrides_nothing_changes_nothing(rng):
-    x, y = torch.randn(4, 2, generator=rng), torch.tensor([0, 1, 1, 0])
-    for idle in (Defense(), Chain({})):
-        assert torch.equal(idle.embedding(x, rng), x)
-        assert torch.equal(idle.labels(y, torch.arange(4), x[:, :1], rng), y)
-        assert torch.equal(idle.gradient(x, y, rng), x)
-        assert idle.penalty([x], y) == 0
-        assert idle.loss(x[:, :1], y) is None
+    x, y, context = torch.randn(4, 2, generator=rng), torch.tensor([0, 1, 1, 0]), drawing(rng)
+    before = rng.get_state()
+    for sender in (NonLabelDefense(), Chain({})):
+        assert torch.equal(sender.embedding(x, context), x)
+        assert torch.equal(sender.received(x, 2 * x, context), x)
+    for owner in (LabelDefense(), Chain({})):
+        assert torch.equal(owner.labels(y, x[:, :1], context), y)
+        assert torch.equal(owner.gradient(x, y, context), x)
+        assert owner.penalty([x], y) == 0
+        assert owner.loss(x[:, :1], y) is None
+    for participant in (ParticipantDefense(), Chain({})):
+        assert torch.equal(participant.order(y, context), y)
+        assert torch.equal(participant.update(x[0], context), x[0])
+    assert torch.equal(rng.get_state(), before)
 
 
-def test_a_chain_applies_in_the_order_given_and_adds_penalties(rng):
-    chain = Chain({"first": Affine(2, 1), "second": Affine(3, 5)})
-    x, y = torch.ones(2, 2), torch.tensor([0, 1])
-    assert torch.equal(chain.embedding(x, rng), (x * 2 + 1) * 3 + 5)
-    assert torch.equal(chain.gradient(x, y, rng), (x * 2 + 1) * 3 + 5)
-    assert torch.equal(chain.labels(y, torch.arange(2), x[:, :1], rng), (y * 2 + 1) * 3 + 5)
-    assert chain.penalty([x, x], y) == (2 + 3) * 8
+def test_a_defense_stands_where_its_base_classes_say():
+    assert seats_of(Marvell()) == {Seat.LABEL}
+    assert seats_of(Gaussian()) == {Seat.LABEL, Seat.PARTICIPANT}
+    assert seats_of(EmbeddingNoise()) == {Seat.NON_LABEL}
+    assert seats_of(Shuffle()) == {Seat.PARTICIPANT}
+    assert seats_of(Defense()) == set()
 
 
-def test_the_first_of_a_chain_that_gives_a_loss_is_trained_on():
-    class Constant(Defense):
-        def __init__(self, value):
-            self.value = value
+def test_only_label_dp_promises_an_eps_about_labels():
+    assert promises_epsilon({"marvell": Marvell(), "label_dp": LabelDp()})
+    assert not promises_epsilon({"marvell": Marvell(), "embedding_noise": EmbeddingNoise()})
 
-        def loss(self, logits, y):
-            return logits.mean() * 0 + self.value
 
-    chain = Chain({"none": Defense(), "first": Constant(2.0), "second": Constant(3.0)})
-    assert chain.loss(torch.ones(4, 1), torch.zeros(4)) == 2
+def test_state_holds_what_is_no_option():
+    class Counter(NonLabelDefense):
+        def __init__(self):
+            self.count, self.mean = 0, torch.zeros(2)
+
+        def embedding(self, h, context):
+            self.count, self.mean = self.count + 1, h.mean(dim=0)
+            return h
+
+    first, second = Counter(), Counter()
+    first.embedding(torch.ones(3, 2), drawing(torch.Generator()))
+    state = first.state()
+    second.restore(state)
+    assert second.count == 1
+    assert torch.equal(second.mean, torch.ones(2))
+    state["mean"].zero_()
+    assert torch.equal(second.mean, torch.ones(2))  # copies, not the file's tensors
+    assert set(LabelDp().state()) == {"_key", "_released", "_counted"}

@@ -67,11 +67,11 @@ def test_weight_rises_over_the_warm_up_and_goes_on_from_a_checkpoint(rng):
     h, y = batch(rng)
     full = Dcor().penalty([h], y).item()
     defense = Dcor(warmup=4)
-    found = [defense.penalty([h], y).item() / full for _ in range(2)]
+    weights = [defense.penalty([h], y).item() / full for _ in range(2)]
     other = Dcor(warmup=4)
     other.restore(defense.state())
-    found += [other.penalty([h], y).item() / full for _ in range(3)]
-    assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    weights += [other.penalty([h], y).item() / full for _ in range(3)]
+    assert weights == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
 
 
 def test_no_weight_is_no_defense(rng):
@@ -82,11 +82,9 @@ def test_no_weight_is_no_defense(rng):
 def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
     rows = table(rng, parties=("a", "b"), rows=200)
     plain, defended = session(rows), session(rows, defenses=(Dcor(alpha_d=10.0),))
-    assert plain.round(rows, None).loss == defended.round(rows, None).loss  # the same network, before either has learned
-    embeddings = [
-        plain.parties[0].predict(rows.features["a"], rows.ids),
-        defended.parties[0].predict(rows.features["a"], rows.ids),
-    ]
-    assert not torch.equal(embeddings[0].tensors["f2"], embeddings[1].tensors["f2"])
-    outcomes = [defended.round(rows, None) for _ in range(60)]
-    assert outcomes[-1].penalty < outcomes[0].penalty < 0
+    first = [split.round(rows.ids).training.loss for split in (plain, defended)]
+    assert first[0] == first[1]  # the same network, before either has learned
+    embeddings = [split.parties[0].predict(rows.ids).tensors["f2"] for split in (plain, defended)]
+    assert not torch.equal(*embeddings)
+    penalties = [defended.round(rows.ids).training.penalty for _ in range(60)]
+    assert penalties[-1] < penalties[0] < 0

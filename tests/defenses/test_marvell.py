@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from defenses.contexts import drawing
 from scipy import stats
 
 from vflbench.attacks.cosine import Cosine
@@ -10,8 +11,8 @@ from vflbench.cli.build import construct
 from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError
-from vflbench.messages.transcript import Transcript
-from vflbench.messages.wire import Kind
+from vflbench.messages.facts import BatchHints, Gradients
+from vflbench.messages.view import View
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.numerics.sumkl import solve_target
@@ -27,14 +28,14 @@ def gradients(rng, n=4096, d=128, positive=0.25, spread=(0.02, 0.05)):
 
 
 def leak(attack, g, y, rng):
+    """Leak AUC of an attack with at most one known positive, which is not scored."""
     positives = (y == 1).nonzero()[:, 0]
-    hints = positives[torch.randperm(len(positives), generator=rng)[:1]]
-    transcript = Transcript(torch.arange(len(y)), 0, 0, (0.75, 0.25), hints)
-    transcript.computed("a", Kind.GRADIENT, {"f1": g})
-    scores = attack.infer(transcript.view("a", attack.knows, rng, hints=1))["f1"]
+    known = positives[torch.randperm(len(positives), generator=rng)[:1]]
+    facts = {Gradients: Gradients({"f1": g}), BatchHints: BatchHints(known)}
+    view = View("a", 0, 0, torch.arange(len(y)), rng, attack.threat, facts)
     asked = torch.ones(len(y), dtype=torch.bool)
-    asked[hints] = attack.hints == 0
-    return auc(scores[asked], y[asked])
+    asked[known] = attack.threat.hints == 0
+    return auc(attack.batch(view).layers["f1"][asked], y[asked])
 
 
 def test_moments_are_those_of_the_classes(rng):
@@ -50,7 +51,7 @@ def test_moments_are_those_of_the_classes(rng):
 def test_noise_has_the_covariance_that_was_solved_for(rng):
     g, y = gradients(rng, n=400_000, d=4, spread=(0.3, 0.9))
     ours, moments = Marvell(), class_moments(g, y == 1)
-    noise = (ours.gradient(g, y, rng) - g).double()
+    noise = (ours.gradient(g, y, drawing(rng)) - g).double()
     solved = solve_target(moments.u, moments.v, 4, moments.gap, (y == 1).double().mean().item(), 0.16)
     e = moments.direction
     projector = torch.outer(e, e)
@@ -62,16 +63,16 @@ def test_noise_has_the_covariance_that_was_solved_for(rng):
     assert solved.l21 == 0
 
 
-@pytest.mark.parametrize("target", [0.04, 0.16, 0.64])
-def test_what_is_left_is_the_sumkl_that_was_asked_for(rng, target):
-    g, y = gradients(rng, n=200_000, d=8, spread=(0.3, 0.9))
-    noisy = Marvell(sumkl=target).gradient(g, y, rng)
-    m = class_moments(noisy, y == 1)
-    e = m.direction.float()
-    a, b = ((noisy[y == k] @ e).double().var(correction=0).item() for k in (0, 1))
-    a2, b2 = ((m_k * 8 - along) / 7 for m_k, along in ((m.u, a), (m.v, b)))
-    left = 0.5 * (7 * (a2 - b2) ** 2 / (a2 * b2) + (a - b) ** 2 / (a * b) + m.gap * (1 / a + 1 / b))
-    assert left == pytest.approx(target, rel=0.06)
+def test_what_is_left_is_the_sumkl_that_was_asked_for(rng):
+    for target in (0.04, 0.16, 0.64):
+        g, y = gradients(rng, n=200_000, d=8, spread=(0.3, 0.9))
+        noisy = Marvell(sumkl=target).gradient(g, y, drawing(rng))
+        m = class_moments(noisy, y == 1)
+        e = m.direction.float()
+        a, b = ((noisy[y == k] @ e).double().var(correction=0).item() for k in (0, 1))
+        a2, b2 = ((m_k * 8 - along) / 7 for m_k, along in ((m.u, a), (m.v, b)))
+        left = 0.5 * (7 * (a2 - b2) ** 2 / (a2 * b2) + (a - b) ** 2 / (a * b) + m.gap * (1 / a + 1 / b))
+        assert left == pytest.approx(target, rel=0.06)
 
 
 def test_leaks_fall_as_published_figures_say(rng):
@@ -81,7 +82,7 @@ def test_leaks_fall_as_published_figures_say(rng):
         g, y = gradients(rng)
         assert leak(Norm(), g, y, rng) > 0.999
         assert leak(Cosine(), g, y, rng) > 0.999
-        noisy = Marvell(error_bound=0.4).gradient(g, y, rng)
+        noisy = Marvell(error_bound=0.4).gradient(g, y, drawing(rng))
         norm.append(leak(Norm(), noisy, y, rng))
         of_cosine = leak(Cosine(), noisy, y, rng)  # the noise of the one hint decides which way it points
         cosine.append(max(of_cosine, 1 - of_cosine))
@@ -89,12 +90,12 @@ def test_leaks_fall_as_published_figures_say(rng):
     assert sum(cosine) / 8 == pytest.approx(0.61, abs=0.015)
 
 
-@pytest.mark.parametrize("unit", [1e-30, 1e-12, 1e10])
-def test_units_of_the_gradient_do_not_matter(unit):
+def test_units_of_the_gradient_do_not_matter():
     g, y = gradients(torch.Generator().manual_seed(1), n=300, d=6, spread=(0.3, 0.9))
-    plain = Marvell().gradient(g, y, torch.Generator().manual_seed(2))
-    scaled = Marvell().gradient(g * unit, y, torch.Generator().manual_seed(2))
-    assert torch.allclose(scaled / unit, plain, rtol=1e-3, atol=1e-4)
+    plain = Marvell().gradient(g, y, drawing(torch.Generator().manual_seed(2)))
+    for unit in (1e-30, 1e-12, 1e10):
+        scaled = Marvell().gradient(g * unit, y, drawing(torch.Generator().manual_seed(2)))
+        assert torch.allclose(scaled / unit, plain, rtol=1e-3, atol=1e-4), unit
 
 
 def test_three_ways_to_say_how_much(rng):
@@ -103,7 +104,7 @@ def test_three_ways_to_say_how_much(rng):
     g, y = gradients(rng)
     gap = class_moments(g, y == 1).gap
     powered = Marvell(power=8.0)
-    noise = powered.gradient(g, y, rng) - g
+    noise = powered.gradient(g, y, drawing(rng)) - g
     mean_power = noise.double().square().sum(1).mean().item()
     assert mean_power == pytest.approx(8 * gap, rel=0.1)
     assert powered.figures()["power_ratio"] == pytest.approx(8)
@@ -116,7 +117,7 @@ def test_three_ways_to_say_how_much(rng):
 
 def test_infinite_sumkl_is_no_defense(rng):
     g, y = gradients(rng)
-    assert torch.equal(Marvell(sumkl=math.inf).gradient(g, y, rng), g)
+    assert torch.equal(Marvell(sumkl=math.inf).gradient(g, y, drawing(rng)), g)
     assert Marvell(sumkl=math.inf).guarantee() is None
 
 
@@ -125,9 +126,9 @@ def test_a_batch_of_one_class_gets_the_last_noise_or_is_withheld(rng):
     only = torch.zeros_like(y)
     defense = Marvell()
     with pytest.raises(WithheldError, match="one class only, and no batch before it had both"):
-        defense.gradient(g, only, rng)
-    defense.gradient(g, y, rng)
-    noise = torch.stack([defense.gradient(g, only, rng) - g for _ in range(200)])
+        defense.gradient(g, only, drawing(rng))
+    defense.gradient(g, y, drawing(rng))
+    noise = torch.stack([defense.gradient(g, only, drawing(rng)) - g for _ in range(200)])
     expected = defense._last["along"][0] ** 2 + 4 * defense._last["everywhere"][0] ** 2
     assert noise.square().sum(2).mean().item() == pytest.approx(expected, rel=0.05)
     assert {k: v for k, v in defense.figures().items() if isinstance(v, int)} == {
@@ -135,15 +136,15 @@ def test_a_batch_of_one_class_gets_the_last_noise_or_is_withheld(rng):
         "withheld_batches": 1,
     }
     strict = Marvell(one_class="withhold")
-    strict.gradient(g, y, rng)
+    strict.gradient(g, y, drawing(rng))
     with pytest.raises(WithheldError, match="one_class=withhold"):
-        strict.gradient(g, torch.ones_like(y), rng)
+        strict.gradient(g, torch.ones_like(y), drawing(rng))
 
 
 def test_figures_are_of_the_time_since_they_were_asked_for(rng):
     defense = Marvell()
     assert defense.figures() == {}
-    defense.gradient(*gradients(rng), rng)
+    defense.gradient(*gradients(rng), drawing(rng))
     first = defense.figures()
     assert first["sumkl"] == pytest.approx(0.16)
     assert first["sumkl_without_noise"] > 100
@@ -154,10 +155,10 @@ def test_figures_are_of_the_time_since_they_were_asked_for(rng):
 def test_state_puts_the_last_noise_back(rng):
     first, second = Marvell(), Marvell()
     g, y = gradients(rng, n=64, d=4)
-    first.gradient(g, y, rng)
+    first.gradient(g, y, drawing(rng))
     second.restore(first.state())
     only = torch.ones_like(y)
-    draw = [defense.gradient(g, only, torch.Generator().manual_seed(3)) for defense in (first, second)]
+    draw = [defense.gradient(g, only, drawing(torch.Generator().manual_seed(3))) for defense in (first, second)]
     assert torch.equal(*draw)
     assert first.figures() == second.figures()
 
@@ -165,8 +166,8 @@ def test_state_puts_the_last_noise_back(rng):
 def test_classes_that_are_alike_get_no_noise(rng):
     g = torch.randn(1, 5, generator=rng).expand(40, 5).contiguous()
     y = torch.arange(40) % 2
-    assert torch.equal(Marvell().gradient(g, y, rng), g)
-    assert torch.equal(Marvell().gradient(torch.zeros(40, 5), y, rng), torch.zeros(40, 5))
+    assert torch.equal(Marvell().gradient(g, y, drawing(rng)), g)
+    assert torch.equal(Marvell().gradient(torch.zeros(40, 5), y, drawing(rng)), torch.zeros(40, 5))
 
 
 def test_a_logits_sign_is_hidden(rng):
@@ -174,7 +175,7 @@ def test_a_logits_sign_is_hidden(rng):
     y = (torch.rand(4096, generator=rng) < 0.25).long()
     g = ((torch.rand(4096, generator=rng) * 0.5 - y) / 4096)[:, None]
     assert auc(-g[:, 0], y) > 0.99
-    noisy = Marvell().gradient(g, y, rng)
+    noisy = Marvell().gradient(g, y, drawing(rng))
     assert 0.55 < auc(-noisy[:, 0], y) < leak_auc_bound(0.16)
 
 
@@ -189,8 +190,8 @@ def test_promise_is_the_bound_and_composes():
         assert stats.norm.cdf(math.sqrt(s / 2)) < leak_auc_bound(s) < 1
 
 
-def test_numbers_that_are_none_are_told(rng):
+def test_gradients_that_are_no_numbers_are_refused(rng):
     g, y = gradients(rng, n=32, d=2)
     g[3] = math.inf
     with pytest.raises(NonFiniteError):
-        Marvell().gradient(g, y, rng)
+        Marvell().gradient(g, y, drawing(rng))

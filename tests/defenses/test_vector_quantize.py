@@ -1,8 +1,9 @@
 import pytest
 import torch
+from defenses.contexts import drawing
 
 from vflbench.cli.build import construct
-from vflbench.defenses.base import Chain
+from vflbench.defenses.chain import Chain
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
 from vflbench.errors import UserError
@@ -16,9 +17,9 @@ def clusters(rng, rows=200):
     return corners[which].view(rows, 6) + 0.01 * torch.randn(rows, 6, generator=rng), corners[which].view(rows, 6)
 
 
-def test_planted_words_are_found(rng):
+def test_planted_words_are_learned(rng):
     h, truth = clusters(rng)
-    encoded = VectorQuantize(words=4, size=2).embedding(h, rng)
+    encoded = VectorQuantize(words=4, size=2).embedding(h, drawing(rng))
     assert (encoded.values - truth).abs().max() < 0.01
     assert encoded.nbytes == 200 * 3 * 2 // 8 + 4 * 2 * 4  # two bits a run, and the codebook
 
@@ -27,7 +28,7 @@ def test_the_codebook_is_fixed_after_the_first_batches_and_crosses_until_then(rn
     defense = VectorQuantize(words=16, size=4, learn_batches=2)
     sizes, books = [], []
     for _ in range(4):
-        encoded = defense.embedding(torch.randn(64, 10, generator=rng), rng)
+        encoded = defense.embedding(torch.randn(64, 10, generator=rng), drawing(rng))
         sizes.append(encoded.nbytes)
         books.append(encoded.code.words)
     codes = 64 * 3 * 4 // 8  # ten coordinates are three runs, the last one filled up
@@ -54,21 +55,23 @@ def test_fewer_different_points_than_words(rng):
 
 def test_more_words_are_never_worse(rng):
     h = torch.randn(300, 16, generator=rng)
-    errors = [(VectorQuantize(words=k).embedding(h, rng).values - h).square().mean().item() for k in (2, 8, 64, 512)]
+    errors = [
+        (VectorQuantize(words=k).embedding(h, drawing(rng)).values - h).square().mean().item() for k in (2, 8, 64, 512)
+    ]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.3 * errors[0]
 
 
 def test_a_codebook_is_saved_and_put_back(rng):
     defense = VectorQuantize(learn_batches=1)
-    defense.embedding(torch.randn(50, 8, generator=rng), rng)
+    defense.embedding(torch.randn(50, 8, generator=rng), drawing(rng))
     other = VectorQuantize(learn_batches=1)
     restore_state(other, state_of(defense))
     h = torch.randn(50, 8, generator=rng)
-    assert torch.equal(other.embedding(h, rng).payload, defense.embedding(h, rng).payload)
+    assert torch.equal(other.embedding(h, drawing(rng)).payload, defense.embedding(h, drawing(rng)).payload)
 
 
-def test_bad_options_and_orders_are_told():
+def test_bad_options_and_orders_are_refused():
     with pytest.raises(UserError, match="vector_quantize.words=1: it must be greater than or equal to 2"):
         construct(VectorQuantize, {"words": 1}, "vector_quantize")
     with pytest.raises(UserError, match="orders that make sense"):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from vflbench.defenses.base import (
+    SEATS,
     Context,
     Defense,
     Form,
@@ -21,6 +22,8 @@ from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
 
 D = TypeVar("D", bound=Defense)
+
+_BASES = " or ".join(base.__name__ for base in SEATS)
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,13 @@ def refuse_unfit(defenses: Mapping[str, Defense], seats: frozenset[Seat], protoc
     """
     for name, defense in defenses.items():
         stands_at = seats_of(defense)
-        if stands_at and not stands_at & seats:
+        if not stands_at & seats:
             where = " and ".join(sorted(f"the {seat}" for seat in stands_at))
-            problem = f"it stands at {where}, which the protocol {protocol} does not have, so it would protect nothing"
+            problem = (
+                f"it stands at {where}, which the protocol {protocol} does not have, so it would protect nothing"
+                if stands_at
+                else f"it stands at no seat, so it would protect nothing; derive it from {_BASES}"
+            )
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
     for name, defense in defenses.items():
         if defense.max_classes is not None and classes > defense.max_classes:

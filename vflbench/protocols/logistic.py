@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 
 SERVER = "server"
@@ -60,7 +61,9 @@ class Participant:
         for x, y in batches:
             losses.append(taylor_loss(theta, x, y).mean())
             theta = theta - self.rate * gradient(theta, x, y, self.reduction)
-        self.own = self.defense.update(theta - self.model, Context(ids, None, epoch, self.rng))
+        rows = torch.cat([x for x, _ in batches])
+        columns = OwnColumns(rows, rows.new_empty((len(rows), 0)))
+        self.own = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
         empty = torch.empty(0, dtype=torch.int64, device=theta.device)
         return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.own}), torch.stack(losses).mean().item()
 

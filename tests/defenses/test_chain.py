@@ -1,0 +1,160 @@
+import pytest
+import torch
+from defenses.contexts import drawing
+
+from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.chain import Chain, refuse_unfit
+from vflbench.defenses.dcor import Dcor
+from vflbench.defenses.embedding_noise import EmbeddingNoise
+from vflbench.defenses.gaussian import Gaussian
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.selective_update import SelectiveUpdate
+from vflbench.defenses.shuffle import Shuffle
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize
+from vflbench.errors import UserError
+from vflbench.messages.threat import Seat
+from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.protocols.split import Split
+
+
+class Affine(NonLabelDefense, LabelDefense, ParticipantDefense):
+    def __init__(self, factor, shift):
+        self.factor, self.shift, self.calls = factor, shift, 0
+
+    def _applied(self, values):
+        self.calls += 1
+        return values * self.factor + self.shift
+
+    def embedding(self, h, context):
+        return self._applied(h)
+
+    def received(self, g, h, context):
+        return self._applied(g) + h
+
+    def gradient(self, g, y, context):
+        return self._applied(g)
+
+    def labels(self, y, logits, context):
+        return self._applied(y)
+
+    def order(self, order, context):
+        return self._applied(order)
+
+    def update(self, u, context):
+        return self._applied(u)
+
+    def penalty(self, embeddings, y):
+        return self.factor * sum(h.sum() for h in embeddings)
+
+    def figures(self):
+        return {"calls": self.calls}
+
+
+def test_a_chain_applies_in_the_order_given_and_adds_penalties(rng):
+    chain, context = Chain({"first": Affine(2, 1), "second": Affine(3, 5)}), drawing(rng)
+    x, y = torch.ones(2, 2), torch.tensor([0, 1])
+    expected = (x * 2 + 1) * 3 + 5
+    assert torch.equal(chain.embedding(x, context), expected)
+    assert torch.equal(chain.gradient(x, y, context), expected)
+    assert torch.equal(chain.update(x, context), expected)
+    assert torch.equal(chain.labels(y, x[:, :1], context), (y * 2 + 1) * 3 + 5)
+    assert torch.equal(chain.order(y, context), (y * 2 + 1) * 3 + 5)
+    assert torch.equal(chain.received(x, 10 * x, context), ((x * 2 + 1) + 10) * 3 + 5 + 10)
+    assert chain.penalty([x, x], y) == (2 + 3) * 8
+    assert chain.figures() == {"first.calls": 6, "second.calls": 6}
+
+
+def test_the_first_of_a_chain_that_gives_a_loss_is_trained_on():
+    class Constant(LabelDefense):
+        def __init__(self, value):
+            self.value = value
+
+        def loss(self, logits, y):
+            return logits.mean() * 0 + self.value
+
+    chain = Chain({"none": LabelDefense(), "first": Constant(2.0), "second": Constant(3.0)})
+    assert chain.loss(torch.ones(4, 1), torch.zeros(4)) == 2
+
+
+def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
+    class AtOneSeat(LabelDefense):
+        """`embedding` is no hook of the label party."""
+
+        def embedding(self, h, context):
+            raise AssertionError("this defense stands at the label party")
+
+        def gradient(self, g, y, context):
+            return -g
+
+    chain, x = Chain({"it": AtOneSeat()}), torch.ones(2, 2)
+    assert torch.equal(chain.embedding(x, drawing(rng)), x)
+    assert torch.equal(chain.gradient(x, None, drawing(rng)), -x)
+    assert set(chain.at(LabelDefense)) == {"it"}
+    assert chain.at(NonLabelDefense) == {}
+
+
+def test_state_is_restored_defense_by_defense(rng):
+    def chain():
+        return Chain({"quantize": Quantize(learn_batches=1), "label_dp": LabelDp(), "dcor": Dcor(warmup=4)})
+
+    first, second = chain(), chain()
+    h, y, ids = torch.randn(9, 4, generator=rng), torch.arange(9) % 2, torch.arange(9)
+    first.embedding(h, drawing(rng))
+    labels = first.labels(y, torch.zeros(9, 1), drawing(rng, ids))
+    first.penalty([h], y)
+    second.restore(first.state())
+    assert torch.equal(second.embedding(9 * h, drawing(rng)).payload, first.embedding(9 * h, drawing(rng)).payload)
+    assert torch.equal(second.labels(y, torch.zeros(9, 1), drawing(rng, ids)), labels)
+    assert float(second.penalty([h], y)) == float(first.penalty([h], y))
+    with pytest.raises(ValueError, match="zip"):
+        Chain({"quantize": Quantize()}).restore(first.state())
+
+
+PROTECTORS = {
+    "binomial": (Binomial(), {"Split"}),
+    "dcor": (Dcor(), {"Split"}),
+    "embedding_noise": (EmbeddingNoise(), {"Split"}),
+    "gaussian": (Gaussian(), {"Split", "FederatedLr"}),
+    "label_dp": (LabelDp(), {"Split"}),
+    "marvell": (Marvell(), {"Split"}),
+    "max_norm": (MaxNorm(), {"Split"}),
+    "quantize": (Quantize(), {"Split"}),
+    "selective_update": (SelectiveUpdate(), {"FederatedLr"}),
+    "shuffle": (Shuffle(), {"FederatedLr"}),
+    "top_k": (TopK(), {"Split"}),
+    "vector_quantize": (VectorQuantize(), {"Split"}),
+}
+
+
+def test_a_defense_at_no_seat_of_the_protocol_is_refused():
+    for name, (defense, protocols) in PROTECTORS.items():
+        for protocol in (Split(), FederatedLr()):
+            called = type(protocol).__name__
+            if called in protocols:
+                refuse_unfit({name: defense}, protocol.seats, called, 2)
+                continue
+            problem = (
+                f"defense={name}: it stands at .*, which the protocol {called} does not have, so it would protect nothing"
+            )
+            with pytest.raises(UserError, match=problem):
+                refuse_unfit({"gaussian": Gaussian(), name: defense}, protocol.seats, called, 2)
+
+
+def test_a_defense_of_no_seat_at_all_is_refused():
+    class Nowhere(Defense):
+        def gradient(self, g, y, context):
+            return -g
+
+    with pytest.raises(UserError, match="derive it from NonLabelDefense or LabelDefense or ParticipantDefense"):
+        refuse_unfit({"mine": Nowhere()}, frozenset(Seat), "Split", 2)
+
+
+def test_more_classes_than_a_defense_protects_are_refused():
+    with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
+        refuse_unfit({"dcor": Dcor(), "marvell": Marvell()}, Split().seats, "Split", 10)
+    refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp()}, Split().seats, "Split", 10)
