@@ -1,4 +1,4 @@
-"""Options of a component, a dataclass that checks types and ranges when it is made; and the state that it keeps beside them.
+"""Options of a component: a dataclass that checks types and ranges when it is made. The state that it keeps beside them.
 
 `@options` is a pydantic dataclass, strict (no "3" for 3, no true for 1) and closed (no unknown name), so the same check
 holds for YAML, the command line and Python. `build.py` turns what it refuses into one paragraph.
@@ -7,12 +7,21 @@ holds for YAML, the command line and Python. `build.py` turns what it refuses in
 import copy
 import dataclasses
 import inspect
-from typing import Annotated, Any, ClassVar, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_origin
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-options = dataclass(kw_only=True, config=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True))
+_CONFIG = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+C = TypeVar("C")
+
+
+@dataclass_transform(kw_only_default=True)
+def options(cls: type[C]) -> type[C]:
+    """A class whose annotated attributes are options with types and ranges."""
+    return dataclass(kw_only=True, config=_CONFIG)(cls)  # type: ignore[return-value]
+
 
 Count = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -22,12 +31,12 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]  # the open interval (0, 1)
 
 
 def state_of(component: Any) -> dict[str, Any]:
-    """What its own `state()` says; of a class without one, every attribute that is no option."""
+    """The result of its `state()`; of a class without one, every attribute that is no option."""
     return component.state() if hasattr(component, "state") else attributes(component)
 
 
 def restore_state(component: Any, state: dict[str, Any]) -> None:
-    """Put back what `state_of` told of a component of the same class and options."""
+    """Restore what `state_of` returned for a component of the same class and options."""
     if hasattr(component, "restore"):
         component.restore(state)
     else:

@@ -50,7 +50,7 @@ class Averaging(Attack):
         return self._base.threat
 
     @property
-    def follows(self) -> int:
+    def follows(self) -> int:  # type: ignore[override]
         return self.rows
 
     def batch(self, view: View) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ class Fit:
             for layer, h in self.received.items()
             if layer in layers
         ]
-        return sum(parts)
+        return reduce(torch.add, parts)
 
     def slope(self, x: Tensor, ids: Tensor) -> Tensor:
         """The gradient of the distance by the vector read for each category, (n, c, dim)."""

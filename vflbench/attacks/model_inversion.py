@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -130,17 +131,27 @@ class ModelInversion(Attack):
             return OwnColumns(numeric, fit.no_ids(len(numeric)))
         ids = nearest_ids(vectors, fit.tables)
         for _ in range(self.sweeps):
-            ids, _ = improve_ids(
-                ids,
-                fit.tables,
-                vectors,
-                lambda own, x=numeric: fit.slope(x, own),
-                lambda rows, own, x=numeric: fit.distance(x[rows], rows, ids=own),
-                self.candidates,
-            )
+            ids = self._improved_ids(fit, ids, vectors, numeric)
             if numeric.shape[1]:
-                numeric = self._descend(lambda x, rows, own=ids: fit.distance(x, rows, ids=own[rows]), fit, numeric)
+                numeric = self._refitted(fit, ids, numeric)
         return OwnColumns(numeric, ids.int())
+
+    def _improved_ids(self, fit: Fit, ids: Tensor, vectors: Tensor, numeric: Tensor) -> Tensor:
+        """The ids of each column in turn, the numeric columns fixed."""
+        slope = partial(fit.slope, numeric)
+        improved, _ = improve_ids(
+            ids,
+            fit.tables,
+            vectors,
+            slope,
+            lambda rows, candidates: fit.distance(numeric[rows], rows, ids=candidates),
+            self.candidates,
+        )
+        return improved
+
+    def _refitted(self, fit: Fit, ids: Tensor, numeric: Tensor) -> Tensor:
+        """The numeric columns, the ids fixed."""
+        return self._descend(lambda x, rows: fit.distance(x, rows, ids=ids[rows]), fit, numeric)[0]
 
     def _relax(self, fit: Fit, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k), and vectors (n, c, dim) read in place of the categorical ones, of no id in particular."""
@@ -155,18 +166,16 @@ class ModelInversion(Attack):
             distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
             return distance + (strength * x[:, k:].square().mean(dim=1) if width else 0.0)
 
-        points, values = self._descend(objective, fit, start, and_values=True)
+        points, values = self._descend(objective, fit, start)
         best = values.view(self.restarts, n).argmin(dim=0) * n + torch.arange(n, device=points.device)
         return points[best, :k], fit.vectors(points[best, k:])
 
-    def _descend(
-        self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor, *, and_values: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """The regularizer added, within the box."""
+    def _descend(self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Points (n, k) within the box with the least objective plus regularizer, and its values (n,)."""
         k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
-        points, values = descend(
+        return descend(
             lambda x, rows: objective(x, rows) + self._prior(x[:, :k], fit.area),
             start,
             low,
@@ -175,7 +184,6 @@ class ModelInversion(Attack):
             size=self.lr,
             method=self.optimizer,
         )
-        return (points, values) if and_values else points
 
     def _prior(self, x: Tensor, area: Area | None) -> Tensor | float:
         """strength R(x), (n,)."""
@@ -183,5 +191,10 @@ class ModelInversion(Attack):
         strength = _STRENGTHS[wanted] if self.strength == "auto" else self.strength
         if not strength or not x.shape[1]:
             return 0.0
-        roughness = total_variation(area.picture(x)) if wanted == "total_variation" else (x - 0.5).square().mean(dim=1)
+        if wanted == "total_variation":
+            if area is None:
+                problem = "it goes with pictures, and the columns of this party are none; use l2 or none"
+                raise UserError(problem, key="attack.model_inversion.regularizer", value=wanted)
+            return strength * total_variation(area.picture(x))
+        roughness = (x - 0.5).square().mean(dim=1)
         return strength * roughness

@@ -17,9 +17,8 @@ _AUTO_SIZES = (512, 256, 128, 64, 32)
 
 def choose_batch_size(wanted: int | Literal["auto"], rows: int) -> int:
     """`auto`: the largest power of two between 32 and 512 that leaves 100 steps an epoch. Never more than there are rows."""
-    if wanted == "auto":
-        wanted = next((size for size in _AUTO_SIZES if rows // size >= _STEPS_WANTED), _AUTO_SIZES[-1])
-    return min(wanted, rows)
+    largest = next((size for size in _AUTO_SIZES if rows // size >= _STEPS_WANTED), _AUTO_SIZES[-1])
+    return min(largest if wanted == "auto" else wanted, rows)
 
 
 @dataclass(frozen=True)

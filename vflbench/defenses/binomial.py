@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
-from vflbench.messages.codec import Encoded
+from vflbench.messages.codec import Encoded, Grid
 from vflbench.metrics.embedding_privacy import Sent, binomial_release
 from vflbench.options import Fraction, options
 
@@ -43,6 +43,8 @@ class Binomial(NonLabelDefense):
     def embedding(self, h: Encoded, context: Context) -> Encoded:
         """h: of `quantize`."""
         noise = binomial(h.numbers.shape, self.n, self.p, context.rng).to(h.numbers.device)
+        if not isinstance(h.code, Grid):
+            raise TypeError("binomial noise is added to whole numbers on a grid")
         grid = replace(h.code, top=h.code.top + self.n, noise_mean=self.n * self.p, corrected=not self.biased)
         return replace(h, numbers=h.numbers + noise, code=grid)
 

@@ -41,7 +41,7 @@ class Dcor(LabelDefense):
         weight = self.alpha_d * min(1.0, self._steps / self.warmup) if self.warmup else self.alpha_d
         if weight == 0:
             return 0.0
-        total = 0.0
+        total: Tensor | float = 0.0
         for h in embeddings:
             dcor = distance_correlation(h, y, self.statistic)
             if dcor > 0:

@@ -67,7 +67,7 @@ class Quantize(NonLabelDefense):
     def _range(self, numbers: Tensor) -> tuple[float, float, bool]:
         """low < high, both float32, and whether the receiver doesn't know them yet."""
         if isinstance(self.range, list):
-            return *self.range, False
+            return self.range[0], self.range[1], False
         if self.range == "batch":
             return *_apart(numbers.min().item(), numbers.max().item()), True
         is_new = self._batches < self.learn_batches

@@ -156,25 +156,31 @@ class Encoded:
         return numbers if places is None else torch.zeros_like(h).scatter(1, places, numbers)
 
     @property
+    def _sent_places(self) -> Tensor:
+        if self.places is None:
+            raise ValueError("all coordinates are sent, so there are no places")
+        return self.places
+
+    @property
     def _place_layout(self) -> tuple[int, int]:
         """Numbers and bits each that encode the places: an index each, or a bit a coordinate, whichever is shorter."""
-        rows, kept = self.places.shape
+        rows, kept = self._sent_places.shape
         by_index = bits_for(self.width - 1)
         return (rows * self.width, 1) if self.width < kept * by_index else (rows * kept, by_index)
 
     def _packed_places(self) -> Tensor:
-        count, bits = self._place_layout
-        if count == self.places.numel():
-            return pack(self.places, bits)
-        mask = torch.zeros(len(self.places), self.width, dtype=torch.int64, device=self.places.device)
-        return pack(mask.scatter_(1, self.places, 1), 1)
+        (count, bits), places = self._place_layout, self._sent_places
+        if count == places.numel():
+            return pack(places, bits)
+        mask = torch.zeros(len(places), self.width, dtype=torch.int64, device=places.device)
+        return pack(mask.scatter_(1, places, 1), 1)
 
     def _unpacked_places(self, payload: Tensor) -> Tensor:
-        count, bits = self._place_layout
+        (count, bits), places = self._place_layout, self._sent_places
         numbers = unpack(payload, count, bits)
-        if count == self.places.numel():
-            return numbers.view(self.places.shape)
-        return numbers.view(-1, self.width).nonzero()[:, 1].view(self.places.shape)
+        if count == places.numel():
+            return numbers.view(places.shape)
+        return numbers.view(-1, self.width).nonzero()[:, 1].view(places.shape)
 
 
 def nearest(points: Tensor, words: Tensor) -> Tensor:

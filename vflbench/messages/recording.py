@@ -73,7 +73,8 @@ class Recording:
         empty where there are too many to keep.
         """
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(folder / ROWS, **{name: values.cpu().numpy() for name, values in rows.items()})
+        arrays: dict[str, Any] = {name: values.cpu().numpy() for name, values in rows.items()}
+        np.savez_compressed(folder / ROWS, **arrays)
         recording = cls.__new__(cls)
         recording.folder, recording.head = folder, head
         recording.note_steps(head.steps)
@@ -88,7 +89,7 @@ class Recording:
 
     def add(self, round_: Round, labels: Tensor) -> None:
         """Write a round. labels: (n,) the truth about `round_.ids`."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {}
 
         def keep(values: Tensor) -> str:
             arrays[f"a{len(arrays)}"] = values.detach().cpu().numpy()

@@ -61,7 +61,8 @@ class Seating:
 class Rounds(Shape):
     """The rounds of one epoch, each as the ids of its rows."""
 
-    batch_size: int
+    @property
+    def batch_size(self) -> int: ...
 
     def __len__(self) -> int: ...
 

@@ -81,9 +81,10 @@ class LabelParty:
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
         self.optimizer.step()
-        messages, notes = [], []
+        messages: list[Message | None] = []
+        notes: list[str] = []
         for message, tensors in zip(embeddings, received, strict=True):
-            gradients = {layer: h.grad for layer, h in tensors.items()}
+            gradients = {layer: torch.zeros_like(h) if h.grad is None else h.grad for layer, h in tensors.items()}
             try:
                 defended = self._defended(gradients, y, message.sender, context)
                 messages.append(Message(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, defended))

@@ -99,7 +99,7 @@ class NonLabelParty:
 
     def _cheat(self, message: Message, context: Context) -> Message:
         assert self.adversary is not None
-        honest = {**message.tensors, **message.encoded}
+        honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         return self._of({layer: self.adversary.embedding(layer, h, context) for layer, h in honest.items()}, message.ids)
 
     def claims(self, outputs: int) -> dict[str, Sent]:

@@ -55,7 +55,7 @@ def account(
         "canaries": len(canaries),
         "confidence": CONFIDENCE,
         "tried": {name: {"guesses": tried[name].total, "epsilon_low": bound} for name, bound in bounds.items()},
-        "epsilon_low": bounds.get(best),
+        "epsilon_low": None if best is None else bounds[best],
         "epsilon_low_by": best,
         "violated": best is not None and claimed is not None and bounds[best] > claimed,
     }

@@ -49,7 +49,7 @@ class Grader:
         }
         shown = _by_class(rows.labels)
         for party, figures, example in self._figures(rows, answer, parts=True):
-            pair = None if example is None else tuple(values[shown] for values in example)
+            pair = None if example is None else (example[0][shown], example[1][shown])
             table.add((attack, str(Kind.EMBEDDING), party, rebuilt.layer, True), figures, pair)
         for name, guess in self._guesses(rows, list(answer), drawn).items():
             for party, figures, _ in self._figures(rows, guess, parts=False):
@@ -67,9 +67,10 @@ class Grader:
                 figures = table_figures((own.numeric, own.categorical), (guess.numeric, guess.categorical), names)
                 graded.append((party, figures, (_numbers(own, own), _numbers(guess, own))))
             elif parts and len(parties) > 1:
-                pair = _whole(rows.features, [party]), _whole(answer, [party])
-                graded.append((party, picture_figures(*pair), None))
-        if whole is not None:
+                true_part, rebuilt_part = _whole(rows.features, [party]), _whole(answer, [party])
+                if true_part is not None and rebuilt_part is not None:
+                    graded.append((party, picture_figures(true_part, rebuilt_part), None))
+        if whole is not None and rebuilt is not None:
             figures = picture_figures(whole, rebuilt)
             figures["recognised"] = self._recogniser.accuracy(rebuilt, rows.labels)
             graded.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
@@ -95,6 +96,8 @@ class Grader:
     def _recogniser(self) -> Recogniser:
         rows = self._train.sample(_ROWS)
         pictures = _whole(rows.features, list(non_label_parties(rows.columns)))
+        if pictures is None:
+            raise ValueError("the columns of these parties are no pictures")
         return Recogniser(pictures, rows.labels, rows.classes, torch.Generator().manual_seed(self._seed))
 
 
@@ -107,10 +110,13 @@ def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str,
 
 def _whole(features: Mapping[str, Features], parties: list[str]) -> Tensor | None:
     """Pictures put together from these parties' columns; None if they are none."""
-    areas = {party: _area(features[party].columns) for party in parties}
-    if None in areas.values():
-        return None
-    return put_together({areas[party]: features[party].numeric for party in parties})
+    parts: dict[Area, Tensor] = {}
+    for party in parties:
+        area = _area(features[party].columns)
+        if area is None:
+            return None
+        parts[area] = features[party].numeric
+    return put_together(parts)
 
 
 def _area(columns: Columns) -> Area | None:

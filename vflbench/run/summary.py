@@ -62,7 +62,9 @@ class EpochResult:
         leaks = [Leak.from_state(leak) for leak in state["leaks"]]
         traffic = {phase: traffic_from(rows) for phase, rows in state["traffic"].items()}
         figures = [Figures(*figures) for figures in state["figures"]]
-        dependence = [Dependence(*place, Interval(*dcor)) for *place, dcor in state["dependence"]]
+        dependence = [
+            Dependence(party, layer, visible, Interval(*dcor)) for party, layer, visible, dcor in state["dependence"]
+        ]
         lists = {"leaks": leaks, "figures": figures, "dependence": dependence}
         lists["reconstructions"] = [Reconstruction.from_state(one) for one in state["reconstructions"]]
         return cls(**{**state, "traffic": traffic, **lists})

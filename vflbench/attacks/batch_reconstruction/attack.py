@@ -111,6 +111,6 @@ def _setting(seen: Mapping[str, Any]) -> TrainingRules:
 
 def _answered(step: int, found: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:
     told = {name: getattr(found, name) for name in ("rows", "labels", "steps", "binary", "shares")}
-    tensors = {name: None if value is None else torch.from_numpy(value) for name, value in told.items()}
+    tensors: dict[str, Any] = {name: None if value is None else torch.from_numpy(value) for name, value in told.items()}
     candidates = tuple(torch.from_numpy(batch) for batch in found.candidates)
     return RebuiltBatch(step, guess, guess_label, **tensors, candidates=candidates, figures=found.figures, note=found.note)
