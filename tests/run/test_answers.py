@@ -5,13 +5,7 @@ from audited import Audited, clicks
 from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.norm import Norm
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    ClassShares,
-    Embeddings,
-    Gradients,
-    OwnColumns,
-    OwnModel,
-)
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.threat import Threat
 
 

@@ -7,13 +7,7 @@ from audited import Audited, clicks
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Gradients,
-    OwnModel,
-)
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import Unavailable, Undeclared
 

@@ -4,14 +4,8 @@ from vflbench.attacks.base import Attack
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    Embeddings,
-    Gradients,
-    Known,
-    PeerModels,
-)
+from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.run.posts import RUN_FACTS, unmet_attacks
 
