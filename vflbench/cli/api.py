@@ -52,7 +52,7 @@ def _train(overrides: Sequence[str]) -> tuple[Path, JobOutcome]:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with current_config(config):
-                options = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+                options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
                 return folder, run_and_report(options, in_sweep=False)
         finally:
             remove_if_empty(folder)

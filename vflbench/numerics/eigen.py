@@ -47,6 +47,6 @@ def _by_lapack(matrix: Tensor) -> Tensor:
     v = matrix.new_zeros(len(matrix))
     try:
         v[nonzero] = torch.linalg.eigh(matrix[nonzero][:, nonzero])[1][:, -1]
-    except torch.linalg.LinAlgError:  # eigh fails on some ordinary matrices; the slower SVD does not
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # eigh fails on some ordinary matrices; the slower SVD does not
         v[nonzero] = torch.linalg.svd(matrix[nonzero][:, nonzero])[0][:, 0]
     return v

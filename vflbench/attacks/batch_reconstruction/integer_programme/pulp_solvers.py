@@ -69,7 +69,7 @@ def highs(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverR
 
 
 def _highs_adapter(budget: SolverBudget) -> type:
-    class Interruptible(pulp.HiGHS):
+    class Interruptible(pulp.HiGHS):  # type: ignore[misc]
         """PuLP's HiGHS, but Ctrl-C stops it, and it returns values only if HiGHS calls them feasible."""
 
         def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802 - PuLP's name
