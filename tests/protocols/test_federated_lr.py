@@ -1,87 +1,98 @@
+import copy
+
 import pytest
 import torch
-from builders import run_in, table
+from builders import run_in, seating, table
 
+from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.data.bernoulli import Bernoulli
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.base import Chain
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.generators import Generators
-from vflbench.messages.transcript import Knowledge, Seat, Transcript
-from vflbench.messages.wire import Kind, LocalWire
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.protocols.base import Setting
+from vflbench.messages.facts import OwnColumns, Updates
+from vflbench.messages.message import Kind
+from vflbench.messages.threat import Seat
+from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.protocols.logistic import gradient
 from vflbench.run.settings import Audit, Settings
 
+EVERYTHING = FederatedLr().offers(Seat.PARTICIPANT)
 
-def seat(rows, *, defenses=(), size=4, **options):
+
+def seat(rows, *, defenses=(), size=4, adversaries=None, **options):
     protocol = FederatedLr(batch_size=size, **options)
-    setting = Setting(
-        table=rows,
-        model=Mlp(),
-        optimizer=Adam(),
-        wire=LocalWire(),
-        defense=lambda: Chain({type(d).__name__: d for d in defenses}),
-        generators=Generators(0),
-        device=torch.device("cpu"),
-        round_size=protocol.parties * protocol.batches * size,
-    )
-    return protocol.start(setting)
+    size *= protocol.parties * protocol.batches
+    return protocol.start(seating(rows, defenses=defenses, round_size=size, adversaries=adversaries or {}))
 
 
 def rounds(session, rows, seed=0, epochs=2):
+    """The ids of each round of each epoch."""
     generator = torch.Generator().manual_seed(seed)
     size = session.rules.parties * session.rules.batches * session.rules.batch_size
-    return [list(session.batches(rows, size, generator)) for _ in range(epochs)]
+    return [list(session.batches(rows, size, generator, epoch)) for epoch in range(epochs)]
 
 
 def test_parties_keep_their_batches_and_the_curious_one_takes_new_ones(rng):
     rows = table(rng, 24)
-    session = seat(rows)
-    first, second = rounds(session, rows)
+    first, second = rounds(seat(rows), rows)
     assert len(first) == 3
     for one, other in zip(first, second, strict=True):
-        assert torch.equal(one.ids[:4], other.ids[:4])
-    assert not all(torch.equal(one.ids[4:], other.ids[4:]) for one, other in zip(first, second, strict=True))
-    owned = [set(torch.cat([batch.ids[part] for batch in first]).tolist()) for part in (slice(4), slice(4, 8))]
+        assert torch.equal(one[:4], other[:4])
+    assert not all(torch.equal(one[4:], other[4:]) for one, other in zip(first, second, strict=True))
+    owned = [set(torch.cat([ids[part] for ids in first]).tolist()) for part in (slice(4), slice(4, 8))]
     assert not owned[0] & owned[1]
-    assert owned[1] == set(torch.cat([batch.ids[4:] for batch in second]).tolist())
+    assert owned[1] == set(torch.cat([ids[4:] for ids in second]).tolist())
 
 
 def test_shuffling_changes_every_batch(rng):
     rows = table(rng, 24)
     first, second = rounds(seat(rows, defenses=[Shuffle()]), rows)
-    assert not any(torch.equal(one.ids[:4], other.ids[:4]) for one, other in zip(first, second, strict=True))
+    assert not any(torch.equal(one[:4], other[:4]) for one, other in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("parties", [2, 4])
-def test_the_curious_one_sees_the_sum_of_the_others_updates(rng, parties):
-    rows = table(rng, 40)
-    session = seat(rows, parties=parties, reduction="sum")
-    (batches,) = rounds(session, rows, epochs=1)
-    for batch in batches:
-        transcript = Transcript(batch.ids[:0], 0, 0, (0.5, 0.5))
-        session.round(batch, transcript)
-        curious = session.seats(Seat.PARTICIPANT)[0]
-        view = transcript.view(curious, frozenset({Knowledge.UPDATES, Knowledge.FEATURES}), rng)
-        private = session.private(batch)
-        g = private.x.T @ (private.x @ view.updates.before / 4 - private.y / 2)
-        assert torch.allclose(view.updates.others, -0.1 * g, atol=1e-12)
-        assert private.owner == "+".join("abc"[: parties - 1])
-        assert len(view.features.numeric) == 4
-        assert torch.equal(view.updates.after, session.server.model)
+def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
+    for parties in (2, 4):
+        rows = table(rng, 40)
+        session = seat(rows, parties=parties, reduction="sum")
+        assert session.seats() == {Seat.PARTICIPANT: ("abcd"[parties - 1],)}
+        (epoch,) = rounds(session, rows, epochs=1)
+        for step, ids in enumerate(epoch):
+            done = session.round(ids, epoch=3, step=step, watch=EVERYTHING)
+            ((curious, facts),) = done.facts.items()
+            assert curious == session.curious
+            assert set(facts) == {Updates, OwnColumns}
+            x, y, updates = done.private.x, done.private.y, facts[Updates]
+            assert torch.allclose(updates.others, -0.1 * gradient(updates.before, x, y, "sum"), atol=1e-12)
+            assert done.private.owner == "+".join("abc"[: parties - 1])
+            others = rows.rows(ids[:-4])
+            assert torch.equal(x, session.design(others))
+            assert torch.equal(y, others.labels * 2.0 - 1)
+            assert torch.equal(updates.after, session.server.model)
+            assert torch.equal(done.ids, ids[-4:])  # the curious participant's own, which it knows
+            assert torch.equal(facts[OwnColumns].numeric, session.design(rows.rows(ids[-4:])))
+            assert torch.equal(done.training.ids, ids)
+            assert torch.equal(done.training.labels, rows.labels[ids])
+
+
+def test_being_watched_changes_no_model_by_a_bit(rng):
+    rows = table(rng, 24)
+    alone, watched = seat(rows), seat(rows)
+    for epoch in rounds(alone, rows):
+        for ids in epoch:
+            unseen, seen = alone.round(ids), watched.round(ids, watch=EVERYTHING)
+            assert (unseen.facts, unseen.private) == ({}, None)
+            assert unseen.training.loss == seen.training.loss
+    assert torch.equal(alone.server.model, watched.server.model)
+    assert torch.equal(alone.predict(rows.ids), watched.predict(rows.ids))
 
 
 def test_everything_goes_over_the_wire(rng):
     rows = table(rng, 24)
     session = seat(rows)
-    (batches,) = rounds(session, rows, epochs=1)
-    session.round(batches[0], None)
+    session.round(rounds(session, rows, epochs=1)[0][0])
     traffic = session.wire.take_traffic()
     width = 2 + 5 + 7  # numeric, one-hot
     assert {route: (t.messages, t.bytes) for route, t in traffic.items()} == {
@@ -100,9 +111,21 @@ def test_an_intercept_is_a_column_of_ones(rng):
     assert (design[:, 3:].sum(dim=1) == 2).all()  # a one for each categorical column
 
 
-def test_a_run_rebuilds_every_batch_and_goes_on_where_it_was(tmp_path):
-    from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
+def test_a_session_goes_on_where_another_stood(rng):
+    rows = table(rng, 24)
+    session, other = seat(rows), seat(rows)
+    first, second = rounds(session, rows)
+    for ids in first:
+        session.round(ids)
+    state = copy.deepcopy(session.state())
+    other.restore(state)
+    state["server"].zero_()  # a copy was restored, not the tensor itself
+    for ids in second:
+        assert session.round(ids).training.loss == other.round(ids).training.loss
+    assert torch.equal(session.server.model, other.server.model)
 
+
+def test_a_run_rebuilds_every_batch(tmp_path):
     summary = run_in(
         tmp_path / "run",
         dataset=Bernoulli(rows=5, features=6, batches=10),
@@ -110,34 +133,37 @@ def test_a_run_rebuilds_every_batch_and_goes_on_where_it_was(tmp_path):
         attacks={"batch_reconstruction": BatchReconstruction()},
         settings=Settings(epochs="auto", audit=Audit(batches="all")),
     )
-    (found,) = summary["reconstructions"]
-    assert found["figures"]["contained"]["mean"] == 1
-    assert found["figures"]["rounds"]["mean"] == summary["epochs"] == 16
+    (rebuilt,) = summary["reconstructions"]
+    assert rebuilt["figures"]["contained"]["mean"] == 1
+    assert rebuilt["figures"]["rounds"]["mean"] == summary["epochs"] == 16
     assert summary["test_auc"] > 0.5
     assert (tmp_path / "run" / "reconstructions.npz").exists()
 
 
 def test_what_does_not_fit_is_refused(tmp_path, rng):
+    settings = Settings(audit=Audit())
     with pytest.raises(ValueError, match="asynchronous"):
         FederatedLr(batches=2)
-    with pytest.raises(UserError, match=r"need 2000 training rows"):
-        run_in(tmp_path, dataset=Bernoulli(rows=5), protocol=FederatedLr(batch_size=1000), attacks={}, settings=auto())
-    with pytest.raises(UserError, match=r"make \d+ features"):
-        run_in(tmp_path, dataset=Synthetic(rows=3000), protocol=FederatedLr(), attacks={}, settings=auto())
-    with pytest.raises(UserError, match="would protect nothing"):
-        run_in(
-            tmp_path,
-            dataset=Bernoulli(),
-            protocol=FederatedLr(),
-            attacks={},
-            defenses={"max_norm": MaxNorm()},
-            settings=auto(),
-        )
-    with pytest.raises(UserError, match="would protect nothing"):
-        run_in(tmp_path, defenses={"selective_update": SelectiveUpdate()})
+    refused = {
+        r"need 2000 training rows": {"dataset": Bernoulli(rows=5), "protocol": FederatedLr(batch_size=1000)},
+        r"make \d+ features": {"dataset": Synthetic(rows=3000), "protocol": FederatedLr()},
+        r"defense=max_norm: it stands at the label party, which the protocol FederatedLr does not have, so it would": {
+            "dataset": Bernoulli(),
+            "protocol": FederatedLr(),
+            "defenses": {"max_norm": MaxNorm()},
+        },
+        r"defense=selective_update: it stands at the participant, which the protocol Split does not have, so it would": {
+            "defenses": {"selective_update": SelectiveUpdate()}
+        },
+        r"batch_size=64: rows of a batch are set by protocol.batch_size": {
+            "protocol": FederatedLr(),
+            "settings": Settings(batch_size=64, audit=Audit()),
+        },
+    }
+    for problem, parts in refused.items():
+        with pytest.raises(UserError, match=problem):
+            run_in(tmp_path, **{"attacks": {}, "settings": settings, **parts})
     with pytest.raises(UserError, match="two classes"):
         seat(table(rng, 24, classes=3))
-
-
-def auto():
-    return Settings(audit=Audit())
+    with pytest.raises(UserError, match=r"adversary\.cheat\.party=a: .* none in this protocol"):
+        seat(table(rng, 24), adversaries={"cheat": Adversary()})

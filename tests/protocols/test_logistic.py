@@ -2,8 +2,9 @@ import math
 
 import torch
 
-from vflbench.defenses.base import Chain, Defense
-from vflbench.messages.wire import Kind
+from vflbench.defenses.base import ParticipantDefense
+from vflbench.defenses.chain import Chain
+from vflbench.messages.message import Kind
 from vflbench.protocols.logistic import SERVER, Participant, Server, gradient, taylor_loss
 
 
@@ -33,7 +34,7 @@ def test_a_step_over_several_batches_is_the_difference_they_make_together(rng):
     first, second = batch(rng), batch(rng)
     start = torch.randn(3, generator=rng, dtype=torch.float64)
     party = Participant("a", start, 0.3, "mean", Chain({}), rng)
-    message, loss = party.step([first, second])
+    message, loss = party.step([first, second], torch.arange(12))
     middle = start - 0.3 * gradient(start, *first, "mean")
     end = middle - 0.3 * gradient(middle, *second, "mean")
     assert torch.allclose(message.tensors["theta"], end - start)
@@ -42,16 +43,18 @@ def test_a_step_over_several_batches_is_the_difference_they_make_together(rng):
 
 
 def test_the_server_adds_the_mean_of_what_was_sent_and_a_defense_changes_that(rng):
-    class Half(Defense):
-        def update(self, u, rng):
+    class Half(ParticipantDefense):
+        def update(self, u, context):
+            contexts.append(context)
             return u / 2
 
-    start = torch.zeros(3).double()
+    start, contexts = torch.zeros(3).double(), []
     parties = [Participant(name, start, 1.0, "sum", Chain({"half": Half()}), rng) for name in "ab"]
     rows = [batch(rng), batch(rng)]
-    updates = [party.step([own])[0] for party, own in zip(parties, rows, strict=True)]
+    updates = [party.step([own], torch.arange(6), 4)[0] for party, own in zip(parties, rows, strict=True)]
     for party, message in zip(parties, Server(start).aggregate(updates, lambda message: message), strict=True):
         party.learn(message)
     total = sum(gradient(start, *own, "sum") for own in rows)
     assert torch.allclose(parties[0].model, -total / 4)
     assert torch.equal(parties[0].model, parties[1].model)
+    assert [(context.ids.tolist(), context.epoch) for context in contexts] == [(list(range(6)), 4)] * 2

@@ -9,13 +9,12 @@ from torch import Tensor
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
-from vflbench.protocols.base import Rounds
 
 _MOST_COLUMNS = 4096
 
 
 @dataclass(frozen=True)
-class FederatedRounds(Rounds):
+class FederatedRounds:
     """The rounds of one epoch: in each, of every participant the next batches, one participant after the other.
 
     ids_of: of each participant's rows; orders: (n,) places, in which it cuts them. What doesn't fill a round waits for
