@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from vflbench.messages.codec import Encoded, Grid
-from vflbench.messages.wire import Kind, LocalWire, Message
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.wire import Wire
 
 
 def message(rows=10, **tensors):
@@ -10,7 +13,7 @@ def message(rows=10, **tensors):
 
 
 def test_bytes_and_messages_are_counted_by_direction_until_taken():
-    wire = LocalWire()
+    wire = Wire()
     wire.send(message(f5=torch.zeros(10, 4), wide=torch.zeros(10, 1)))
     wire.send(message(f5=torch.zeros(10, 4, dtype=torch.float64)))
     wire.send(Message("label", "a", Kind.GRADIENT, torch.arange(3), {"f5": torch.zeros(3, 4)}))
@@ -18,6 +21,14 @@ def test_bytes_and_messages_are_counted_by_direction_until_taken():
     assert (traffic["a", "label", Kind.EMBEDDING].messages, traffic["a", "label", Kind.EMBEDDING].bytes) == (2, 520)
     assert (traffic["label", "a", Kind.GRADIENT].messages, traffic["label", "a", Kind.GRADIENT].bytes) == (1, 48)
     assert wire.take_traffic() == {}
+
+
+def test_traffic_goes_on_from_its_state():
+    wire, other = Wire(), Wire()
+    wire.send(message())
+    other.restore(wire.state())
+    other.send(message())
+    assert other.take_traffic()["a", "label", Kind.EMBEDDING].messages == 2
 
 
 def test_a_compressed_layer_counts_what_it_is_packed_into(rng):
@@ -34,12 +45,8 @@ def test_nothing_that_hangs_on_a_graph_gets_through():
         message(f5=torch.zeros(2, 2, requires_grad=True) * 2)
 
 
-def test_the_tap_sees_every_message_while_it_is_set():
-    wire, seen = LocalWire(), []
-    wire.send(message())
-    wire.tap = seen.append
+def test_what_arrives_is_what_the_carrier_brings():
     sent = message()
-    wire.send(sent)
-    wire.tap = None
-    wire.send(message())
-    assert seen == [sent]
+    assert Wire().send(sent) is sent
+    wire = Wire(lambda message: replace(message, tensors={layer: h + 1 for layer, h in message.tensors.items()}))
+    assert torch.equal(wire.send(sent).tensors["f5"], torch.ones(10, 4))

@@ -132,6 +132,12 @@ class Encoded:
         """Whether `values` still have the noise's mean."""
         return isinstance(self.code, Grid) and bool(self.code.noise_mean) and not self.code.corrected
 
+    def copy(self) -> "Encoded":
+        """The same in tensors of its own."""
+        code = Codebook(self.code.words.clone()) if isinstance(self.code, Codebook) else self.code
+        places, announced = (None if part is None else part.clone() for part in (self.places, self.announced))
+        return replace(self, numbers=self.numbers.clone(), code=code, places=places, announced=announced)
+
     def rows(self, index: Tensor) -> "Encoded":
         """These rows by themselves."""
         places = None if self.places is None else self.places[index]

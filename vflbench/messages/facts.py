@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vflbench.messages.fact import Fact, Layers, rows_of
 from vflbench.messages.message import Kind
+from vflbench.options import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,11 @@ class Rules:
     round, one a batch. batch_size: rows of one such batch.
     """
 
-    parties: int
-    rate: float
+    parties: Count
+    rate: Positive
     reduction: Literal["sum", "mean"]
-    batches: int
-    batch_size: int
+    batches: Count
+    batch_size: Count
 
 
 @dataclass(frozen=True)

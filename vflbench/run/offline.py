@@ -13,7 +13,11 @@ from vflbench.data.rows import evenly_spaced
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording import Recording
+from vflbench.messages.recording_head import RecordingHead
+from vflbench.messages.round import Round
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
 from vflbench.run.answers import Findings
@@ -50,18 +54,20 @@ class RecordedRows:
         self.classes = len(self.class_ratios)
         self.table = VerticalTable(rows["ids"], {}, rows["labels"], self.classes)
         self.canary = rows["canary"]
-        self._whole = recording.has_all_rows
+        self.has_all, self._folder = recording.has_all_rows, recording.folder
 
     def __len__(self) -> int:
         return len(self.table)
 
+    def require(self, round_: Round) -> None:
+        """Raises UserError for a round about rows that the recording doesn't list."""
+        unknown = int((~torch.isin(round_.ids, self.table.ids)).sum())
+        if unknown:
+            problem = f"the round of epoch {round_.epoch}, step {round_.step} has {unknown} rows that rows.npz doesn't list"
+            raise UserError(problem, key="recording", value=self._folder)
+
     def sample(self, wanted: int) -> VerticalTable:
         """Training rows, spread evenly, as a run chooses them."""
-        if not self._whole:
-            problem = (
-                "this recording has only the rows of its rounds, and the attack follows or knows rows of its own choice"
-            )
-            raise UserError(problem, key="recording")
         return self.table.rows(evenly_spaced(len(self.table), wanted))
 
 
@@ -79,10 +85,9 @@ def audit(
     """
     recording = recording if isinstance(recording, Recording) else Recording(recording)
     head, train = recording.head, RecordedRows(recording)
-    skipped = unmet_attacks(attacks, head.offers, train.classes, where="this recording")
-    if not head.complete:
-        reason = "it follows rows through every round, and this recording has the audited rounds only"
-        skipped |= {name: reason for name, attack in attacks.items() if attack.follows and name not in skipped}
+    skipped = unmet_attacks(attacks, head.offers, train.classes, cheating=head.cheating, where="this recording")
+    lacking = {name: _lacking(attack, head, train) for name, attack in attacks.items() if name not in skipped}
+    skipped |= {name: reason for name, reason in lacking.items() if reason}
     generators = Generators(seed)
     canaries = Canaries.recorded(train.table.ids[train.canary], train.table.labels[train.canary])
     auditor = Auditor(
@@ -95,12 +100,29 @@ def audit(
         steps_audited=Audit(batches=batches).audited,
         canaries=canaries,
         cut_layers=head.cut_layers,
+        cheating=head.cheating,
     )
     findings = []
     for epoch, steps in enumerate(head.steps):
         auditor.begin_epoch(epoch, steps)
         for round_, _ in recording.rounds(epoch):
+            train.require(round_)
             auditor.see(round_)
         findings.append(auditor.end_epoch({}))
     unscored = auditor.unscored(findings[-1].leaks) if findings else {}
     return AuditResult(findings, skipped, unscored)
+
+
+def _lacking(attack: Attack, head: RecordingHead, train: RecordedRows) -> str:
+    """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""
+    knows, at_a_party = attack.threat.knows, attack.threat.seat is not Seat.PARTICIPANT
+    of_a_sample = at_a_party and attack.answers_epochs() and not attack.follows
+    if Auxiliary in knows:
+        return f"Auxiliary is not in this recording for the {attack.threat.seat}"
+    if attack.follows and not head.complete:
+        return "it follows rows through every round, and this recording has the audited rounds only"
+    if (attack.follows or attack.threat.known_rows or of_a_sample) and not train.has_all:
+        return "it follows or knows rows of its own choice, and this recording lists only the rows of its rounds"
+    if of_a_sample and OwnColumns in knows:
+        return f"OwnColumns between rounds is not in this recording for the {attack.threat.seat}"
+    return ""

@@ -1,6 +1,6 @@
 """Keeps rounds of a run on disk, for an audit afterwards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +9,9 @@ import torch
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.messages.fact import Fact
-from vflbench.messages.recording import RECORDABLE, Recording, RecordingHead
+from vflbench.messages.recorded import RECORDABLE
+from vflbench.messages.recording import Recording
+from vflbench.messages.recording_head import RecordingHead
 from vflbench.messages.round import Round
 from vflbench.protocols.base import Protocol, Session
 from vflbench.run.canaries import Canaries
@@ -19,7 +21,7 @@ ROUNDS = "recording"
 
 
 class RoundRecorder:
-    """Writes rounds into a recording. which: the `audited` ones, `all`, or `none`."""
+    """Writes rounds into a recording. which: the `audited` ones, `all`, or `none`. cheating: parties with an adversary."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class RoundRecorder:
         rows: AlignedRows,
         canaries: Canaries,
         batch_size: int,
+        cheating: Collection[str] = (),
     ):
         self.which, self._rows = which, rows
         self._folder = folder / ROUNDS
@@ -46,6 +49,7 @@ class RoundRecorder:
                 batch_size=batch_size,
                 complete=which == "all",
                 facts={str(seat): sorted(fact.__name__ for fact in offered) for seat, offered in facts.items()},
+                cheating=list(cheating),
             ),
             _all_rows(train, rows, canaries),
         )

@@ -1,0 +1,140 @@
+"""Each kind of fact: the rows it is about, and copies that an attack may change."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vflbench.messages.codec import Codebook, Encoded, Grid
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Gradients,
+    Known,
+    OwnColumns,
+    OwnModel,
+    Predictions,
+    Rules,
+    SummedGradients,
+    Updates,
+)
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
+
+ROWS = 5
+
+
+def columns(rng: torch.Generator) -> OwnColumns:
+    return OwnColumns(torch.rand(ROWS, 2, generator=rng), torch.randint(9, (ROWS, 3), generator=rng).int())
+
+
+def of_each_kind(rng: torch.Generator) -> list[Fact]:
+    def layer(width: int = 4) -> Tensor:
+        return torch.randn(ROWS, width, generator=rng)
+
+    words = Codebook(torch.randn(6, 2, generator=rng))
+    encoded = {
+        "f1": Encoded(4, torch.randint(3, (ROWS, 2), generator=rng), Grid.over(0.0, 1.0, 3), torch.tensor([[0, 2]] * ROWS)),
+        "f2": Encoded(4, words.codes(layer()), words, announced=words.words.reshape(-1)),
+    }
+    theta = torch.randn(3, 7, generator=rng, dtype=torch.float64)
+    return [
+        Embeddings({"f1": layer(), "f2": layer()}, {"b": {"f2": layer()}}),
+        Gradients({"f1": layer()}),
+        SummedGradients({"weight": layer(), "bias": torch.randn(4, generator=rng)}),
+        ClassShares((0.5, 0.25, 0.25)),
+        Known(torch.arange(3), torch.tensor([0, 1, 1])),
+        BatchHints(torch.tensor([4, 1])),
+        ClassHints(torch.tensor([0, 3])),
+        columns(rng),
+        OwnModel(lambda ids: {"f1": ids[:, None] + 0.5}),
+        PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
+        Queries({"b": lambda numeric, categorical, rng: {"f1": numeric}}),
+        Auxiliary({"b": columns(rng)}),
+        Compression({"b": encoded}),
+        NoiseMean({"b": {"f1": layer()}}),
+        Updates(Rules(2, 0.1, "sum", 1, 4), *theta),
+        Predictions(layer(1)),
+    ]
+
+
+def subclasses(kind: type) -> set[type]:
+    return {below for child in kind.__subclasses__() for below in {child, *subclasses(child)}}
+
+
+def tensors(value: object) -> list[Tensor]:
+    """All tensors within a fact, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, nn.Module):
+        return list(value.parameters())
+    if isinstance(value, dict):
+        return [tensor for part in value.values() for tensor in tensors(part)]
+    if hasattr(value, "__dataclass_fields__"):
+        return [tensor for part in fields(value) for tensor in tensors(getattr(value, part.name))]
+    return [tensor for part in value for tensor in tensors(part)] if isinstance(value, tuple) else []
+
+
+def test_every_kind_of_fact_is_tested_here(rng):
+    ours = {kind for kind in subclasses(Fact) if kind.__module__.startswith("vflbench.")}
+    assert {type(fact) for fact in of_each_kind(rng)} == ours
+    assert len({kind.title for kind in ours}) == len(ours)
+    assert all(ours_title for ours_title in (kind.title for kind in ours))
+
+
+def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
+    index = torch.tensor([3, 0])
+    about_rows = {Embeddings, Gradients, OwnColumns, Compression, NoiseMean, Predictions}
+    for fact in of_each_kind(rng):
+        some = fact.rows(index)
+        if type(fact) not in about_rows:
+            assert some is fact
+            continue
+        assert type(some) is type(fact)
+        for whole, part in zip(tensors(fact), tensors(some), strict=True):
+            expected = whole[index] if len(whole) == ROWS else whole  # a codebook, and what announces it, has no rows
+            assert torch.equal(part, expected), type(fact)
+        for whole, part in zip(tensors(fact), tensors(fact.rows(index[:0])), strict=True):
+            assert len(part) == 0 or len(whole) != ROWS, type(fact)
+
+
+def test_rows_of_a_compressed_message_are_decoded_as_in_the_whole(rng):
+    (compression,) = (fact for fact in of_each_kind(rng) if isinstance(fact, Compression))
+    index = torch.tensor([3, 0])
+    for layer, encoded in compression.encoded["b"].items():
+        assert torch.equal(compression.rows(index).encoded["b"][layer].values, encoded.values[index]), layer
+    rules = compression.rules("b")
+    for layer, encoded in compression.encoded["b"].items():
+        assert torch.equal(rules[layer](encoded.values), encoded.values), layer  # the rule leaves its own values alone
+    assert compression.rules("nobody") == {}
+
+
+def test_copies_share_no_tensor(rng):
+    for fact in of_each_kind(rng):
+        copy = fact.copy()
+        assert type(copy) is type(fact)
+        before = [tensor.detach().clone() for tensor in tensors(fact)]
+        for tensor, same in zip(tensors(copy), before, strict=True):
+            assert torch.equal(tensor, same), type(fact)
+            with torch.no_grad():
+                tensor.fill_(77)
+        for tensor, same in zip(tensors(fact), before, strict=True):
+            assert torch.equal(tensor, same), type(fact)
+
+
+def test_an_attacker_asks_its_network_about_names(rng):
+    model = OwnModel(lambda ids: {"f1": 2.0 * ids[:, None]}).named(lambda names: names - 100)
+    assert model.embed(torch.tensor([101, 105]))["f1"].tolist() == [[2.0], [10.0]]
+    for fact in of_each_kind(rng):
+        if not isinstance(fact, OwnModel):
+            assert fact.named(lambda names: names - 100) is fact
+
+
+def test_what_facts_say_beside_their_parts(rng):
+    assert ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
+    before, own, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
+    others = Updates(Rules(3, 0.1, "mean", 1, 4), before, own, after).others
+    assert torch.allclose(before + (own + others) / 3, after)  # the server adds the mean of all updates

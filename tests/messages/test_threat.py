@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import pytest
+
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Gradients,
+    Known,
+    OwnColumns,
+    OwnModel,
+    Predictions,
+    Updates,
+)
+from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import PeerModels
+from vflbench.messages.threat import Seat, Threat
+
+
+def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
+    threat = Threat(knows={Gradients, OwnColumns}, known_rows=20, hints=1)
+    assert str(threat) == (
+        "non-label party; knows 1 known positive of each batch, gradients, own columns, the labels of 20 rows"
+    )
+    assert threat.sentence() == (
+        "An honest-but-curious attacker at a non-label party, who knows: 1 known positive of each batch, gradients, "
+        "own columns and the labels of 20 rows."
+    )
+    assert threat.record() == {
+        "seat": "non-label party",
+        "knows": ["gradients", "known labels", "known positives of each batch", "own columns"],
+        "known_rows": 20,
+        "hints": 1,
+        "active": False,
+        "message": "gradient",
+        "text": threat.sentence(),
+    }
+
+
+def test_active_and_ignorant_attackers_have_sentences_too():
+    active = Threat(Seat.LABEL, {Embeddings}, active=True)
+    assert str(active) == "label party; knows embeddings; active"
+    assert active.sentence() == "An active attacker at the label party, who knows: embeddings."
+    nobody = Threat(Seat.PARTICIPANT)
+    assert str(nobody) == "participant; knows nothing"
+    assert nobody.sentence() == "An honest-but-curious attacker at one of the participants."
+    assert nobody.record()["message"] == "none"
+    assert Threat(knows={ClassHints}, hints=3).titles == [
+        "3 known positives of each batch",
+        "one known row of each class in each batch",
+    ]
+
+
+def test_a_fact_without_a_title_is_called_by_its_name():
+    class Rumour(Fact):
+        pass
+
+    assert Threat(knows={Rumour}).titles == ["Rumour"]
+
+
+def test_the_message_is_the_first_of_gradients_embeddings_updates():
+    for knows, message in (
+        ({Gradients, Embeddings, OwnModel}, Kind.GRADIENT),
+        ({Embeddings, ClassShares, PeerModels}, Kind.EMBEDDING),
+        ({OwnModel, OwnColumns}, Kind.EMBEDDING),
+        ({Updates, OwnColumns}, Kind.UPDATE),
+        ({Predictions, OwnColumns, ClassShares}, None),
+    ):
+        assert Threat(knows=knows).message is message, knows
+
+
+def test_known_rows_and_hints_imply_their_facts():
+    assert Threat(knows={Gradients}, known_rows=5).knows == {Gradients, Known}
+    assert Threat(hints=5).knows == {BatchHints}
+    assert Threat(knows=[Gradients, Gradients]).knows == frozenset({Gradients})
+
+
+def test_a_threat_that_does_not_say_how_many_rows_it_knows_is_refused():
+    for wrong in (
+        {"knows": {Known}},
+        {"knows": {BatchHints}},
+        {"knows": {Known}, "hints": 3},
+        {"known_rows": -1},
+        {"hints": -2},
+    ):
+        with pytest.raises(ValueError, match="must say how many: known_rows or hints"):
+            Threat(**wrong)
+
+
+def test_threats_are_values():
+    one = Threat(knows={Gradients}, hints=2)
+    assert one == Threat(knows=[BatchHints, Gradients], hints=2)
+    assert hash(one) == hash(Threat(knows={Gradients}, hints=2))
+    active = replace(one, active=True)
+    assert (active.active, active.hints, active.knows) == (True, 2, one.knows)
+    assert not one.active
+    with pytest.raises(AttributeError):
+        one.hints = 3
