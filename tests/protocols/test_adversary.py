@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from builders import session, table, weights
@@ -24,7 +26,7 @@ class Impatient(Adversary):
     factor: float = 100.0
 
     def attach(self, network, optimizer):
-        return optim.SGD(network.parameters(), lr=self.factor * optimizer.lr)
+        return optim.SGD(network.parameters(), lr=self.factor * optimizer.lr, momentum=0.5)
 
 
 @options
@@ -116,16 +118,17 @@ def test_it_may_change_what_its_defense_made_of_an_embedding(rows):
 
 
 def test_what_it_keeps_is_saved_and_restored(rows):
-    whole, stopped, resumed = (session(rows, adversaries={"it": Stubborn()}) for _ in range(3))
-    for _ in range(2):
-        whole.round(rows.ids)
-        stopped.round(rows.ids)
-    resumed.restore(stopped.state())
-    stopped.round(rows.ids)  # which must not reach what was restored
-    for _ in range(2):
-        whole.round(rows.ids)
-        resumed.round(rows.ids)
-    assert all(map(torch.equal, weights(whole), weights(resumed)))
+    for adversary in (Stubborn(), Impatient(factor=2.0)):
+        whole, stopped, resumed = (session(rows, adversaries={"it": copy.deepcopy(adversary)}) for _ in range(3))
+        for _ in range(2):
+            whole.round(rows.ids)
+            stopped.round(rows.ids)
+        resumed.restore(stopped.state())
+        stopped.round(rows.ids)  # which must not reach what was restored
+        for _ in range(2):
+            whole.round(rows.ids)
+            resumed.round(rows.ids)
+        assert all(map(torch.equal, weights(whole), weights(resumed))), adversary
 
 
 def test_a_network_without_parameters_can_cheat_too(rows):

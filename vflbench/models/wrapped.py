@@ -24,7 +24,8 @@ def drawing_from(rng: torch.Generator, *, advance: bool = False) -> Iterator[Non
     if rng.device.type == "cpu":
         default = torch.default_generator
     else:
-        default = torch.cuda.default_generators[rng.device.index or torch.cuda.current_device()]
+        index = rng.device.index
+        default = torch.cuda.default_generators[torch.cuda.current_device() if index is None else index]
     before = default.get_state()
     default.set_state(rng.get_state())
     try:
