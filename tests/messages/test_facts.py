@@ -52,7 +52,7 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
         columns(rng),
         OwnModel(lambda ids: {"f1": ids[:, None] + 0.5}),
         PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
-        Queries({"b": lambda numeric, categorical, rng: {"f1": numeric}}),
+        Queries({"b": lambda *columns: {"f1": columns[0]}}),
         Auxiliary({"b": columns(rng)}),
         Compression({"b": encoded}),
         NoiseMean({"b": {"f1": layer()}}),

@@ -14,7 +14,7 @@ def test_layers_are_in_the_order_in_which_a_reader_counts_them():
 def test_a_round_names_the_layers_of_a_partys_messages():
     embeddings = Embeddings({"f1": torch.zeros(3, 2), "f2": torch.zeros(3, 2)})
     facts = {
-        "a": {OwnModel: OwnModel(lambda ids: {}), Embeddings: embeddings, Gradients: Gradients({"f2": torch.zeros(3, 2)})},
+        "a": {OwnModel: OwnModel(dict), Embeddings: embeddings, Gradients: Gradients({"f2": torch.zeros(3, 2)})},
         "b": {OwnColumns: OwnColumns(torch.zeros(3, 1), torch.zeros(3, 0, dtype=torch.int32))},
         "c": {Updates: Updates(None, torch.zeros(2), torch.zeros(2), torch.zeros(2))},
     }

@@ -146,7 +146,7 @@ class Recording:
 
     def _read_arrays(self, path: Path) -> dict[str, Tensor]:
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         except Exception as error:  # whatever NumPy and zipfile make of a file that is damaged, or that is no archive
             raise self._unreadable(str(path.relative_to(self.folder)), error) from error
