@@ -17,7 +17,7 @@ from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.evaluation import evaluate
 from vflbench.run.facts import describe, introduce, quantities, run_facts
 from vflbench.run.interruption import Interruption
-from vflbench.run.machine import tune
+from vflbench.run.machine import set_threads, tune
 from vflbench.run.progress import Epoch, Progress
 from vflbench.run.resume import begin_or_go_on, save
 from vflbench.run.settings import Settings, choose_device
@@ -57,11 +57,11 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
     settings, generators = experiment.settings, Generators(experiment.settings.seed)
-    device = choose_device(settings.device)
+    device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
-    machine = tune()
+    machine["threads"] = set_threads(batch_size, experiment.model.width)
     seated = seat(experiment, data, generators, batch_size, recorder.folder)
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
     progress = Progress(generators, session, auditor, seated.rounds)
