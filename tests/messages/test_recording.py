@@ -234,7 +234,8 @@ def index(**changes):
     content = {"ids": "a0", "labels": "a1", "phase": "train", "facts": known, **changes}
     raw = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
     ids = np.arange(3)
-    return npz(index=raw, a0=ids, a1=ids % 2, a2=np.ones((3, 2), np.float32), a3=np.ones(3), a4=ids, a5=-ids[:, None] - 1)
+    arrays = {"a0": ids, "a1": ids % 2, "a2": np.ones((3, 2), np.float32), "a3": np.ones(3), "a4": ids}
+    return npz(index=raw, **arrays, a5=-ids[:, None] - 1, a6=np.ones((2, 2)), a7=ids[:2] % 2)
 
 
 def gradient(node):
@@ -273,7 +274,7 @@ HOSTILE_ROUNDS = {
     "no labels": index(labels="a9"),
     "ids of another shape": index(ids="a2"),
     "ids that are real numbers": index(ids="a3"),
-    "labels of another length": index(labels="index"),
+    "labels of another length": index(labels="a7"),
     "labels that are no classes": index(labels="a4"),
     "a name that is a list": index(ids=["a0"]),
     "facts in a list": index(facts=[1]),

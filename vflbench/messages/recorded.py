@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 import torch
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from vflbench.messages.fact import Fact
@@ -87,13 +87,22 @@ def private_from(node: Any, arrays: Arrays) -> PrivateBatch:
     return batch
 
 
+def validated(kind: TypeAdapter[T], content: Any) -> T:
+    """A value of that type. Raises ValueError, with one line, for other content."""
+    try:
+        return kind.validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
 def _unpacked(kind: type[T], node: Mapping[str, Any], arrays: Arrays) -> T:
     def part(node: Mapping[str, Any]) -> Any:
         if "tensor" in node:
             values = arrays[node["tensor"]]
             return values.view(_STAND_INS[node["dtype"]][0]) if "dtype" in node else values
         if "rules" in node:
-            return _RULES.validate_python(node["rules"])
+            return validated(_RULES, node["rules"])
         return node["text"] if "text" in node else {key: part(inner) for key, inner in node["mapping"].items()}
 
     return kind(**{name: part(inner) for name, inner in node.items()})

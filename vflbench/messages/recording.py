@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -146,8 +147,12 @@ class Recording:
 
     def _read_arrays(self, path: Path) -> dict[str, Tensor]:
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+            with path.open("rb") as file:
+                if not zipfile.is_zipfile(file):
+                    raise ValueError("it is no archive of arrays")
+                file.seek(0)
+                with np.load(file, allow_pickle=False) as arrays:
+                    return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         except Exception as error:  # whatever NumPy and zipfile make of a file that is damaged, or that is no archive
             raise self._unreadable(str(path.relative_to(self.folder)), error) from error
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from vflbench.messages.fact import Fact
-from vflbench.messages.recorded import RECORDABLE
+from vflbench.messages.recorded import RECORDABLE, validated
 from vflbench.messages.threat import Seat
 from vflbench.options import Count
 
@@ -40,11 +40,7 @@ class RecordingHead:
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> "RecordingHead":
         """Raises ValueError, with one line, for content that is no head."""
-        try:
-            head = _ADAPTER.validate_python(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        head = validated(_ADAPTER, content)
         unknown_seats = {*head.seats, *head.facts} - {str(seat) for seat in Seat}
         unknown_facts = {name for names in head.facts.values() for name in names} - set(RECORDABLE)
         for what, unknown in (("seats", unknown_seats), ("facts", unknown_facts)):
