@@ -1,0 +1,173 @@
+"""What an audit of recorded rounds reproduces of a run with canaries, and what a recording is not enough for."""
+
+import shutil
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from builders import run_in
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack, RebuiltRows, Scores
+from vflbench.attacks.cosine import Cosine
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.recording import Recording
+from vflbench.messages.threat import Seat, Threat
+from vflbench.run.offline import audit
+from vflbench.run.settings import Audit, Settings
+
+
+def attacks():
+    return {
+        "cosine": Cosine(k=2),
+        "spectral": Spectral(message="gradients", score="cluster"),
+        "by_ratios": Kmeans(),
+        "averaging_norm": Averaging(base="norm", rows=60),
+        "averaging_hints": Averaging(base="hints", k=2, rows=60),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder and the summary of a run with canaries, all of whose rounds are recorded."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    summary = run_in(
+        folder,
+        dataset=Synthetic(rows=500, vocabulary=100),
+        defenses={"label_dp": LabelDp(eps=2.0)},
+        attacks=attacks(),
+        settings=Settings(epochs=2, batch_size=50, seed=3, audit=Audit(batches=3, record="all", canaries=100)),
+    )
+    return folder / "recording", summary
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A recording that a test may damage."""
+    return shutil.copytree(run[0], tmp_path / "recording")
+
+
+def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
+    """Leak AUCs, their intervals, guesses about canaries and figures of classes, all equal."""
+    folder, summary = run
+    result = audit(folder, attacks(), seed=3, batches=3)
+    assert (result.skipped, result.unscored) == ({}, {})
+    assert str([asdict(leak) for leak in result.findings[-1].leaks]) == str(summary["leaks"])
+    assert {leak.attack for leak in result.findings[-1].leaks} == set(attacks())
+    assert all(leak.guesses.total for leak in result.findings[-1].leaks if leak.visible)
+    assert int(Recording(folder).rows()["canary"].sum()) == 100
+
+
+def test_another_seed_and_other_batches_are_another_audit(run):
+    folder, summary = run
+    lines = [
+        str([asdict(leak) for leak in audit(folder, attacks(), **options).findings[-1].leaks])
+        for options in ({"seed": 3, "batches": 3}, {"seed": 4, "batches": 3}, {"seed": 3, "batches": 2})
+    ]
+    assert lines[0] == str(summary["leaks"])
+    assert len(set(lines)) == 3
+
+
+def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run):
+    class Inverter(Attack):
+        threat = Threat(Seat.LABEL, {Embeddings, Auxiliary})
+
+        def batch(self, view):
+            return RebuiltRows(view.ids, "f1", view[Auxiliary].columns)
+
+    class Reader(Attack):
+        threat = Threat(knows={OwnColumns, Gradients})
+
+        def epoch(self, view):
+            return Scores(view.ids, view[OwnColumns].numeric[:, 0])
+
+    class Cheat(Attack):
+        threat = Threat(knows={Gradients}, active=True)
+
+        def batch(self, view):
+            return None
+
+    class Curious(Attack):
+        threat = Threat(Seat.LABEL, {Predictions})
+        seen = []
+
+        def batch(self, view):
+            self.seen.append(view[Predictions].logits.shape)
+
+    chosen = {"inverter": Inverter(), "reader": Reader(), "cheat": Cheat(), "curious": Curious(), "norm": Norm()}
+    result = audit(run[0], chosen, batches=3)
+    assert result.skipped == {
+        "inverter": "Auxiliary is not in this recording for the label party",
+        "reader": "OwnColumns between rounds is not in this recording for the non-label party",
+        "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
+    }
+    assert set(Curious.seen) == {(50, 1)}
+    assert {leak.attack for leak in result.findings[-1].leaks} == {"norm"}
+
+
+def test_without_a_list_of_the_training_rows_attacks_that_choose_rows_are_skipped(copied):
+    class Knowing(Attack):
+        threat = Threat(knows={Gradients}, known_rows=5)
+
+        def batch(self, view):
+            return None
+
+    np.savez(copied / "rows.npz")
+    chosen = {**attacks(), "knowing": Knowing(), "norm": Norm()}
+    result = audit(copied, chosen, batches=3)
+    reason = "it follows or knows rows of its own choice, and this recording lists only the rows of its rounds"
+    assert result.skipped == dict.fromkeys(("averaging_norm", "averaging_hints", "knowing"), reason)
+    assert {leak.attack for leak in result.findings[-1].leaks} == {"cosine", "spectral", "by_ratios", "norm"}
+
+
+def test_a_party_that_cheated_makes_attacks_active(copied):
+    class Cheat(Attack):
+        threat = Threat(knows={Gradients}, active=True)
+        seen = []
+
+        def batch(self, view):
+            self.seen.append(view.threat.active)
+
+    recording = Recording(copied)
+    recording.head = replace(recording.head, cheating=["a"])
+    recording.note_steps(recording.head.steps)
+    assert audit(copied, {"cheat": Cheat()}, batches=2).skipped == {}
+    assert Cheat.seen == [True] * 4
+
+
+def test_damage_ends_an_audit_in_a_paragraph(copied):
+    damaged = [
+        (copied / "rounds" / "0000_00000000.npz", b"", "rounds/0000_00000000.npz can't be read: it is no archive of arrays"),
+        (copied / "rows.npz", (copied / "rows.npz").read_bytes()[:500], "rows.npz can't be read"),
+        (copied / "recording.json", b"{}", "recording.json can't be read: it is of a format"),
+    ]
+    few = {"ids": np.arange(9), "labels": np.zeros(9, dtype=np.int64), "canary": np.zeros(9, dtype=bool)}
+    other = copied.parent / "few.npz"
+    np.savez(other, **few)
+    damaged.append(
+        (copied / "rows.npz", other.read_bytes(), "the round of epoch 0, step 0 has .* rows that rows.npz doesn't")
+    )
+    for path, content, problem in damaged:
+        before = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=problem) as caught:
+            audit(copied, {"norm": Norm()})
+        assert str(caught.value).startswith("recording="), path
+        assert "\n" not in str(caught.value), path
+        path.write_bytes(before)
+
+
+def test_a_round_without_a_declared_fact_ends_an_audit_in_a_paragraph(copied):
+    recording = Recording(copied)
+    round_, labels = next(recording.rounds(0))
+    without = {kind: fact for kind, fact in round_.facts["a"].items() if kind is not Gradients}
+    recording.add(replace(round_, facts={**round_.facts, "a": without}), labels)
+    with pytest.raises(UserError, match="the attack reads Gradients, which party a does not have here"):
+        audit(copied, {"norm": Norm()})
