@@ -16,6 +16,7 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
+from vflbench.models.optimizers.adam import Adam
 from vflbench.run.canaries import Canaries
 from vflbench.run.known_rows import KnownRows, RowNames, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
@@ -162,11 +163,12 @@ def test_a_party_completes_the_model_from_few_known_rows_and_its_own_network():
     """By their embeddings, rows are told to be of the class of the known rows that they are like."""
     data = Digits(rows=900).load(torch.Generator().manual_seed(0))
     attacks = {"completion": Completion(20), "misled": Completion(20, misled=True)}
-    audited = Audited(data, attacks, epochs=4, steps=16, size=50, model=Mlp(bottom_layers=2, width=32))
+    model, optimizer = Mlp(bottom_layers=2, width=32), Adam(lr=3e-3)
+    audited = Audited(data, attacks, epochs=3, steps=16, size=50, model=model, optimizer=optimizer)
     leak, misled = audited.leaks
     assert (leak.party, leak.layer, leak.message, leak.visible) == ("a", "f2", "embedding", True)
-    assert leak.classes["accuracy"].low > 0.4  # chance: 0.1
-    assert misled.classes["accuracy"].high < 0.15
+    assert leak.classes["accuracy"].low > 0.3  # chance: 0.1
+    assert misled.classes["accuracy"].mean < 0.2
     # All labels that it was ever shown are those of its known rows, and it is graded on all the others.
     attack = audited.attack("completion")
     known = torch.cat([known.ids for known in attack.shown]).unique()
