@@ -9,7 +9,7 @@ Data: ReLU embeddings of --width coordinates of --rows rows, a quarter positive,
     straightforward  torch.cdist, both matrices doubly centred, autograd
     dcor             the package dcor, distance_correlation_sqr in float64, the labels as numbers; no gradient
 
-Each runs in a process of its own, in turns, for --rounds rounds; the quietest round is told. Memory is the peak of that
+Each runs in a process of its own, in turns, for --rounds rounds; the quietest round is printed. Memory is the peak of that
 process beyond what it held before the first call (on 500 rows, so that libraries are loaded). Errors are of the value and of
 the norm of the gradient, against the straightforward form in float64 on 4,096 rows. The straightforward form and the package
 run up to --largest rows: at 32,768 they would hold some 25 GB. vflbench's process is set up as its runs are (machine.tune);
@@ -44,14 +44,14 @@ def main() -> None:
         best: dict[str, dict[str, float]] = {}
         for _ in range(options.rounds):
             for name in names:
-                found = run(name, rows, options.width)
-                if found and (name not in best or found["both"] < best[name]["both"]):
-                    best[name] = found
-        for name, found in best.items():
-            beside = found["both"] / best["vflbench"]["both"]
+                figures = run(name, rows, options.width)
+                if figures and (name not in best or figures["both"] < best[name]["both"]):
+                    best[name] = figures
+        for name, figures in best.items():
+            beside = figures["both"] / best["vflbench"]["both"]
             print(
-                f"{rows:>7}  {name:<16}{found['forward']:>10.3f}{found['backward']:>11.3f}{found['both']:>8.3f}"
-                f"{beside:>7.1f}x{found['megabytes']:>9.0f}"
+                f"{rows:>7}  {name:<16}{figures['forward']:>10.3f}{figures['backward']:>11.3f}{figures['both']:>8.3f}"
+                f"{beside:>7.1f}x{figures['megabytes']:>9.0f}"
             )
     value, gradient = errors(options.width)
     print(f"\nrelative error at 4,096 rows: value {value:.1e}, gradient {gradient:.1e}")

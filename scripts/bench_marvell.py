@@ -16,7 +16,7 @@ Exact: against 50 digits (mpmath, tests/numerics/sumkl_reference.py), largest re
 as failed where it says so, breaks the constraint by more than 1e-6 or needs 1 % more power than the optimum.
 
 Then one whole gradient() call at 8192 x 128 float32, beside drawing torch.randn(8192, 128) from the same generator.
-Quiet figures need a quiet machine: the fastest of --rounds medians is told.
+Quiet figures need a quiet machine: the fastest of --rounds medians is printed.
 """
 
 import argparse
@@ -63,16 +63,16 @@ def main() -> None:
 def draw(count: int, seed: int) -> list[Problem]:
     """Problems that need noise."""
     rng = np.random.default_rng(seed)
-    found: list[Problem] = []
-    while len(found) < count:
+    problems: list[Problem] = []
+    while len(problems) < count:
         g = 10.0 ** rng.uniform(-30, 10)
         u = g * 10.0 ** rng.uniform(-5, 5)
         v = u * 10.0 ** rng.uniform(-5, 5)
         d, p = int(rng.choice([1, 2, 8, 32, 128, 512])), rng.uniform(0.001, 0.999)
         target = 10.0 ** rng.uniform(-2, np.log10(3.6))
         if sumkl_without_noise(u, v, d, g) > target:
-            found.append((u, v, d, g, p, target))
-    return found
+            problems.append((u, v, d, g, p, target))
+    return problems
 
 
 def print_times(problems: list[Problem], powers: list[float], options: argparse.Namespace) -> None:
@@ -109,12 +109,12 @@ def print_slsqp(problems: list[Problem], powers: list[float]) -> None:
     took, excess, failed = [], [], 0
     for problem, power in zip(problems, powers, strict=False):
         start = time.perf_counter()
-        found = slsqp(*problem)
+        result = slsqp(*problem)
         took.append(time.perf_counter() - start)
-        if found is None or found > 1.01 * power:
+        if result is None or result > 1.01 * power:
             failed += 1
         else:
-            excess.append(found / power - 1)
+            excess.append(result / power - 1)
     worst = max(excess, default=float("nan"))
     print(f"{'SLSQP, one by one':<32}{1e6 * statistics.median(took):>14.2f}")
     print(
@@ -147,7 +147,7 @@ def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> floa
     }
     start = np.maximum(floor, np.log(max(u, v) + g)) + np.log(2)
     with np.errstate(all="ignore"):
-        found = minimize(
+        result = minimize(
             lambda x: np.log(max(power(x)[0], 1e-300)),
             start,
             jac=lambda x: power(x)[1] / max(power(x)[0], 1e-300),
@@ -156,8 +156,8 @@ def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> floa
             method="SLSQP",
             options={"ftol": 1e-12, "maxiter": 500},
         )
-    ok = found.success and np.isfinite(found.x).all() and left(found.x)[0] <= target * (1 + 1e-6)
-    return float(power(found.x)[0]) * unit if ok else None
+    ok = result.success and np.isfinite(result.x).all() and left(result.x)[0] <= target * (1 + 1e-6)
+    return float(power(result.x)[0]) * unit if ok else None
 
 
 def print_digits(problems: list[Problem], powers: list[float]) -> None:

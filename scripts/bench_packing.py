@@ -4,7 +4,7 @@
     python scripts/bench_packing.py --rows 512 --width 64 --rounds 20
 
 Data: random codes of 1, 2, 3, 4, 8, 10 and 14 bits, --width a row, --rows rows, int64. packbits: each code's bits as a byte
-each, and numpy.packbits. One thread; in turns, for --rounds rounds; the quietest is told.
+each, and numpy.packbits. One thread; in turns, for --rounds rounds; the quietest is printed.
 """
 
 import argparse

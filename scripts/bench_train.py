@@ -18,18 +18,19 @@ ids, as a random sample of the file that scripts/make_criteo.py writes with so m
     fuxictr     FuxiCTR: its FeatureEmbedding, MLP_Block and train_step (dense Adam, gradients clipped), its NpzDataLoader,
                 which loads in a process of its own, beside the steps. Its DNN has 13 weights more, one a numeric column
     deepctr     DeepCTR-Torch: WDL without a linear part and without regularisation, Adam with its step size, its fit(),
-                which is timed from optimiser step to optimiser step: loading is in that and can't be told apart
+                which is timed from optimiser step to optimiser step, loading included
     matmuls     the 26 matrix products of a step (forward, by weight, by input) and nothing else: the limit
 
 Each runs in a fresh process, in turns, for --rounds rounds; a step is timed whole, and its loading (batch from the table)
-apart. Told is the median step, after --warm-up, of each alternative's quietest round: what else runs on a machine only
-adds, for minutes at a time; the last column has the fastest step and the range of the rounds' medians. One thread a core,
-float32, torch's own matmul precision (told in the first lines), no compilation. With --malloc default a process starts as it
+apart; in vflbench, where parties look their rows up in the step, loading is the choice of rows. Printed is the median step,
+after --warm-up, of each alternative's quietest round: what else runs on a machine only adds, for minutes at a time; the last
+column has the fastest step and the range of the rounds' medians. One thread a core, float32, torch's own matmul precision
+(printed in the first lines), no compilation. With --malloc default a process starts as it
 comes; with tuned, under MALLOC_MMAP_THRESHOLD_=2^25 and MALLOC_TRIM_THRESHOLD_=2^40, which keep glibc from handing blocks
 back after each step; each line says which. What vflbench sets by itself in its process is in all of its lines. Peak memory
 is that of the process that trains, with the table, without FuxiCTR's loader. Peers run in --peer-python, which needs
-`pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is told, and has no
-ratio. Written with Python 3.11, torch 2.13.0, FuxiCTR 2.3.10 and DeepCTR-Torch 0.3.0; a run prints what it ran with.
+`pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is printed,
+and has no ratio. Written with Python 3.11, torch 2.13.0, FuxiCTR 2.3.10 and DeepCTR-Torch 0.3.0; a run prints its versions.
 
 First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
 --scaling adds seconds per million rows at 1, 2, 4, 8 million rows of the last of --ids, and at 1, 10, 30 million ids.
@@ -124,8 +125,8 @@ class Bench:
         return f"{platform.platform()}, {cpu()}, {cores} cores\nours:  {ours}\npeers: {peers}"
 
     def check(self) -> None:
-        told = self._run("check", self._table(200_000, 100_000), "default", 0)
-        print(f"\nthe same network: {told['reason'] or told['text']}", flush=True)
+        figures = self._run("check", self._table(200_000, 100_000), "default", 0)
+        print(f"\nthe same network: {figures['reason'] or figures['text']}", flush=True)
 
     def compare(self, ids: int) -> None:
         """Every alternative on a table of so many ids."""
@@ -139,21 +140,21 @@ class Bench:
         )
         head = ["", "malloc", "ms/step", "of it loading", "rows/s", "x usual", "x fuxictr", "of matmuls' rate", "peak MB"]
         lines = [[*head, "parameters", ""]]
-        for (name, malloc), found in runs.items():
-            reason = next((run["reason"] for run in found if run["reason"]), "")
+        for (name, malloc), measured in runs.items():
+            reason = next((run["reason"] for run in measured if run["reason"]), "")
             if reason:
                 lines.append([name, malloc, *["-"] * 3, *["missing"] * 3, "-", "-", reason])
                 continue
-            ms = step_ms(found)
+            ms = step_ms(measured)
             ratios = [self._ratio(runs, other, malloc, ms) for other in ("usual", "fuxictr")]
             limit = self._ratio(runs, "matmuls", malloc, ms, "{:.0%}")
-            peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
+            peak = f"{statistics.median(run['peak'] for run in measured):,.0f}"
             text = [
                 f"{ms:.1f}",
-                loading_ms(found),
+                loading_ms(measured),
                 f"{self.options.batch_size / ms * 1e3:,.0f}",
             ]
-            lines.append([name, malloc, *text, *ratios, limit, peak, f"{found[0]['parameters']:,}", spread(found)])
+            lines.append([name, malloc, *text, *ratios, limit, peak, f"{measured[0]['parameters']:,}", spread(measured)])
         print(table(lines), flush=True)
 
     def scale(self, sizes: list[tuple[int, int]]) -> None:
@@ -162,28 +163,28 @@ class Bench:
         lines = [["", "malloc", "rows", "ids", "ms/step", "s / million rows", "peak MB", ""]]
         malloc = self.options.malloc.split(",")[-1]
         for rows, ids in sizes:
-            for (name, _), found in self._rounds(self._table(rows, ids), [(name, malloc) for name in names]).items():
-                reason = next((run["reason"] for run in found if run["reason"]), "")
+            for (name, _), measured in self._rounds(self._table(rows, ids), [(name, malloc) for name in names]).items():
+                reason = next((run["reason"] for run in measured if run["reason"]), "")
                 if reason:
                     lines.append([name, malloc, f"{rows:,}", f"{ids:,}", "-", "missing", "-", reason])
                     continue
-                ms = step_ms(found)
-                peak = f"{statistics.median(run['peak'] for run in found):,.0f}"
+                ms = step_ms(measured)
+                peak = f"{statistics.median(run['peak'] for run in measured):,.0f}"
                 cost = f"{ms / self.options.batch_size * 1e3:.2f}"
-                lines.append([name, malloc, f"{rows:,}", f"{ids:,}", f"{ms:.1f}", cost, peak, spread(found)])
+                lines.append([name, malloc, f"{rows:,}", f"{ids:,}", f"{ms:.1f}", cost, peak, spread(measured)])
         print(f"\nscaling, {self.options.steps} steps in {self.options.rounds} rounds, median of the quietest")
         print(table(lines), flush=True)
 
     def audit(self) -> None:
-        told = self._run("audit", self._table(200_000, 100_000), "default", 0)
-        print(f"\naudit: {told['reason']}" if told["reason"] else f"\n{told['text']}", flush=True)
+        figures = self._run("audit", self._table(200_000, 100_000), "default", 0)
+        print(f"\naudit: {figures['reason']}" if figures["reason"] else f"\n{figures['text']}", flush=True)
 
     def _ratio(self, runs: dict, other: str, malloc: str, ms: float, form: str = "{:.2f}") -> str:
         """The other one's time by this one's."""
-        found = runs.get((other, malloc), [])
-        if not found or any(run["reason"] for run in found):
+        measured = runs.get((other, malloc), [])
+        if not measured or any(run["reason"] for run in measured):
             return "missing"
-        return form.format(step_ms(found) / ms)
+        return form.format(step_ms(measured) / ms)
 
     def _rounds(self, folder: Path, keys: list[tuple[str, str]]) -> dict[tuple[str, str], list[dict]]:
         runs: dict[tuple[str, str], list[dict]] = {key: [] for key in keys}
@@ -208,7 +209,7 @@ class Bench:
         return folder
 
     def _run(self, name: str, folder: Path, malloc: str, steps: int) -> dict[str, Any]:
-        """One alternative in a process of its own. Returns what it told, with a reason if it told nothing."""
+        """One alternative in a process of its own. Returns its figures, with a reason if it has none."""
         options = self.options
         python = options.peer_python if name in PEERS else sys.executable
         words = {
@@ -270,15 +271,16 @@ def table(lines: list[list[str]]) -> str:
 
 _VERSIONS = """
 import importlib.metadata as m, platform
-found = []
+versions = []
 for name in ("vflbench", "torch", "numba", "numpy", "scikit-learn", "fuxictr", "deepctr-torch"):
-    try: found.append(f"{name} {m.version(name)}")
-    except m.PackageNotFoundError: found.append(f"{name} not installed")
+    try: versions.append(f"{name} {m.version(name)}")
+    except m.PackageNotFoundError: versions.append(f"{name} not installed")
 try:
     import torch
-    found.append(f"matmul precision {torch.get_float32_matmul_precision()}, mkldnn {torch.backends.mkldnn.is_available()}")
+    versions.append(f"matmul precision {torch.get_float32_matmul_precision()}")
+    versions.append(f"mkldnn {torch.backends.mkldnn.is_available()}")
 except ImportError: pass
-print("Python " + platform.python_version() + ", " + ", ".join(found))
+print("Python " + platform.python_version() + ", " + ", ".join(versions))
 """
 
 
@@ -287,7 +289,7 @@ print("Python " + platform.python_version() + ", " + ", ".join(found))
 
 def work(options: argparse.Namespace) -> None:
     try:
-        told = {"table": make_table, "check": check, "audit": audit, **WORKERS}[options.worker](options)
+        figures = {"table": make_table, "check": check, "audit": audit, **WORKERS}[options.worker](options)
     except ImportError as error:
         name = (error.name or "").split(".")[0]
         if name == "vflbench":
@@ -295,7 +297,7 @@ def work(options: argparse.Namespace) -> None:
         else:
             print(f"not installed: pip install {name.replace('_', '-')}" if name else f"can't be imported: {error}")
         sys.exit(NOT_INSTALLED)
-    print(json.dumps(told), flush=True)
+    print(json.dumps(figures), flush=True)
 
 
 def make_table(options: argparse.Namespace) -> dict[str, Any]:
@@ -316,11 +318,11 @@ def make_table(options: argparse.Namespace) -> dict[str, Any]:
     draw = np.random.default_rng(ids)
     categorical = np.empty((rows, len(sizes)), dtype=np.int32)
     for j, size in enumerate(sizes):
-        found = zipf(draw, size, rows)
+        values = zipf(draw, size, rows)
         certain = draw.random(rows) < size / max(low, size)
-        found[certain] = draw.integers(0, size, certain.sum())
+        values[certain] = draw.integers(0, size, certain.sum())
         factor = next(f for f in range(int(size * 0.618) | 1, 2 * size + 3) if np.gcd(f, size) == 1)
-        categorical[:, j] = found * factor % size
+        categorical[:, j] = values * factor % size
     folder = Path(options.folder)
     np.save(folder / "categorical.npy", categorical)
     np.save(folder / "numeric.npy", draw.random((rows, NUMERIC), dtype=np.float32) ** 3)
@@ -375,12 +377,13 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any) -> tuple[Any, 
     """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
     import torch
 
+    from vflbench.data.aligned import AlignedRows
     from vflbench.data.table import Columns, Features, VerticalTable
-    from vflbench.defenses.base import Chain
+    from vflbench.defenses.chain import Chain
     from vflbench.generators import Generators
-    from vflbench.messages.wire import LocalWire
+    from vflbench.messages.wire import Wire
     from vflbench.models.wide_deep import WideDeep
-    from vflbench.protocols.base import Setting
+    from vflbench.protocols.base import Seating
     from vflbench.protocols.split import Split
 
     numeric, categorical, labels, sizes = read_table(options)
@@ -388,16 +391,17 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any) -> tuple[Any, 
     block = Features(Columns(*names, tuple(sizes)), torch.from_numpy(numeric), torch.from_numpy(categorical))
     rows = VerticalTable(torch.arange(len(labels)), {"a": block}, torch.from_numpy(labels), 2)
     generators = Generators(0)
-    setting = Setting(
+    seating = Seating(
         table=rows,
+        rows=AlignedRows.of(rows),
         model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM),
         optimizer=optimizer,
-        wire=LocalWire(),
-        defense=lambda: Chain([]),
+        wire=Wire(),
+        defense=lambda: Chain({}),
         generators=generators,
         device=torch.device("cpu"),
     )
-    return Split().start(setting), rows, generators
+    return Split().start(seating), rows, generators
 
 
 def networks(session: Any) -> list:
@@ -410,13 +414,10 @@ def count(modules: list) -> int:
 
 
 def ours(options: argparse.Namespace, optimizer: Any) -> dict[str, Any]:
-    from vflbench.data.batches import shuffled_batches
-
     use_all_cores()
     session, rows, generators = vflbench_session(options, optimizer)
-    batches = endless(lambda: shuffled_batches(rows, options.batch_size, generators["batches"]))
-    told = timed(batches, lambda batch: session.round(batch, None), options)
-    return {**told, "parameters": count(networks(session))}
+    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
+    return {**timed(batches, session.round, options), "parameters": count(networks(session))}
 
 
 def adam(options: argparse.Namespace) -> dict[str, Any]:
@@ -430,7 +431,7 @@ def lazy(kernel: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
         from vflbench.models.optimizers.lazy_adam import LazyAdam
 
         if kernel == "numba":
-            import numba  # noqa: F401  (to tell that it is missing)
+            import numba  # noqa: F401  (so that a missing package is noticed)
         return ours(options, LazyAdam(lr=LR, kernel=kernel))
 
     return run
@@ -451,8 +452,8 @@ def usual_network(sizes: list[int], sparse: bool = False) -> Any:
             self.mlp = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
 
         def forward(self, numeric: torch.Tensor, categorical: torch.Tensor) -> torch.Tensor:
-            found = [table(categorical[:, j]) for j, table in enumerate(self.embeddings)]
-            return self.mlp(torch.cat([numeric, *found], dim=1)).squeeze(1)
+            vectors = [table(categorical[:, j]) for j, table in enumerate(self.embeddings)]
+            return self.mlp(torch.cat([numeric, *vectors], dim=1)).squeeze(1)
 
     return Network()
 
@@ -544,8 +545,8 @@ def fuxictr(options: argparse.Namespace) -> dict[str, Any]:
     model._max_gradient_norm = 10.0  # as fit() sets it
     model.train()
     # train_epoch's loop: a step, and its loss as a number
-    told = timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
-    return {**told, "parameters": count([model])}
+    figures = timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
+    return {**figures, "parameters": count([model])}
 
 
 def deepctr(options: argparse.Namespace) -> dict[str, Any]:
@@ -605,15 +606,14 @@ def matmuls(options: argparse.Namespace) -> dict[str, Any]:
             torch.mm(xs[i].T, gs[i + 1], out=gradients[i])
             torch.mm(gs[i + 1], weight.T, out=gs[i])
 
-    told = timed(endless(lambda: [None]), step, options)
-    return {**told, "parameters": sum(weight.numel() for weight in weights)}
+    figures = timed(endless(lambda: [None]), step, options)
+    return {**figures, "parameters": sum(weight.numel() for weight in weights)}
 
 
 def check(options: argparse.Namespace) -> dict[str, Any]:
     """Losses of 5 steps, vflbench's session against the researcher's network with the same weights and batches."""
     import torch
 
-    from vflbench.data.batches import shuffled_batches
     from vflbench.models.optimizers.adam import Adam
 
     use_all_cores()
@@ -631,19 +631,19 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
             layer.weight.copy_(source.weight)
             layer.bias.copy_(source.bias)
     step = usual_step(network, [torch.optim.Adam(network.parameters(), lr=LR)])
-    batches = iter(shuffled_batches(rows, options.batch_size, generators["batches"]))
+    batches = iter(session.batches(rows, options.batch_size, generators["batches"], 0))
     losses, differences = [], []
     for _ in range(5):
-        batch = next(batches)
-        block = batch.features["a"]
-        mine = session.round(batch, None).loss
+        ids = next(batches)
+        block, labels = session.rows.features("a", ids), session.rows.labels(ids)
+        mine = session.round(ids).training.loss
         losses.append(mine)
-        differences.append(abs(step((block.numeric, block.categorical, batch.labels)) - mine) / mine)
+        differences.append(abs(step((block.numeric, block.categorical, labels)) - mine) / mine)
     equal = count([network]) == count([bottom, top])
     if not equal or max(differences) > 1e-4:
         raise SystemExit(f"the networks differ: losses by {differences}, parameters equal: {equal}")
-    told = f"5 losses, {losses[0]:.6f} to {losses[-1]:.6f}, differ by {max(differences):.1e} at most"
-    return {"text": f"{count([network]):,} parameters both; {told}"}
+    text = f"5 losses, {losses[0]:.6f} to {losses[-1]:.6f}, differ by {max(differences):.1e} at most"
+    return {"text": f"{count([network]):,} parameters both; {text}"}
 
 
 def audit(options: argparse.Namespace) -> dict[str, Any]:
@@ -653,9 +653,8 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
     from sklearn.metrics import roc_auc_score
 
     from vflbench.attacks.spectral import Spectral
-    from vflbench.data.batches import shuffled_batches
-    from vflbench.messages.transcript import Transcript
-    from vflbench.messages.wire import Kind
+    from vflbench.messages.facts import ClassShares, Embeddings
+    from vflbench.messages.view import View
     from vflbench.models.optimizers.adam import Adam
     from vflbench.numerics.auc import auc
     from vflbench.run.machine import tune
@@ -663,32 +662,31 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
     use_all_cores()
     tune()
     session, rows, generators = vflbench_session(options, Adam(lr=LR))
-    batches = endless(lambda: shuffled_batches(rows, options.batch_size, generators["batches"]))
+    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
     for _ in range(20):
-        session.round(next(batches), None)
-    batch = next(batches)
+        session.round(next(batches))
+    ids = next(batches)
     bottom, top = networks(session)
+    block, truth = session.rows.features("a", ids), session.rows.labels(ids)
     with torch.no_grad():
-        layers = bottom(batch.features["a"].numeric, batch.features["a"].categorical)
+        layers = bottom(block.numeric, block.categorical)
         layers |= top([layers[bottom.cut]], [])[0]
-    truth = batch.labels
 
     def by_torch() -> list[float]:
         return [roc_auc_score(truth, x @ torch.linalg.svd(x, full_matrices=False)[2][0]) for x in centred()]
 
     def by_numpy() -> list[float]:
-        found = (x.numpy() for x in centred())
-        return [roc_auc_score(truth, x @ np.linalg.svd(x, full_matrices=False)[2][0]) for x in found]
+        matrices = (x.numpy() for x in centred())
+        return [roc_auc_score(truth, x @ np.linalg.svd(x, full_matrices=False)[2][0]) for x in matrices]
 
     def centred() -> list:
         return [x - x.mean(dim=0) for x in layers.values()]
 
     def by_vflbench() -> list[float]:
-        positive = truth.double().mean().item()
-        transcript = Transcript(batch.ids, 0, 0, (1 - positive, positive))
-        transcript.computed("a", Kind.EMBEDDING, layers)
-        view = transcript.view("a", Spectral.knows, torch.Generator())
-        return [auc(scores, truth) for scores in Spectral().infer(view).values()]
+        positive, attack = truth.double().mean().item(), Spectral()
+        facts = {Embeddings: Embeddings(layers), ClassShares: ClassShares((1 - positive, positive))}
+        view = View("a", 0, 0, ids, torch.Generator(), attack.threat, facts)
+        return [auc(scores, truth) for scores in attack.batch(view).layers.values()]
 
     draw = np.random.default_rng(0)
     y = draw.random(4_500_000) < 0.256
@@ -698,7 +696,7 @@ def audit(options: argparse.Namespace) -> dict[str, Any]:
     test = {"sklearn": lambda: [roc_auc_score(y, scores)], "vflbench": lambda: [auc(*tensors)]}
     width = next(iter(layers.values())).shape[1]
     parts = [
-        one_by_one(f"leak AUC of {len(layers)} layers of one ({len(batch)}, {width}) batch", leak, 7),
+        one_by_one(f"leak AUC of {len(layers)} layers of one ({len(ids)}, {width}) batch", leak, 7),
         one_by_one(f"AUC of {len(y):,} float32 scores", test, 5),
     ]
     return {"text": "\n\n".join(parts)}
@@ -720,10 +718,10 @@ def one_by_one(title: str, ways: dict[str, Callable[[], list[float]]], rounds: i
     last = list(ways)[-1]
     fastest = statistics.median(ms[last])
     lines = [["", "", "ms", f"x {last}", "differ", ""]]
-    for name, found in ms.items():
+    for name, times in ms.items():
         differ = max(abs(a - b) for a, b in zip(values[name], values[last], strict=True))
-        middle = statistics.median(found)
-        text = [f"{middle:.1f}", f"{middle / fastest:.2f}", f"{differ:.1e}", f"{min(found):.1f} - {max(found):.1f}"]
+        middle = statistics.median(times)
+        text = [f"{middle:.1f}", f"{middle / fastest:.2f}", f"{differ:.1e}", f"{min(times):.1f} - {max(times):.1f}"]
         lines.append([name, "", *text])
     return f"{title}, median of {rounds}\n{table(lines)}"
 
