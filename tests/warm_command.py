@@ -1,4 +1,4 @@
-"""`python -m vflbench` as a user would call it, in a fork of a process that has imported its libraries: the same, but quick.
+"""`python -m vflbench` as a user would call it, in a fork of a process that has loaded what it needs: the same, but quick.
 
 As a script it is that process: it reads an order per line, forks, and answers with the exit code.
 """
@@ -74,6 +74,12 @@ def _stop() -> None:
 def serve() -> None:
     for module in _WARM:
         importlib.import_module(module)
+    from hydra import compose, initialize_config_dir
+
+    from vflbench.places import config_folder
+
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):  # the first parse of an override is slow
+        compose("train", ["seed=1"])
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

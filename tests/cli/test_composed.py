@@ -47,8 +47,9 @@ def test_a_copy_is_what_hydra_would_compose_to_the_last_value(loader, master):
         counting = Counting(loader)
         composed = Composed(counting)
         kept = composed.load_sweep_config(master, first)
-        assert composed.load_sweep_config(master, second) == loader.load_sweep_config(master, second), second
+        derived = composed.load_sweep_config(master, second)
         assert counting.calls == (1 if copied else 2), second
+        assert not copied or derived == loader.load_sweep_config(master, second), second
         assert composed.take(master, first) is kept, first
 
 

@@ -20,6 +20,7 @@ MISTAKES = [
     (["train", "--config-dir", "nowhere"], ["nowhere' not found"]),
     (["train", "dataset=criteo"], ["dataset.path", "must be given"]),
     (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
+    (["train", "dataset=criteo", "dataset.path=nowhere.txt", "hydra.run.dir=run"], ["no such file"]),
     (["train", "seed=-1"], ["seed=-1", "greater than or equal to 0"]),
     (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "subclass"]),
     (["train", "model._target_=mine.Model"], ["model._target_=mine.Model", "no such class", "--plugins DIR"]),

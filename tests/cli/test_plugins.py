@@ -106,7 +106,7 @@ def test_modules_are_imported_from_no_other_folder(copied):
     for words in (("attack=[norm]",), ("--config-dir", "mine", "attack=[loud,norm]")):
         result = command("train", *words, "+attack.other._target_=loud.Loud", *RUN, cwd=cwd)
         assert result.returncode == 1
-        assert "_target_=loud.Loud: there is no such class (no module loud)" in result.stderr
+        assert "_target_=loud.Loud: there is no such class (no module loud); classes are imported from" in result.stderr
         assert "--plugins DIR" in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1
 

@@ -30,13 +30,13 @@ def test_the_second_signal_stops_at_once():
 
 
 def test_in_another_thread_nothing_is_changed():
-    found = []
+    handlers = []
 
     def enter():
         with Interruption():
-            found.append(signal.getsignal(signal.SIGINT))
+            handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    assert found == [signal.default_int_handler]
+    assert handlers == [signal.default_int_handler]

@@ -1,8 +1,15 @@
+import os
 import platform
+import re
+import subprocess
+import sys
 
+import pytest
 import torch
 
-from vflbench.run.machine import product_error, tune
+from vflbench.cli.environment import prepare_environment
+from vflbench.run import machine
+from vflbench.run.machine import choose_threads, product_error, set_threads, tune
 
 
 def test_tuning_never_costs_accuracy():
@@ -18,7 +25,7 @@ def test_tuning_never_costs_accuracy():
         torch.set_float32_matmul_precision(before)
 
 
-def test_what_was_done_is_told():
+def test_what_was_done_is_returned():
     facts = tune()
     assert set(facts) == {"malloc", "denormals", "matmul", "threads"}
     if platform.libc_ver()[0] == "glibc":
@@ -33,3 +40,59 @@ def test_small_numbers_are_flushed_and_integers_kept_as_floats_are_not():
     table.view(torch.int32)[:, 3] = steps
     for copied in (table.clone(), table.index_select(0, torch.arange(999)), torch.empty_like(table).copy_(table)):
         assert torch.equal(copied.view(torch.int32)[:, 3], steps)
+
+
+def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
+    assert choose_threads(512, 128) == choose_threads(1, 1) == choose_threads(0, 0) == 1
+    assert choose_threads(8192, 1024) > 1
+    counts = [choose_threads(rows, width) for rows in (1, 512, 8192, 1 << 17) for width in (1, 128, 1024, 8192)]
+    assert all(choose_threads(2 * rows, 64) >= choose_threads(rows, 64) for rows in range(1, 1 << 16, 997))
+    assert counts == [choose_threads(width, rows) for rows in (1, 512, 8192, 1 << 17) for width in (1, 128, 1024, 8192)]
+
+
+@pytest.fixture
+def four_threads(monkeypatch):
+    """As on a machine with four cores where nobody chose a number of threads."""
+    monkeypatch.setattr(machine, "_AVAILABLE", 4)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_the_number_is_set_up_to_that_of_the_machine():
+    for rows, width, threads in ((512, 128, 1), (1 << 20, 1024, 4), (32, 16, 1)):
+        assert set_threads(rows, width) == torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_a_number_of_the_users_is_kept_and_one_of_a_launchers_is_a_limit(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.delenv("VFLBENCH_THREADS", raising=False)
+    assert set_threads(32, 16) == 4
+    monkeypatch.setenv("VFLBENCH_THREADS", "given")
+    assert set_threads(32, 16) == 4
+    monkeypatch.setenv("VFLBENCH_THREADS", "auto")
+    assert set_threads(32, 16) == 1
+    assert set_threads(1 << 20, 1024) == 4
+
+
+def test_a_command_says_who_chose_the_number_and_lets_threads_sleep(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"VFLBENCH_THREADS": "given"})
+    prepare_environment()
+    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "VFLBENCH_THREADS": "auto"}
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE"})
+    prepare_environment()
+    assert os.environ == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE", "VFLBENCH_THREADS": "given"}
+
+
+@pytest.mark.slow
+def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
+    """OMP_DISPLAY_ENV=TRUE has the library print, when it is loaded, what it has read."""
+    code = "from vflbench.cli.environment import wait_passively; wait_passively(); import torch"
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "TRUE"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"OMP_WAIT_POLICY\s*=\s*'PASSIVE'", result.stderr), result.stderr

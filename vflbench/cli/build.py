@@ -84,20 +84,24 @@ def component(node: Any, key: str, base: type) -> Any:
 def locate(path: Any, key: str, base: type) -> type:
     """The class at a dotted path. Raises UserError unless it is a subclass of `base`; nothing is called."""
     module_name, _, name = str(path).rpartition(".")
-    absent = "there is no such class{}; your own come from installed packages or from a folder that --plugins DIR names"
     if not module_name or module_name.startswith("."):
-        raise UserError(absent.format(""), key=key, value=path)
+        raise _absent("", key, path)
     try:
         cls = getattr(importlib.import_module(module_name), name, None)
     except Exception as error:  # whatever a user's module raises when it is imported
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise UserError(absent.format(f" (no module {error.name})"), key=key, value=path) from error
+            raise _absent(f" (no module {error.name})", key, path) from error
         raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
     if cls is None:
-        raise UserError(absent.format(f" in module {module_name}"), key=key, value=path)
+        raise _absent(f" in module {module_name}", key, path)
     if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):
         raise UserError(f"it must be a subclass of {base.__module__}.{base.__qualname__}", key=key, value=path)
     return cls
+
+
+def _absent(detail: str, key: str, path: Any) -> UserError:
+    places = "installed packages and the folders given as --plugins DIR"
+    return UserError(f"there is no such class{detail}; classes are imported from {places}", key=key, value=path)
 
 
 def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:

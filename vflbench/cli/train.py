@@ -27,7 +27,7 @@ from vflbench.results.folder import (
     remove_if_empty,
 )
 
-OWN_CONFIG = [
+HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
     "hydra/hydra_logging=disabled",
     "hydra.output_subdir=null",
@@ -49,7 +49,7 @@ def train(arguments: Sequence[str]) -> None:
         # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
         is_override = [not word.startswith("-") and "=" in word for word in words]
         place = is_override.index(True) if any(is_override) else len(words)
-        words[place:place] = OWN_CONFIG
+        words[place:place] = HYDRA_OPTIONS
     sys.argv = ["vflbench train", *words]
     sweep = Sweep()
     try:

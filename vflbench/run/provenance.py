@@ -81,7 +81,7 @@ def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
     now = source(config)
     if now == read_manifest(folder).get("source"):
         return None
-    return f"mind: the data file is no longer as it was then: {now and now['path']}"
+    return f"note: the data file has changed since this run: {now['path'] if now else 'it is gone'}"
 
 
 def git_commit() -> str | None:
