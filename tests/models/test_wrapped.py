@@ -179,9 +179,9 @@ def test_they_learn_and_predictions_change_nothing(rng):
     for name, model in MODELS.items():
         rows = rows_for(name, rng)
         learnable = VerticalTable(rows.ids, rows.features, (rows.features["a"].numeric[:, 0] > 0.5).long(), 2)
-        alone, busy = (session(learnable, model=model, optimizer=Adam(lr=0.02)) for _ in range(2))
+        alone, busy = (session(learnable, model=model, optimizer=Adam(lr=0.04)) for _ in range(2))
         losses = []
-        for _ in range(60):
+        for _ in range(30):
             losses.append(alone.round(rows.ids).training.loss)
             busy.predict(rows.ids)
             busy.round(rows.ids, watch=FACTS)
