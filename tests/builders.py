@@ -80,6 +80,16 @@ def weights(split_session: SplitSession) -> list[torch.Tensor]:
     return [parameter.detach().clone() for network in networks for parameter in network.parameters()]
 
 
+def whole_network(split: SplitSession, batch: VerticalTable) -> tuple[dict[str, dict[str, torch.Tensor]], torch.Tensor]:
+    """Activations of all parties and the logits, of the same networks called as one, with no message in between."""
+    bottoms = {party.name: party.bottom for party in split.parties}
+    if split.label_party.bottom is not None:
+        bottoms["label"] = split.label_party.bottom
+    outs = {name: bottom(batch.features[name].numeric, batch.features[name].categorical) for name, bottom in bottoms.items()}
+    deep = [outs[name][bottom.cut] for name, bottom in bottoms.items()]
+    return outs, split.label_party.top(deep, [out["wide"] for out in outs.values() if "wide" in out])[1]
+
+
 def experiment(**changes: Any) -> Experiment:
     """A run of seconds on 3,000 synthetic rows."""
     parts = {

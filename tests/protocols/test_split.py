@@ -2,18 +2,17 @@ from itertools import product
 
 import pytest
 import torch
-from builders import session, table, weights
+from builders import session, table, weights, whole_network
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
-from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, SummedGradients
 from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.peer_facts import Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.optimizers.adam import Adam
@@ -29,16 +28,6 @@ EVERYTHING = Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL)
 
 class BothDefense(NonLabelDefense, LabelDefense):
     """Stands at both seats of split learning."""
-
-
-def whole_network(split, batch):
-    """Activations of all parties and the logits, of the same networks called as one, with no message in between."""
-    bottoms = {party.name: party.bottom for party in split.parties}
-    if split.label_party.bottom is not None:
-        bottoms["label"] = split.label_party.bottom
-    outs = {name: bottom(batch.features[name].numeric, batch.features[name].categorical) for name, bottom in bottoms.items()}
-    deep = [outs[name][bottom.cut] for name, bottom in bottoms.items()]
-    return outs, split.label_party.top(deep, [out["wide"] for out in outs.values() if "wide" in out])[1]
 
 
 def test_training_in_parts_is_training_the_whole(rng):
@@ -101,69 +90,6 @@ def test_predicting_more_often_changes_no_weight_of_a_noisy_defense(rng):
         busy.predict(rows.ids)
         busy.round(rows.ids)
     assert all(map(torch.equal, weights(alone), weights(busy)))
-
-
-def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
-    rows, messages = table(rng, parties=("a", "b")), []
-    wire = Wire(lambda message: (messages.append(message), message)[1])
-    model = WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True)
-    split = session(rows, model=model, defenses=(MaxNorm(),), wire=wire)
-    done = split.round(rows.ids, epoch=3, step=7, watch=EVERYTHING)
-    assert [(m.sender, m.receiver, str(m.kind)) for m in messages] == [
-        ("a", "label", "embedding"),
-        ("b", "label", "embedding"),
-        ("label", "a", "gradient"),
-        ("label", "b", "gradient"),
-    ]
-    assert (done.epoch, done.step, done.phase) == (3, 7, "train")
-    assert torch.equal(done.ids, rows.ids)
-    embeddings, gradients = done.facts["b"][Embeddings], done.facts["b"][Gradients]
-    assert list(embeddings.layers) == list(gradients.layers) == ["f1", "f2", "f3", "wide"]
-    assert torch.equal(gradients.layers["f3"], messages[3].tensors["f3"])
-    assert torch.equal(embeddings.layers["f3"], messages[1].tensors["f3"])
-    assert embeddings.received == {}
-    at_label = done.facts["label"][Embeddings]
-    assert list(at_label.layers) == ["h1", "h2"]
-    assert {party: list(sent) for party, sent in at_label.received.items()} == {p: ["f3", "wide"] for p in "ab"}
-    assert torch.equal(at_label.received["b"]["f3"], messages[1].tensors["f3"])
-    own = done.facts["a"][OwnColumns]
-    assert torch.equal(own.numeric, rows.features["a"].numeric)
-    assert torch.equal(own.categorical, rows.features["a"].categorical)
-    assert done.layers("a", Kind.GRADIENT) == ("f1", "f2", "f3", "wide")
-    assert done.layers("a", None) == ("features",)
-    assert done.layers("label", Kind.GRADIENT) == ()
-
-
-def test_only_what_is_watched_is_collected(rng):
-    rows = table(rng, parties=("a", "b"))
-    split = session(rows)
-    assert split.round(rows.ids).facts == {}
-    for kind in EVERYTHING:
-        collected = {k for facts in split.round(rows.ids, watch=frozenset({kind})).facts.values() for k in facts}
-        assert collected == {kind}
-
-
-def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng):
-    rows = table(rng, parties=("a", "b"))
-    split, whole = (session(rows, model=WideDeep(bottom_layers=3, width=8)) for _ in range(2))
-    facts = split.round(rows.ids, watch=EVERYTHING).facts["a"]
-    outs, logits = whole_network(whole, rows)
-    loss = classification_loss(logits, rows.labels)
-    named = dict(whole.parties[0].bottom.named_parameters())
-    references = torch.autograd.grad(loss, [*outs["a"].values(), *named.values()])
-    for layer, reference in zip(outs["a"], references, strict=False):
-        assert torch.allclose(facts[Gradients].layers[layer], reference, atol=1e-9), layer
-    assert list(facts[SummedGradients].parameters) == list(named)
-    for name, reference in zip(named, references[len(outs["a"]) :], strict=True):
-        assert torch.allclose(facts[SummedGradients].parameters[name], reference, atol=1e-8), name
-
-
-def test_predictions_of_the_batch_are_those_before_the_step(rng):
-    rows = table(rng, classes=3)
-    split = session(rows)
-    before = split.predict(rows.ids)
-    predictions = split.round(rows.ids, watch=EVERYTHING).facts["label"][Predictions]
-    torch.testing.assert_close(predictions.logits, before)
 
 
 def test_each_hook_stands_where_it_says(rng):
@@ -301,7 +227,8 @@ def test_figures_name_the_party_the_layer_and_the_message(rng):
     split = session(rows, model=WideDeep(width=8, wide=True), new_defense=lambda: Chain({"counting": Counting()}))
     split.round(rows.ids)
     split.predict(rows.ids)  # which is not counted
-    split.facts(rows.ids, EVERYTHING)["label"][Queries].answer["a"](*columns_of(rows, "a"), rng)  # nor this
+    own = rows.features["a"]
+    split.facts(rows.ids, EVERYTHING)["label"][Queries].answer["a"](own.numeric, own.categorical, rng)  # nor this
     counted = {(f.party, f.layer, f.message): dict(f.values) for f in split.figures()}
     places = [(party, layer) for party in "ab" for layer in ("f5", "wide")]
     assert counted == {
@@ -331,22 +258,6 @@ def test_each_way_costs_a_float_a_coordinate(rng):
         for p in "ab"
         for route, kind in (((p, "label"), Kind.EMBEDDING), (("label", p), Kind.GRADIENT))
     }
-
-
-def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
-    seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
-    assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}
-    assert Split().offers(Seat.NON_LABEL) == {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel}
-    assert Split().offers(Seat.LABEL) == {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions}
-    assert Split().offers(Seat.PARTICIPANT) == frozenset()
-    done = seated.round(torch.arange(64), watch=EVERYTHING)
-    assert {party: set(facts) for party, facts in done.facts.items()} == {
-        "a": Split().offers(Seat.NON_LABEL),
-        "b": Split().offers(Seat.NON_LABEL),
-        "label": Split().offers(Seat.LABEL),
-    }
-    assert seated.cut_layers() == {"a": ("f2", "wide"), "b": ("f2", "wide")}
-    assert seated.layers() == {"a": ("f1", "f2"), "b": ("f1", "f2"), "label": ("f1", "f2", "h1", "h2", "h3")}
 
 
 def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
@@ -391,59 +302,3 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
         losses[precision] = seen
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
-
-
-def columns_of(rows, party):
-    return rows.features[party].numeric, rows.features[party].categorical
-
-
-def test_models_and_answers_of_peers_are_those_of_the_round(rng):
-    rows = table(rng, parties=("a", "b"))
-    started = session(rows)
-    started.round(rows.ids)
-    done = started.round(rows.ids, watch=EVERYTHING)
-    for _ in range(2):
-        started.round(rows.ids)  # what follows changes no copy
-    facts = done.facts["label"]
-    for party in ("a", "b"):
-        columns = rows.features[party].columns
-        model = facts[PeerModels].models[party]
-        assert (model.numeric, model.cardinalities) == (columns.numeric, columns.cardinalities)
-        arrived = facts[Embeddings].received[party]["f2"]
-        asked = facts[Queries].answer[party](*columns_of(rows, party), rng)
-        assert set(asked) == {"f2"}
-        for answer in (model.network(*columns_of(rows, party))["f2"], asked["f2"]):
-            torch.testing.assert_close(answer, arrived, rtol=0, atol=0)
-
-
-def test_a_partys_own_model_is_the_one_of_the_moment(rng):
-    """`OwnModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
-    rows = table(rng, parties=("a", "b"))
-    split = session(rows)
-    embed = split.round(rows.ids[:20], watch=EVERYTHING).facts["a"][OwnModel].embed
-    some = torch.tensor([50, 2, 2])
-    first = embed(some)
-    with torch.no_grad():
-        expected = split.parties[0].bottom(*columns_of(rows.rows(some), "a"))
-    assert all(torch.equal(first[layer], expected[layer]) for layer in ("f1", "f2"))
-    split.round(rows.ids)
-    between = split.facts(some, EVERYTHING)
-    assert not torch.equal(embed(some)["f2"], first["f2"])
-    assert torch.equal(between["a"][OwnModel].embed(some)["f2"], embed(some)["f2"])
-    assert torch.equal(between["a"][OwnColumns].numeric, rows.features["a"].numeric[some])
-    assert set(between["b"]) == {OwnModel, OwnColumns}
-    assert set(between["label"]) == {PeerModels, Queries}
-    assert split.parties[0].bottom.training
-    assert split.facts(torch.tensor([10**9]), frozenset({Gradients})) == {"a": {}, "b": {}, "label": {}}  # no row is read
-
-
-def test_compression_and_the_mean_of_its_noise_are_facts_of_the_label_party(rng):
-    rows = table(rng)
-    defenses = (Quantize(levels=4, range=[-1.0, 1.0]), Binomial(n=8, biased=True))
-    facts = session(rows, defenses=defenses).round(rows.ids, watch=EVERYTHING).facts["label"]
-    arrived, encoded = facts[Embeddings].received["a"]["f2"], facts[Compression].encoded["a"]["f2"]
-    assert torch.equal(encoded.values, arrived)
-    torch.testing.assert_close(arrived - facts[NoiseMean].means["a"]["f2"], encoded.corrected)
-    assert (facts[NoiseMean].means["a"]["f2"] > 0).all()
-    x = torch.tensor([[-1.0, 0.2] * 4])
-    assert torch.equal(facts[Compression].rules("a")["f2"](x), encoded.compress(x))
