@@ -135,6 +135,6 @@ def test_an_attacker_asks_its_network_about_names(rng):
 
 def test_what_facts_say_beside_their_parts(rng):
     assert ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
-    before, own, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
-    others = Updates(Rules(3, 0.1, "mean", 1, 4), before, own, after).others
-    assert torch.allclose(before + (own + others) / 3, after)  # the server adds the mean of all updates
+    before, sent, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
+    others = Updates(Rules(3, 0.1, "mean", 1, 4), before, sent, after).others
+    assert torch.allclose(before + (sent + others) / 3, after)  # the server adds the mean of all updates

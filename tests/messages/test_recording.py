@@ -244,7 +244,7 @@ def gradient(node):
 
 def updates(**changes):
     rules = {"parties": 2, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 4, **changes}
-    vectors = {name: {"tensor": "a3"} for name in ("before", "own", "after")}
+    vectors = {name: {"tensor": "a3"} for name in ("before", "sent", "after")}
     return index(facts={"b": {"Updates": {"rules": {"rules": rules}, **vectors}}})
 
 

@@ -1,4 +1,4 @@
-"""Facts about what a party itself holds, sends and receives. A new kind is a new class and whoever supplies it."""
+"""Facts about what a party itself holds, sends and receives. A new kind is a new class, and code that supplies it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -158,7 +158,7 @@ class Rules:
 class Updates(Fact):
     """One round as a participant of federated training sees it.
 
-    before, own, after: (d,) float64, the model before the round, the update that the participant sent itself, and the model
+    before, sent, after: (d,) float64, the model before the round, the update that the participant sent itself, and the model
     that the server sent back, to which the mean of all updates was added.
     """
 
@@ -167,13 +167,13 @@ class Updates(Fact):
 
     rules: Rules
     before: Tensor
-    own: Tensor
+    sent: Tensor
     after: Tensor
 
     @property
     def others(self) -> Tensor:
-        """(d,) the sum of all other participants' updates: k (after - before) - own."""
-        return self.rules.parties * (self.after - self.before) - self.own
+        """(d,) the sum of all other participants' updates: k (after - before) - sent."""
+        return self.rules.parties * (self.after - self.before) - self.sent
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def fact_from(name: str, node: Any, arrays: Arrays, rows: int) -> Fact:
     if isinstance(fact, OwnColumns) and fact.categorical.numel() and not _are_ids(fact.categorical):
         raise ValueError(f"{name}: categorical columns must hold ids, whole numbers from 0")
     if isinstance(fact, Updates):
-        _require_vectors(before=fact.before, own=fact.own, after=fact.after)
+        _require_vectors(before=fact.before, sent=fact.sent, after=fact.after)
     return fact
 
 

@@ -150,7 +150,7 @@ class FederatedLrSession(Session):
         curious = self.participants[-1]
         x = self.design(shares[-1])
         facts: dict[type[Fact], Fact] = {
-            Updates: Updates(self.rules, before.clone(), curious.own.clone(), curious.model.clone()),
+            Updates: Updates(self.rules, before.clone(), curious.sent.clone(), curious.model.clone()),
             OwnColumns: OwnColumns(x, x.new_empty((len(x), 0))),
         }
         private = self._private(shares) if Updates in watch else None

@@ -1,4 +1,4 @@
-"""Those who train one logistic regression on rows of their own each, and the server between them."""
+"""Participants, who train one logistic regression on rows of their own each, and the server between them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -35,7 +35,7 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor, reduction: Literal["sum", "mea
 
 
 class Participant:
-    """Owns rows, and shares steps. model: (d,) as it knows it."""
+    """Owns rows, and shares steps. model: (d,) as it knows it. sent: (d,) its last update."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Participant:
     ):
         self.name, self.model, self.rate, self.reduction = name, model, rate, reduction
         self.defense, self.rng = defense, rng
-        self.own = torch.zeros_like(model)
+        self.sent = torch.zeros_like(model)
 
     def step(self, batches: Sequence[tuple[Tensor, Tensor]], ids: Tensor, epoch: int = 0) -> tuple[Message, float]:
         """One local step a batch, from the model it knows. batches: x (m, d) and y (m,) in {-1, +1}; ids: of their rows.
@@ -63,9 +63,9 @@ class Participant:
             theta = theta - self.rate * gradient(theta, x, y, self.reduction)
         rows = torch.cat([x for x, _ in batches])
         columns = OwnColumns(rows, rows.new_empty((len(rows), 0)))
-        self.own = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
+        self.sent = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
         empty = torch.empty(0, dtype=torch.int64, device=theta.device)
-        return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.own}), torch.stack(losses).mean().item()
+        return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.sent}), torch.stack(losses).mean().item()
 
     def learn(self, message: Message) -> None:
         """The model that everybody goes on from."""

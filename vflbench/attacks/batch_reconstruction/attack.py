@@ -1,4 +1,4 @@
-"""Batch reconstruction: a whole private batch from the updates that it was answered with."""
+"""Batch reconstruction: a whole private batch, from the updates that were computed on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -18,21 +18,22 @@ from vflbench.options import Count, Positive, options
 
 @options
 class BatchReconstruction(Attack):
-    """Solve for the rows and labels of the other participants' batch, from the models they were sent and what came back.
+    """Solve for the rows and labels of the other participants' batch, from the models and the updates of several rounds.
 
-        4 g(theta) = alpha theta - 2 beta,   alpha = X^T X,   beta = X^T Y:   d + 1 rounds of one batch tell both,
+        4 g(theta) = alpha theta - 2 beta,   alpha = X^T X,   beta = X^T Y:   d + 1 rounds of one batch determine both,
         and then X, Y in integers from alpha and beta
 
-    Of several other participants it sees the sum of updates, and rebuilds all their rows together.
+    With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together.
 
     recovery: of alpha and beta, `least_squares` over d + 1 rounds or more, or `lattice`, integer relations among few rounds
-    (extra `lattice`). solver: `exact` enumerates every batch that fits, `highs`, `cbc` and `cpsat` (extra `cpsat`) solve an
-    integer programme for one; formulation, of a programme: `tight`, or as `published`. knows_batch_size: else it is told
-    from the mean gradients, as the least that makes all integers. time_limit: seconds for one batch. max_batches: more that
-    fit are not listed. Columns that are not binary are told apart, and solved for where the binary ones determine the rows.
+    (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra `cpsat`) solve
+    an integer programme for one. formulation: of the programme, `tight`, or as `published`. knows_batch_size: otherwise the
+    batch size follows from the mean gradients, as the least one that makes all numbers integers. time_limit: seconds for one
+    batch. max_batches: matching batches that are listed at most. Columns that are not binary are recognised, and solved for
+    where the binary ones determine the rows.
 
-    The entries of the answer are those of the first batch that fits; `matches` counts them all. Where it has no answer it
-    guesses every entry by the majority of its own rows, and every label by that of the training rows.
+    The answer holds the first matching batch; `matches` counts all of them. Without an answer, every entry is guessed by the
+    majority of the attacker's rows, and every label by that of the training rows.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019; the enumeration, the tight
     programme, integer relations, real-valued columns and the answer to asynchronous training are ours.
@@ -48,49 +49,49 @@ class BatchReconstruction(Attack):
     max_batches: Count = 1000
 
     def __post_init__(self) -> None:
-        self._seen: dict[str, dict[str, Any]] = {}
-        self._found: dict[str, SearchResult] = {}
+        self._rounds: dict[str, dict[str, Any]] = {}  # step -> what is kept of its rounds
+        self._results: dict[str, SearchResult] = {}
 
     def batch(self, view: View) -> None:
-        """One more round of the batch of view.step."""
-        updates, own = view[Updates], view[OwnColumns].numeric.double().cpu()
-        seen = self._seen.setdefault(str(view.step), _nothing(updates.rules, own.shape[1]))
-        seen["before"] = torch.cat([seen["before"], updates.before[None].cpu()])
-        seen["others"] = torch.cat([seen["others"], updates.others[None].cpu()])
-        kept_back = (updates.own.cpu() == 0) & (own != 0).any(dim=0) & bool(updates.before.any())
-        seen["partial"] = seen["partial"] + int(kept_back.any())
-        seen["ones"], seen["rows"] = seen["ones"] + own.sum(dim=0), seen["rows"] + len(own)
+        """Keep one more round of the batch of view.step."""
+        updates, columns = view[Updates], view[OwnColumns].numeric.double().cpu()
+        kept = self._rounds.setdefault(str(view.step), _nothing(updates.rules, columns.shape[1]))
+        kept["before"] = torch.cat([kept["before"], updates.before[None].cpu()])
+        kept["others"] = torch.cat([kept["others"], updates.others[None].cpu()])
+        withheld = (updates.sent.cpu() == 0) & (columns != 0).any(dim=0) & bool(updates.before.any())
+        kept["partial"] = kept["partial"] + int(withheld.any())
+        kept["ones"], kept["rows"] = kept["ones"] + columns.sum(dim=0), kept["rows"] + len(columns)
 
     def epoch(self, view: View) -> Sequence[RebuiltBatch]:
-        """Every batch that was met, as far as its rounds determine it."""
+        """Every batch so far, as far as its rounds determine it."""
         positive = view[ClassShares].positive
-        return [self._rebuild(step, positive) for step in sorted(map(int, self._seen))]
+        return [self._rebuild(step, positive) for step in sorted(map(int, self._rounds))]
 
     def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
         """positive: the share of positives among the training rows."""
-        key, seen = str(step), self._seen[str(step)]
-        thetas, updates = seen["before"].numpy(), seen["others"].numpy()
-        self._found[key] = found = search(thetas, updates, _setting(seen), self._search(), self._found.get(key))
-        guess, label = (seen["ones"] / seen["rows"] > 0.5).double(), 1.0 if positive > 0.5 else -1.0
-        return _answered(step, found, guess, label)
+        key, kept = str(step), self._rounds[str(step)]
+        thetas, updates = kept["before"].numpy(), kept["others"].numpy()
+        self._results[key] = search(thetas, updates, _training_rules(kept), self._options(), self._results.get(key))
+        guess, label = (kept["ones"] / kept["rows"] > 0.5).double(), 1.0 if positive > 0.5 else -1.0
+        return _answer(step, self._results[key], guess, label)
 
-    def _search(self) -> SearchOptions:
+    def _options(self) -> SearchOptions:
         names = ("recovery", "solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
         return SearchOptions(**{name: getattr(self, name) for name in names})
 
     def state(self) -> dict[str, Any]:
-        """What it saw; what it made of that it can work out again."""
-        return {"seen": self._seen}
+        """The rounds so far; results follow from them."""
+        return {"rounds": self._rounds}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._seen = {
-            step: {name: value.clone() if isinstance(value, Tensor) else value for name, value in seen.items()}
-            for step, seen in state["seen"].items()
+        self._rounds = {
+            step: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
+            for step, kept in state["rounds"].items()
         }
 
 
 def _nothing(rules: Rules, columns: int) -> dict[str, Any]:
-    """Of a batch that was not met yet."""
+    """What is kept of a batch before its first round."""
     empty = torch.empty((0, columns), dtype=torch.float64)
     return {
         "rules": asdict(rules),
@@ -102,15 +103,15 @@ def _nothing(rules: Rules, columns: int) -> dict[str, Any]:
     }
 
 
-def _setting(seen: Mapping[str, Any]) -> TrainingRules:
-    """What was agreed to; that updates are sent in part, it sees by its own: in most rounds some of it is 0."""
-    rules = seen["rules"]
+def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
+    """What all participants agreed to. Updates are partial if, in most rounds, the attacker's own has entries withheld."""
+    rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * seen["partial"] < len(seen["before"]))
+    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * kept["partial"] < len(kept["before"]))
 
 
-def _answered(step: int, found: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:
-    told = {name: getattr(found, name) for name in ("rows", "labels", "steps", "binary", "shares")}
-    tensors: dict[str, Any] = {name: None if value is None else torch.from_numpy(value) for name, value in told.items()}
-    candidates = tuple(torch.from_numpy(batch) for batch in found.candidates)
-    return RebuiltBatch(step, guess, guess_label, **tensors, candidates=candidates, figures=found.figures, note=found.note)
+def _answer(step: int, result: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:
+    arrays = {name: getattr(result, name) for name in ("rows", "labels", "steps", "binary", "shares")}
+    tensors: dict[str, Any] = {name: None if part is None else torch.from_numpy(part) for name, part in arrays.items()}
+    candidates = tuple(torch.from_numpy(batch) for batch in result.candidates)
+    return RebuiltBatch(step, guess, guess_label, **tensors, candidates=candidates, figures=result.figures, note=result.note)
