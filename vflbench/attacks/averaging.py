@@ -84,6 +84,6 @@ class Averaging(Attack):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._ids = state["ids"].clone()
-        for own, saved in ((self._sums, state["sums"]), (self._counts, state["counts"])):
-            own.clear()
-            own.update({layer: values.clone() for layer, values in saved.items()})
+        for current, saved in ((self._sums, state["sums"]), (self._counts, state["counts"])):
+            current.clear()
+            current.update({layer: values.clone() for layer, values in saved.items()})

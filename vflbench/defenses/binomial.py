@@ -26,7 +26,7 @@ class Binomial(NonLabelDefense):
     The guarantee is that of the theorem, from the sensitivities that the declared range, levels and `norm` of `quantize`
     have; without a declared range, or with n too small for its condition, there is none, and the run says why. An exact
     figure from the distribution of the noise stands beside it. Both are about one row's embedding, the network being given:
-    they bound nothing that the weights, and by them messages about other rows, tell of a row.
+    they do not bound what the weights, and through them messages about other rows, reveal about a row.
 
     Source: Agarwal et al., "cpSGD: communication-efficient and differentially-private distributed SGD", NeurIPS 2018,
     Theorem 1; Dwork et al., "Our data, ourselves", 2006; Arif, "Building better defense mechanisms in VFL", 2022.

@@ -79,7 +79,7 @@ class LabelDp(LabelDefense):
         return noisy
 
     def _at_first_visit(self, ids: Tensor, noisy: Tensor) -> Tensor:
-        """`noisy` for rows that were never met, and what it was then for the others."""
+        """`noisy` for rows at their first visit; for others, the label that was drawn then."""
         if self.fresh_every_epoch:
             return noisy
         missing = int(ids.max()) + 1 - len(self._released)
@@ -98,8 +98,8 @@ class LabelDp(LabelDefense):
             return None
         losses = class_losses(logits)
         _, flip = chances(losses.shape[1], self.eps)
-        own = losses.gather(1, y[:, None])[:, 0]
-        return ((own - flip * losses.sum(dim=1)) / (1 - losses.shape[1] * flip)).mean()
+        of_label = losses.gather(1, y[:, None])[:, 0]
+        return ((of_label - flip * losses.sum(dim=1)) / (1 - losses.shape[1] * flip)).mean()
 
     def guarantee(self) -> Guarantee:
         release = Release(self.mechanism, self.eps, self.fresh_every_epoch)
@@ -110,14 +110,14 @@ class LabelDp(LabelDefense):
         times = "in each epoch anew, which adds up" if self.fresh_every_epoch else "once, however many messages follow"
         return Guarantee(
             f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}; for one class against the rest, "
-            "of an attacker to whom nothing else, no feature either, tells the label",
+            "of an attacker who learns about the label from nothing else, not even from features",
             after(leak_auc_ceiling),
             after(error_floor),
             release,
         )
 
     def figures(self) -> dict[str, float]:
-        """Share of the rows since it was last asked whose label is not the true one."""
+        """The share of the rows since the last call whose label is not the true one."""
         rows, changed = self._counted["label_rows"], self._counted["labels_changed"]
         self._counted = {"label_rows": 0, "labels_changed": 0}
         return {"flip_rate": changed / rows} if rows else {}

@@ -21,7 +21,7 @@ class TopK(NonLabelDefense):
     fraction in (0, 1]; 1 sends the embedding as it is. A row takes k float32 and its places: k ceil(log2 d) bits, or d bits
     where these are fewer.
 
-    Carries no guarantee: what is kept crosses as it is, and the places tell of the row as well.
+    Carries no guarantee: what is kept crosses as it is, and the places depend on the row as well.
 
     Source: Castiglia et al., "Compressed-VFL: communication-efficient learning with vertically partitioned data", ICML 2022;
     Stich et al., "Sparsified SGD with memory", NeurIPS 2018.
@@ -44,5 +44,5 @@ class TopK(NonLabelDefense):
         count = kept(self.fraction, before.width)
         if count == before.width:
             return before
-        reason = f"the places that {name} keeps tell of the embedding, and no noise hides them"
+        reason = f"the places that {name} keeps depend on the embedding, and no noise hides them"
         return replace(before, width=count, reason=reason)

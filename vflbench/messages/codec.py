@@ -118,18 +118,18 @@ class Encoded:
 
     @cached_property
     def values(self) -> Tensor:
-        """(n, width) float32: what was transmitted, with the mean of noise that the receiver doesn't take off."""
+        """(n, width) float32: the message as it is decoded, with the mean of noise unless decoding subtracts it."""
         grid = self.code if isinstance(self.code, Grid) else None
         return self.arrived._decoded(corrected=grid is not None and grid.corrected)
 
     @cached_property
     def corrected(self) -> Tensor:
-        """(n, width) float32: the same without the noise's mean, which is public; training uses these."""
+        """(n, width) float32: the same without the mean of the noise, which is public; the networks learn from these."""
         return self.arrived._decoded(corrected=True) if self.is_biased else self.values
 
     @property
     def is_biased(self) -> bool:
-        """Whether `values` still have the noise's mean."""
+        """Whether the mean of the noise is still in `values`."""
         return isinstance(self.code, Grid) and bool(self.code.noise_mean) and not self.code.corrected
 
     def copy(self) -> "Encoded":
@@ -139,7 +139,7 @@ class Encoded:
         return replace(self, numbers=self.numbers.clone(), code=code, places=places, announced=announced)
 
     def rows(self, index: Tensor) -> "Encoded":
-        """These rows by themselves."""
+        """The encoding of these rows alone."""
         places = None if self.places is None else self.places[index]
         return replace(self, numbers=self.numbers[index], places=places)
 

@@ -41,7 +41,7 @@ class PrivateBatch:
 
 @dataclass(frozen=True)
 class Round:
-    """One round, from memory or from disk: whoever reads it can't tell.
+    """One round of training. It reads the same from memory and from disk.
 
     epoch, step: when. phase: `train`. ids: (n,) row ids that attackers know. facts: party -> kind of fact -> fact; empty
     where the round was not watched. training: of the step itself; None in a recording. private: only where a whole batch is
@@ -57,7 +57,7 @@ class Round:
     private: PrivateBatch | None = None
 
     def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
-        """The party's own layers of which it has values of that kind; `features` for what is about no message."""
+        """The layers of a party for which it has values of that kind of message; `features` where no message is read."""
         if kind is None:
             return ("features",)
         facts = (fact for fact in self.facts.get(party, {}).values() if fact.message is kind)

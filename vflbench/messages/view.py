@@ -63,9 +63,10 @@ class View:
         return kind in self._facts
 
     def passed_on(self, threat: Threat, *facts: Fact) -> "View":
-        """The same rows for another attack: with the facts that it declares, these given ones in place of this view's.
+        """A view of the same rows for another attack, with the facts that it declares.
 
-        Raises Undeclared if the other attack knows more than this one does, the given facts aside.
+        facts: given in place of those of this view. Raises Undeclared if the other attack declares a fact that is neither
+        given nor declared here.
         """
         given: dict[type[Fact], Fact] = {type(fact): fact for fact in facts}
         more = threat.knows - self.threat.knows - set(given)

@@ -32,7 +32,7 @@ NOTHING: frozenset[type[Fact]] = frozenset()
 class Seating:
     """What a protocol needs to seat its parties.
 
-    table: the training rows. rows: all rows by id, for the parties to look up what they own of them. defense: returns a
+    table: the training rows. rows: all rows by id, where each party looks up what it owns. defense: returns a
     fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
     round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen.
     """
@@ -86,7 +86,7 @@ class Session:
         raise NotImplementedError
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        """What each party knows between rounds, about these rows: party -> facts. Of `watch`, those that are known then."""
+        """Facts of `watch` that each party knows about these rows between rounds: party -> facts."""
         return {}
 
     def predict(self, ids: Tensor) -> Tensor:
@@ -119,14 +119,14 @@ class Session:
         return 1
 
     def state(self) -> dict[str, Any]:
-        """What the rounds so far have made of the parties, uncopied, in tensors, numbers, strings, lists and dicts.
+        """All that parties have learned and kept, in tensors, numbers, strings, lists and dicts. Tensors are not copied.
 
         Generators and the wire's traffic are saved beside it.
         """
         raise NotImplementedError
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put a session that has just been started where another stood; tensors are copied, not kept."""
+        """Bring a session that has just been started to the state of another. Tensors are copied."""
         raise NotImplementedError
 
 

@@ -39,9 +39,9 @@ class FederatedLr(Protocol):
     `synchronous` (one batch a round) or `asynchronous` (`batches` local steps, one a batch, and then the difference is
     sent). reduction: of a batch's gradients. intercept: a column of ones before the features.
 
-    A participant cuts its rows into batches once, and meets each of them once an epoch; only the curious one takes new
-    batches in each epoch, which keeps the models of the rounds from lying on one line. Categorical columns become one-hot.
-    All in float64, from theta = 0. The options of model, optimizer and batch_size play no part.
+    A participant cuts its rows into batches once, and uses each of them once an epoch. Only the curious one takes new
+    batches in each epoch, so that the models of the rounds do not lie on one line. Categorical columns become one-hot. All
+    computations are in float64, from theta = 0. The options of model, optimizer and batch_size have no effect.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019.
     """

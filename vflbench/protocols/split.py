@@ -97,7 +97,7 @@ class SplitSession(Session):
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
             embeddings = [self.wire.send(party.embed(ids, epoch, watched=bool(watch))) for party in self.parties]
-            of_peers = self._models_of_peers(watch)  # as they are before this batch teaches them
+            of_peers = self._models_of_peers(watch)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
             for party, message in zip(self.parties, response.messages, strict=True):
@@ -113,7 +113,7 @@ class SplitSession(Session):
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def _facts_of(self, party: NonLabelParty, gradient: Message | None, ids: Tensor) -> dict[type[Fact], Fact]:
-        """What a non-label party can compute from the round; where its gradient was withheld, less."""
+        """What a non-label party can compute from the round; less if its gradient was withheld."""
         received = {} if gradient is None else dict(gradient.tensors)
         layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
         columns = self.rows.features(party.name, ids)
@@ -128,7 +128,7 @@ class SplitSession(Session):
         }
 
     def _models_of_peers(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
-        """Copies of networks, which take their time, so only where they are watched."""
+        """Copies of networks. Copying takes time, so it is done only if they are watched."""
         facts: dict[type[Fact], Fact] = {}
         if PeerModels in watch:
             columns = {party.name: self._columns[party.name] for party in self.parties}
@@ -165,8 +165,8 @@ class SplitSession(Session):
 
     def layers(self) -> dict[str, tuple[str, ...]]:
         bottom = self.label_party.bottom
-        own = (*(() if bottom is None else bottom.layers), *_layers(self.label_party))
-        return {**{party.name: party.bottom.layers for party in self.parties}, LABEL_PARTY: own}
+        of_label_party = (*(() if bottom is None else bottom.layers), *_layers(self.label_party))
+        return {**{party.name: party.bottom.layers for party in self.parties}, LABEL_PARTY: of_label_party}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
