@@ -13,8 +13,8 @@ class Generators:
         state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
-    followed rows, canaries, grading, model/<party>, model/label/top, defense/<party>, defense/<party>/predicting,
-    attack/<name>/<party>.
+    followed rows, known rows, sampled rows, canaries, grading, participants, model/<party>, model/label/top,
+    model/<party>/training, model/label/top/training, defense/<party>, defense/<party>/predicting, attack/<name>/<party>.
     """
 
     def __init__(self, seed: int):

@@ -18,8 +18,9 @@ class EmbeddingNoise(NonLabelDefense):
         laplace    h' = h min(1, C / |h|_1) + Laplace(0, b),   b = 2 C / eps,   which is eps-DP
 
     norm: C, L2 or L1. eps, delta: of one message about a row; laplace has delta = 0. The guarantee is about one row's
-    embedding, the network being given: it does not bound what the weights, and through them messages about other rows, reveal
-    about a row. It also holds for h' after any other defense. Noise is drawn in floating point, as if that were exact.
+    embedding, the network being given: it does not bound what the weights, and through them messages about other rows,
+    reveal about a row. It also holds for h' after any other defense. Noise is drawn in floating point, as if that were
+    exact.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
     "Calibrating noise to sensitivity in private data analysis", TCC 2006.

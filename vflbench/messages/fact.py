@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from vflbench.messages.codec import Encoded
 from vflbench.messages.message import Kind
 
 Layers = Mapping[str, Tensor]
@@ -47,11 +48,13 @@ def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
 
 
 def copied(value: Any) -> Any:
-    """Tensors cloned, mappings of them and facts likewise, networks copied deeply; anything else as it is."""
+    """Tensors cloned, and those in mappings, lists and facts; networks and encodings deeply; anything else as it is."""
     if isinstance(value, Tensor):
         return value.clone()
     if isinstance(value, Mapping):
         return {key: copied(part) for key, part in value.items()}
     if isinstance(value, Fact):
         return value.copy()
-    return copy.deepcopy(value) if isinstance(value, Network) else value
+    if isinstance(value, list | tuple):
+        return type(value)([copied(part) for part in value])
+    return copy.deepcopy(value) if isinstance(value, Network | Encoded) else value

@@ -55,15 +55,17 @@ class Recording:
         recording.note_steps(head.steps)
         return recording
 
-    def note_steps(self, steps: Sequence[int]) -> None:
-        """Write the head, with the number of rounds of each epoch so far."""
-        self.head = replace(self.head, steps=list(steps))
+    def note_steps(self, steps: Sequence[int], recorded: Sequence[Sequence[int]] = ()) -> None:
+        """Write the head, with the number of rounds of each epoch so far. recorded: their steps, where not all are."""
+        self.head = replace(self.head, steps=list(steps), recorded=[list(of_epoch) for of_epoch in recorded])
         temporary = self.folder / f".{HEAD}.tmp"
         temporary.write_text(json.dumps({"format": FORMAT, **self.head.plain()}, indent=2))
         temporary.replace(self.folder / HEAD)
 
-    def add(self, round_: Round, labels: Tensor) -> None:
-        """Write a round, in place of an earlier one of this epoch and step. labels: (n,) the truth about `round_.ids`."""
+    def add(self, round_: Round, labels: Tensor, canary: Tensor | None = None) -> None:
+        """Write a round, in place of an earlier one of this epoch and step. labels: (n,) the truth about `round_.ids`.
+        canary: (n,) bool, rows whose label is a coin; none if left out.
+        """
         arrays: dict[str, Any] = {}
 
         def keep(values: Tensor) -> str:
@@ -71,6 +73,8 @@ class Recording:
             return f"a{len(arrays) - 1}"
 
         index: dict[str, Any] = {"ids": keep(round_.ids), "labels": keep(labels), "phase": round_.phase}
+        if canary is not None:
+            index["canary"] = keep(canary)
         index["facts"] = {
             party: {kind.__name__: packed(fact, keep) for kind, fact in facts.items() if kind.__name__ in RECORDABLE}
             for party, facts in round_.facts.items()
@@ -86,23 +90,44 @@ class Recording:
 
     def rounds(self, epoch: int) -> Iterator[tuple[Round, Tensor]]:
         """The recorded rounds of an epoch in order, each with the labels of its rows."""
+        for path, step in self._files(epoch):
+            yield self._read_round(path, epoch, step)[:2]
+
+    def require_rounds(self, epoch: int) -> None:
+        """Raises UserError if a round that the head lists is missing."""
+        if self.head.complete:
+            listed = set(range(self.head.steps[epoch]))
+        else:
+            listed = set(self.head.recorded[epoch]) if epoch < len(self.head.recorded) else set()
+        missing = sorted(listed - {step for _, step in self._files(epoch)})
+        if missing:
+            problem = f"{len(missing)} rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+            raise UserError(problem, key="recording", value=self.folder)
+
+    def _files(self, epoch: int) -> list[tuple[Path, int]]:
+        """The files of an epoch's rounds in order, and their steps."""
+        files = []
         for path in sorted((self.folder / "rounds").glob(f"{epoch:04d}_*.npz")):
             name = _ROUND.fullmatch(path.name)
             if name is None:
                 raise self._unreadable(f"rounds/{path.name}", "its name must be EPOCH_STEP.npz, with 4 and 8 digits")
-            yield self._read_round(path, epoch, int(name[2]))
+            files.append((path, int(name[2])))
+        return files
 
     def rows(self) -> dict[str, Tensor]:
         """ids, labels and canary (n,) of the training rows; of those in the rounds where the recording has no others."""
         rows = self._read_rows()
         if rows:
             return rows
-        parts = [(r.ids, labels) for epoch in range(len(self.head.steps)) for r, labels in self.rounds(epoch)]
-        if not parts:
+        files = [(epoch, *file) for epoch in range(len(self.head.steps)) for file in self._files(epoch)]
+        if not files:
             raise UserError("this recording has no rounds", key="recording", value=self.folder)
-        ids, first = np.unique(torch.cat([ids for ids, _ in parts]).numpy(), return_index=True)
-        labels = torch.cat([labels for _, labels in parts])[torch.from_numpy(first)]
-        return {"ids": torch.from_numpy(ids), "labels": labels, "canary": torch.zeros(len(ids), dtype=torch.bool)}
+        read = [self._read_round(path, epoch, step) for epoch, path, step in files]
+        ids, first = np.unique(torch.cat([round_.ids for round_, _, _ in read]).numpy(), return_index=True)
+        places = torch.from_numpy(first)
+        labels = torch.cat([labels for _, labels, _ in read])[places]
+        canary = torch.cat([canary for _, _, canary in read])[places]
+        return {"ids": torch.from_numpy(ids), "labels": labels, "canary": canary}
 
     @property
     def has_all_rows(self) -> bool:
@@ -130,12 +155,18 @@ class Recording:
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
             raise ValueError(f"labels must be classes from 0 to {classes - 1}")
 
-    def _read_round(self, path: Path, epoch: int, step: int) -> tuple[Round, Tensor]:
+    def _read_round(self, path: Path, epoch: int, step: int) -> tuple[Round, Tensor, Tensor]:
+        """The round, and labels and canary (n,) of its rows."""
         arrays = self._read_arrays(path)
         try:
             index = json.loads(arrays.pop("index").numpy().tobytes())
             ids, labels = arrays[index["ids"]], arrays[index["labels"]]
             self._require_labels(ids, labels)
+            if len(ids.unique()) != len(ids):
+                raise ValueError("a row occurs twice")
+            canary = arrays[index["canary"]] if "canary" in index else torch.zeros(len(ids), dtype=torch.bool)
+            if canary.dtype is not torch.bool or canary.shape != ids.shape:
+                raise ValueError("canary must be a truth value for each row")
             facts = {}
             for party, known in index["facts"].items():
                 unpacked = (fact_from(name, node, arrays, len(ids)) for name, node in known.items())
@@ -143,7 +174,7 @@ class Recording:
             private = private_from(index["private"], arrays) if "private" in index else None
         except Exception as error:  # whatever comes of content that no recorder has written
             raise self._unreadable(f"rounds/{path.name}", error) from error
-        return Round(epoch, step, ids, phase=str(index.get("phase")), facts=facts, private=private), labels
+        return Round(epoch, step, ids, phase=str(index.get("phase")), facts=facts, private=private), labels, canary
 
     def _read_arrays(self, path: Path) -> dict[str, Tensor]:
         try:

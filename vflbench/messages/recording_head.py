@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -26,6 +26,8 @@ class RecordingHead:
     seats: parties by seat. cut_layers: party -> layers that cross. class_shares: of the K classes among the training rows.
     batch_size: rows of a batch. complete: whether every round is recorded, not only the audited ones. facts: names of the
     facts that rounds hold, by seat. steps: rounds in each epoch, recorded or not. cheating: parties with an adversary.
+    recorded: steps of each epoch whose rounds are recorded, where not all are. seed, batches: of the recorded run, and its
+    option `audit.batches`.
     """
 
     seats: Mapping[str, Sequence[str]]
@@ -36,6 +38,9 @@ class RecordingHead:
     facts: Mapping[str, Sequence[str]]
     steps: Annotated[Sequence[Steps], Field(max_length=MOST_EPOCHS)] = field(default_factory=list)
     cheating: Sequence[str] = field(default_factory=list)
+    recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
+    seed: Annotated[int, Field(ge=0)] = 0
+    batches: Count | Literal["all", "auto"] = "auto"
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> "RecordingHead":

@@ -139,6 +139,7 @@ def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, att
     if not isinstance(scores, Tensor):
         problem = f"its scores on {layer} must be a tensor of shape {wanted}, got {type(scores).__name__}"
         raise UserError(problem, key="attack", value=attack)
+    scores = scores.detach().as_subclass(Tensor)  # a subclass could read what it is compared with
     shape = tuple(scores.shape)
     if shape == (rows, 1):
         scores = scores[:, 0]

@@ -1,7 +1,8 @@
 """Model: what every entry of configs/model builds; bottoms for the parties that hold features, a top for the label party."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -12,6 +13,19 @@ from vflbench.options import Count, NonNegativeInt, options
 
 WIDE = "wide"
 """The name of the linear part's output where a model sends one across the cut."""
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in evaluation mode, and nothing is differentiated. Then each module is in its mode again."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, was_training in modes.items():
+            module.training = was_training
 
 
 class Bottom(nn.Module):

@@ -1,5 +1,6 @@
 """Torch modules of a user's own as the two halves of a model."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.errors import UserError
-from vflbench.models.base import WIDE, Bottom, TopModel
+from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 
 CUT = "cut"
 """The name of the cut layer where a module returns its output alone."""
@@ -48,7 +49,7 @@ class WrappedBottom(Bottom):
         self, module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
     ):
         super().__init__()
-        self.module, self.rng = module, rng
+        self.module, self.rng = copy.deepcopy(module), rng  # parties share nothing but messages
         self._takes_categories = _arguments(module.forward) > 1
         if cardinalities and not self._takes_categories:
             problem = (
@@ -66,12 +67,14 @@ class WrappedBottom(Bottom):
         name = type(self.module).__name__
         where = f"with {numeric} numeric and {categorical} categorical columns"
         rows = torch.zeros(2, numeric), torch.zeros(2, categorical, dtype=torch.int32)
-        with _evaluating(self), _explained(f"{name} fails for a party {where}"):
+        with evaluating(self), _explained(f"{name} fails for a party {where}"):
             layers = self(*rows)
         if not set(layers) - {WIDE}:
             raise UserError(f"{name} returns no embedding", key="model")
         for layer, values in layers.items():
-            if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != 2:
+            if not isinstance(layer, str):
+                raise UserError(f"{name} must name its layers by text, and names one {layer!r}", key="model")
+            if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != 2 or not values.shape[1]:
                 problem = f"layer {layer} of {name} must be (rows, width), with one row for each row that it is given"
                 raise UserError(f"{problem}; it is {_shape(values)} for 2 rows", key="model")
         if WIDE in layers and layers[WIDE].shape[1] != outputs:
@@ -94,9 +97,9 @@ class WrappedTop(TopModel):
 
     def __init__(self, module: nn.Module, inputs: int, outputs: int, rng: torch.Generator):
         super().__init__()
-        self.module, self.rng = module, rng
+        self.module, self.rng = copy.deepcopy(module), rng
         name = type(module).__name__
-        with _evaluating(self), _explained(f"{name} fails for embeddings (rows, {inputs})"):
+        with evaluating(self), _explained(f"{name} fails for embeddings (rows, {inputs})"):
             activations, logits = self([torch.zeros(2, inputs)], [])
         if not isinstance(logits, Tensor) or tuple(logits.shape) != (2, outputs):
             problem = f"{name} must return logits (rows, {outputs}), or a pair of activations and logits"
@@ -123,25 +126,14 @@ def as_top(module: nn.Module, inputs: int, outputs: int, rng: torch.Generator) -
 
 
 @contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside, the network is in evaluation mode, and nothing is differentiated."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    with torch.no_grad():
-        yield
-    for module, was_training in modes.items():
-        module.training = was_training
-
-
-@contextmanager
 def _explained(what: str) -> Iterator[None]:
     """An error of a user's module, such as of a shape that does not fit, as a paragraph. what: what fails."""
     try:
         yield
     except UserError:
         raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise UserError(f"{what}: {error}", key="model", see="vflbench list models") from error
+    except Exception as error:  # whatever code of a user's own does
+        raise UserError(f"{what}: {type(error).__name__}: {error}", key="model", see="vflbench list models") from error
 
 
 def _shape(values: object) -> str:

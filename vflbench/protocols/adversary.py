@@ -50,6 +50,35 @@ class Adversary:
         restore_attributes(self, state)
 
 
+def own_stepper(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:
+    """What `attach` returns. Raises UserError if it can't step."""
+    stepper = adversary.attach(network, optimizer)
+    if not all(hasattr(stepper, name) for name in ("zero_grad", "step", "state_dict", "load_state_dict")):
+        raise _unusable(adversary, "attach", f"an optimiser, not {type(stepper).__name__}")
+    return stepper
+
+
+def usable_tensor(adversary: Adversary, hook: str, values: object, honest: Tensor) -> Tensor:
+    """What a hook returned, without a graph. Raises UserError for anything but a tensor of the honest values' shape."""
+    if not isinstance(values, Tensor) or values.shape != honest.shape:
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise _unusable(adversary, hook, f"a tensor of shape {tuple(honest.shape)}, not {shape}")
+    return values.detach()
+
+
+def usable_embedding(adversary: Adversary, values: object, honest: Tensor) -> Tensor | Encoded:
+    """The same for an embedding, which may also be an `Encoded` of as many rows and coordinates."""
+    if isinstance(values, Encoded):
+        if (len(values.numbers), values.width) != tuple(honest.shape):
+            raise _unusable(adversary, "embedding", f"an encoding of shape {tuple(honest.shape)}")
+        return values
+    return usable_tensor(adversary, "embedding", values, honest).float()
+
+
+def _unusable(adversary: Adversary, hook: str, wanted: str) -> UserError:
+    return UserError(f"its {hook} must return {wanted}", key="adversary", value=type(adversary).__name__)
+
+
 def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> dict[str, Adversary]:
     """Party -> its adversary. parties: those that can cheat. Raises UserError for another one, or for two at one party."""
     seated: dict[str, Adversary] = {}

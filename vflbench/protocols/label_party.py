@@ -12,18 +12,18 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.message import Kind, Message
-from vflbench.models.base import WIDE, Bottom, TopModel
+from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
+from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn, single
 
 
 @dataclass(frozen=True)
 class Response:
-    """What the label party makes of one batch.
+    """The label party's answer to one batch.
 
     messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
-    labels: (n,) it trained on. logits: of the batch, before the step. activations: name -> (n, d) of its own. notes: why
-    something was withheld.
+    labels: (n,) classes that it trained on. logits: of the batch, before the step. activations: layer -> (n, d), of its own
+    networks. notes: why something was withheld.
     """
 
     messages: tuple[Message | None, ...]
@@ -107,17 +107,15 @@ class LabelParty:
     def predict(self, embeddings: Sequence[Message]) -> Tensor:
         """Logits (n, 1) for two classes, (n, K) for K > 2."""
         columns = None if self.rows is None else self.rows(embeddings[0].ids)
-        self.network.eval()
-        logits = self._forward([message.corrected for message in embeddings], columns)[1]
-        self.network.train()
-        return logits
+        with evaluating(self.network):
+            return self._forward([message.corrected for message in embeddings], columns)[1]
 
     def _forward(
         self, received: Sequence[Mapping[str, Tensor]], columns: Features | None
     ) -> tuple[dict[str, Tensor], Tensor]:
         own_layers, inputs = {}, list(received)
         if self.bottom is not None and columns is not None:
-            own_layers = self.bottom(columns.numeric, columns.categorical)
+            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
             inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
         activations, logits = self.top([_deep(tensors) for tensors in inputs], wide)
@@ -129,7 +127,7 @@ class LabelParty:
         return [Figures(LABEL_PARTY, "", "", self.defense.figures()), *at_slots]
 
     def state(self) -> dict[str, Any]:
-        """What training has made of it. Its generators are saved with all others."""
+        """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
         return {**learned(self.network, self.optimizer), "defense": self.defense.state(), "gradient_defenses": slots}
 

@@ -11,12 +11,13 @@ from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
+from vflbench.messages.fact import copied
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import Bottom
+from vflbench.models.base import Bottom, evaluating
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversary import Adversary, own_stepper, usable_embedding, usable_tensor
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
 
 
@@ -40,7 +41,7 @@ class NonLabelParty:
         self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
         self.defenses = {layer: defense() for layer in bottom.sends}
         self.adversary = adversary
-        self.optimizer = attach(optimizer, bottom) if adversary is None else adversary.attach(bottom, optimizer)
+        self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
 
@@ -53,13 +54,13 @@ class NonLabelParty:
                 if values.requires_grad:
                     values.retain_grad()
         self._context = context_of(ids, columns, epoch, self.noise.training)
-        message = self._message(self.activations, self.defenses, self._context)
-        return message if self.adversary is None else self._cheat(message, self._context)
+        message = self._message(self.activations, self.defenses, self._context, ids)
+        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
 
     def learn(self, gradient: Message) -> None:
-        """One optimiser step from the gradients of what was sent last; a compressed embedding counts as the identity."""
+        """One optimiser step from the gradients of what was sent last. They pass straight through compression."""
         if self._context is None:
-            raise RuntimeError(f"party {self.name} has sent no embedding that this gradient could be about")
+            raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
         self.optimizer.zero_grad(set_to_none=True)
         layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
         if layers:
@@ -69,9 +70,11 @@ class NonLabelParty:
 
     def _learned_from(self, layer: str, g: Tensor, context: Context) -> Tensor:
         h = self.activations[layer]
-        g = self.defenses[layer].received(g, h.detach(), context)
+        if self.defenses[layer].named:
+            g = self.defenses[layer].received(g.clone(), h.detach().clone(), context)
         if self.adversary is not None:
-            g = self.adversary.gradient(layer, g, h.detach(), context)
+            cheated = self.adversary.gradient(layer, g.clone(), h.detach().clone(), context)
+            g = usable_tensor(self.adversary, "gradient", cheated, g)
         return g.to(h.dtype)
 
     @property
@@ -80,27 +83,30 @@ class NonLabelParty:
 
     @torch.no_grad()
     def predict(self, ids: Tensor) -> Message:
-        """The embedding of rows to be scored; nothing is learned from it, by the defense neither."""
+        """The embedding of rows that are only predicted. Neither the network nor the defenses learn from it."""
         columns = self.rows(ids)
         context = context_of(ids, columns, 0, self.noise.predicting)
-        self.bottom.eval()
-        activations = self.bottom(columns.numeric, columns.categorical)
-        self.bottom.train()
-        return self._message(activations, copy.deepcopy(self.defenses), context)
+        with evaluating(self.bottom):
+            activations = self.bottom(columns.numeric, columns.categorical)
+        return self._message(activations, copy.deepcopy(self.defenses), context, ids)
 
-    def _message(self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context) -> Message:
+    def _message(
+        self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context, ids: Tensor
+    ) -> Message:
         plain = {layer: activations[layer].detach().float() for layer in defenses}
-        return self._of({layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}, context.ids)
+        return self._of({layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}, ids)
 
     def _of(self, sent: Mapping[str, Tensor | Encoded], ids: Tensor) -> Message:
         encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
         read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
         return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, read, encoded)
 
-    def _cheat(self, message: Message, context: Context) -> Message:
-        assert self.adversary is not None
+    def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
-        return self._of({layer: self.adversary.embedding(layer, h, context) for layer, h in honest.items()}, message.ids)
+        sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
+        return self._of(
+            {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}, message.ids
+        )
 
     def claims(self, outputs: int) -> dict[str, Sent]:
         """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
@@ -108,8 +114,8 @@ class NonLabelParty:
         return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
 
     def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
-        """Answers what this party would send, as it stands now, for numeric (n, k) and categorical (n, c) features of any
-        rows, with noise from the given generator. Asking changes nothing.
+        """A function: what this party, as it is now, would send for numeric (n, k) and categorical (n, c) features of any
+        rows, with noise from the given generator. Calling it changes nothing.
         """
         bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
 
@@ -117,17 +123,16 @@ class NonLabelParty:
             with torch.no_grad():
                 activations = bottom(numeric, categorical)
                 context = Context(torch.arange(len(numeric)), OwnColumns(numeric, categorical), 0, rng)
-                return dict(self._message(activations, copy.deepcopy(defenses), context).tensors)
+                return dict(self._message(activations, copy.deepcopy(defenses), context, context.ids).tensors)
 
         return answer
 
     @torch.no_grad()
     def own_layers(self, ids: Tensor) -> dict[str, Tensor]:
-        """Layer -> activations (n, d) of its own rows, in its network as it stands now. Asking changes nothing."""
+        """Layer -> activations (n, d) of its own rows, in its network as it is now. Calling it changes nothing."""
         columns = self.rows(ids)
-        self.bottom.eval()
-        activations = self.bottom(columns.numeric, columns.categorical)
-        self.bottom.train()
+        with evaluating(self.bottom):
+            activations = self.bottom(columns.numeric, columns.categorical)
         return {layer: values.float() for layer, values in activations.items()}
 
     def figures(self) -> list[Figures]:
@@ -137,7 +142,7 @@ class NonLabelParty:
         ]
 
     def state(self) -> dict[str, Any]:
-        """What training has made of it. Its generators are saved with all others."""
+        """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
         cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
         return {**learned(self.bottom, self.optimizer), "defenses": defenses, **cheating}

@@ -1,4 +1,4 @@
-"""What both kinds of parties share: how they look rows up, draw noise, and save what training has made of them."""
+"""What both kinds of parties share: how they look rows up, draw noise, and save what they have learned."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,23 +29,28 @@ class Noise:
 
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
     """What a defense of a party with these columns gets beside the values."""
-    return Context(ids, None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
+    return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
 
 
 def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
-    """The optimiser of a network; of one without parameters, which nothing can teach, one that has nothing to do."""
+    """The optimiser of a network. For a network without parameters, one that does nothing."""
     if next(network.parameters(), None) is not None:
         return optimizer.attach(network)
     return optim.SGD([torch.zeros(0, requires_grad=True)])
 
 
+def single(h: Tensor) -> Tensor:
+    """float64 values as float32; others as they are."""
+    return h.float() if h.dtype is torch.float64 else h
+
+
 def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:
-    """What training has made of a party."""
+    """The weights of a party, and the state of its optimiser."""
     return {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
 
 
 def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) -> None:
-    """Weights are copied in place; of the optimiser's tensors, which torch takes over as they come, copies are kept."""
+    """Restore what `learned` returned. All tensors are copied, also those of the optimiser, which torch would share."""
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
     shared = set(_memories(state["optimizer"]))
@@ -56,7 +61,7 @@ def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) ->
 
 
 def _memories(value: Any) -> Iterator[int]:
-    """Where the tensors in nested dicts and lists have their numbers."""
+    """Memory addresses of the tensors in nested dicts and lists."""
     if isinstance(value, Tensor):
         yield value.untyped_storage().data_ptr()
     elif isinstance(value, Mapping | list | tuple):

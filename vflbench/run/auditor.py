@@ -18,10 +18,11 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Leak
+from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.options import restore_state, state_of
 from vflbench.run.answers import Findings, Marker, Question, Tables
 from vflbench.run.canaries import Canaries
-from vflbench.run.end_of_epoch import RowsAtTheEnd, Shortage
+from vflbench.run.end_of_epoch import RowsAtTheEnd, Shortage, unanswered
 from vflbench.run.grading import Grader, auxiliary_rows
 from vflbench.run.known_rows import KnownRows, Population, RowNames
 from vflbench.run.posts import Hints, HintSource, Post, posted
@@ -77,14 +78,14 @@ class Auditor:
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         self._marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
-        self._audited: set[int] = set()
+        self.audited: set[int] = set()
         self._layers: dict[tuple[str, Kind | None], tuple[str, ...]] = {}
         self._shortage = Shortage()
         self.tables, self._epoch = Tables(), 0
 
     def begin_epoch(self, number: int, steps: int) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them."""
-        self._audited = set(evenly_spaced(steps, self._steps_audited(steps)).tolist())
+        self.audited = set(evenly_spaced(steps, self._steps_audited(steps)).tolist())
         self._epoch = number
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
@@ -92,12 +93,8 @@ class Auditor:
         measured = {Embeddings} if self._dcor else set()
         return self._facts_wanted | measured if self._is_watched(step) else frozenset()
 
-    def audits(self, step: int) -> bool:
-        """Whether this round is attacked."""
-        return step in self._audited
-
     def _is_watched(self, step: int) -> bool:
-        return step in self._audited or any(post.attack.follows for post in self.posts)
+        return step in self.audited or any(post.attack.follows for post in self.posts)
 
     def see(self, round_: Round) -> None:
         """A round is over: show it to the attacks that look at it, and grade what they answer."""
@@ -108,15 +105,15 @@ class Auditor:
         labels, names = self._rows.labels(round_.ids), self._names.of(round_.ids)
         canary = self.canaries.among(round_.ids)
         hints = self._hints.draw(labels, canary, [post for post in self.posts if not post.attack.follows])
-        if round_.private is not None and round_.step in self._audited:
+        if round_.private is not None and round_.step in self.audited:
             self._private[round_.step] = round_.private
         for post in self.posts:
             self._layers[post.party, post.message] = round_.layers(post.party, post.message)
             if post.attack.follows:
                 self._show_followed(post, round_, names)
-            elif round_.step in self._audited and post.attack.answers_batches():
+            elif round_.step in self.audited and post.attack.answers_batches():
                 self._attack(post, round_, names, labels, canary, hints)
-        if self._dcor and round_.step in self._audited:
+        if self._dcor and round_.step in self.audited:
             self._measure(round_, labels, canary)
 
     def _show_followed(self, post: Post, round_: Round, names: Tensor) -> None:
@@ -217,9 +214,10 @@ class Auditor:
         known = self._mask(post, ids, ids[:0] if places is None else places)
         return Question(ids, self._names.of(ids), labels, known, self.canaries.among(ids), is_batch=False)
 
-    def unscored(self, leaks: Sequence[Leak]) -> dict[str, str]:
-        """Attack -> why none of its batches could be scored. leaks: of the epoch."""
-        return self._shortage.reasons({leak.attack for leak in leaks if leak.batches})
+    def unscored(self, leaks: Sequence[Leak], reconstructions: Sequence[Reconstruction] = ()) -> dict[str, str]:
+        """Attack -> why none of its answers could be scored. leaks, reconstructions: of the epoch."""
+        scored = {leak.attack for leak in leaks if leak.batches} | {one.attack for one in reconstructions}
+        return unanswered([post.name for post in self.posts], scored) | self._shortage.reasons(scored)
 
     def state(self) -> dict[str, Any]:
         """What every attack keeps, [attack, party, state] each, which rows were met, and the figures of the epoch so far."""

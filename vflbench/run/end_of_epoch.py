@@ -34,7 +34,8 @@ class RowsAtTheEnd:
         places = torch.arange(len(self.ids), device=self.ids.device)
         first = post.attack.follows
         if first:
-            return *self.followed.met(first), places[:first][self.followed.is_met[:first]]
+            is_met = self.followed.is_met[:first]
+            return *self.followed.met(first), places[: len(is_met)][is_met]
         if asked_about_a_sample(post):
             return self.sample.ids, self.sample.labels, places[len(self.followed.ids) :]
         return self.ids[:0], self.sample.labels[:0], places[:0]
@@ -44,6 +45,12 @@ def asked_about_a_sample(post: Post) -> bool:
     """Whether it answers at the end of an epoch and follows no rows; a participant's rows are its own."""
     at_a_party = post.threat.seat in (Seat.NON_LABEL, Seat.LABEL)
     return at_a_party and post.attack.answers_epochs() and not post.attack.follows
+
+
+def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:
+    """Attack -> why it has no score, for those that were asked and have none."""
+    reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
+    return dict.fromkeys((name for name in attacks if name not in scored), reason)
 
 
 class Shortage:

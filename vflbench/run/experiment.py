@@ -31,16 +31,15 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
     """Load, seat the parties, train and attack epoch by epoch, record it. Returns the content of summary.json.
 
     Resumes from the checkpoint. Raises Interrupted after Ctrl-C or SIGTERM, when the batch in hand is done and saved. Where
-    a party cheats, the honest run is made first, in a folder of its own within the run's.
+    a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
     """
-    honest = honest_run(experiment, recorder, checkpoint) if experiment.adversaries else None
     try:
         summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.discard()
         return run(experiment, recorder, checkpoint)
-    return summary | ({} if honest is None else {"honest": honest})
+    return summary | ({"honest": honest_run(experiment, recorder, checkpoint)} if experiment.adversaries else {})
 
 
 def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -90,10 +89,11 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
-    unscored = auditor.unscored(progress.results[-1].leaks)
+    last = progress.results[-1]
+    unscored = auditor.unscored(last.leaks, last.reconstructions)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=True)
-    recorder.note(unscored=unscored, quantities=quantities(progress.results[-1]))
+    recorder.note(unscored=unscored, quantities=quantities(last))
     sent = (session.messages_per_row, seated.canaries, session.claims())
     return summarise(progress.results, skipped, unscored, experiment.defenses, data, *sent)
 
@@ -107,12 +107,12 @@ def train_epoch(
     """
     steps, number, auditor, session = len(batches), epoch.number, progress.auditor, progress.session
     auditor.begin_epoch(number, steps)
-    progress.rounds.begin_epoch(number, steps)
+    progress.rounds.begin_epoch(number, steps, auditor.audited)
     start, audit_seconds = perf_counter(), 0.0
     with recorder.progress_bar(f"epoch {number}", steps * batches.batch_size) as bar:
         bar.update(epoch.step * batches.batch_size)
         for step, ids in islice(enumerate(batches), epoch.step, None):
-            watch = auditor.wants(step) | progress.rounds.wants(auditor.audits(step))
+            watch = auditor.wants(step) | progress.rounds.wants(step)
             round_ = session.round(ids, epoch=number, step=step, watch=watch)
             training = round_.training
             if training is None or not math.isfinite(training.loss + training.penalty):

@@ -75,20 +75,22 @@ def audit(
     recording: Recording | Path | str,
     attacks: Mapping[str, Attack],
     *,
-    seed: int = 0,
-    batches: int | Literal["all", "auto"] = "auto",
+    seed: int | None = None,
+    batches: int | Literal["all", "auto"] | None = None,
 ) -> AuditResult:
     """Attack recorded rounds. The numbers are those that a run with these attacks, seed and `audit.batches` has.
 
-    attacks: by name. seed: of the attacks' generators and of hints. An attack that needs what the recording doesn't have is
-    skipped, with the reason. Raises UserError for a recording that can't be read.
+    attacks: by name. seed: of the attacks' generators and of hints; batches: as `audit.batches`. Both are those of the
+    recorded run, if left out. An attack that needs what the recording doesn't have is skipped, with the reason. Hints are
+    drawn in every round that is watched, which are all rounds beside an attack that follows rows: only a recording of all
+    rounds repeats such a run. Raises UserError for a recording that can't be read.
     """
     recording = recording if isinstance(recording, Recording) else Recording(recording)
     head, train = recording.head, RecordedRows(recording)
     skipped = unmet_attacks(attacks, head.offers, train.classes, cheating=head.cheating, where="this recording")
     lacking = {name: _lacking(attack, head, train) for name, attack in attacks.items() if name not in skipped}
     skipped |= {name: reason for name, reason in lacking.items() if reason}
-    generators = Generators(seed)
+    generators = Generators(head.seed if seed is None else seed)
     canaries = Canaries.recorded(train.table.ids[train.canary], train.table.labels[train.canary])
     auditor = Auditor(
         {name: attack for name, attack in attacks.items() if name not in skipped},
@@ -97,7 +99,7 @@ def audit(
         AlignedRows.of(train.table),
         generators,
         group=head.batch_size,
-        steps_audited=Audit(batches=batches).audited,
+        steps_audited=Audit(batches=head.batches if batches is None else batches).audited,
         canaries=canaries,
         cut_layers=head.cut_layers,
         cheating=head.cheating,
@@ -105,11 +107,12 @@ def audit(
     findings = []
     for epoch, steps in enumerate(head.steps):
         auditor.begin_epoch(epoch, steps)
+        recording.require_rounds(epoch)
         for round_, _ in recording.rounds(epoch):
             train.require(round_)
             auditor.see(round_)
         findings.append(auditor.end_epoch({}))
-    unscored = auditor.unscored(findings[-1].leaks) if findings else {}
+    unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     return AuditResult(findings, skipped, unscored)
 
 

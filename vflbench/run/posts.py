@@ -117,7 +117,9 @@ def posted(
         if attack.threat.seat is Seat.NON_LABEL and round_facts == {Embeddings}:
             places.append((LABEL_PARTY, False))
         for party, visible in places:
-            active = attack.threat.active or party in cheating
+            if attack.threat.active and party not in cheating:
+                continue  # an attack of a party that cheats
+            active = party in cheating
             threat = replace_active(attack.threat, active=active)
             yield Post(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
 

@@ -34,8 +34,10 @@ class RoundRecorder:
         canaries: Canaries,
         batch_size: int,
         cheating: Collection[str] = (),
+        seed: int = 0,
+        batches: int | Literal["all", "auto"] = "auto",
     ):
-        self.which, self._rows = which, rows
+        self.which, self._rows, self._canaries = which, rows, canaries
         self._folder = folder / ROUNDS
         self._recording: Recording | None = None
         facts = {seat: protocol.offers(seat) & frozenset(RECORDABLE.values()) for seat in session.seats()}
@@ -50,27 +52,33 @@ class RoundRecorder:
                 complete=which == "all",
                 facts={str(seat): sorted(fact.__name__ for fact in offered) for seat, offered in facts.items()},
                 cheating=list(cheating),
+                seed=seed,
+                batches=batches,
             ),
             _all_rows(train, rows, canaries),
         )
         self._steps: list[int] = []
+        self._recorded: list[list[int]] = []
+        self._wanted: set[int] = set()
 
-    def begin_epoch(self, number: int, steps: int) -> None:
-        """Note how many rounds the epoch has."""
+    def begin_epoch(self, number: int, steps: int, audited: Collection[int]) -> None:
+        """Note how many rounds the epoch has, and which are audited: the same in every epoch."""
         if self.which == "none":
             return
         self._recording = self._recording or self._new()
         self._steps = [*[steps] * number, steps]
-        self._recording.note_steps(self._steps)
+        self._wanted = set(range(steps)) if self.which == "all" else set(audited)
+        self._recorded = [sorted(self._wanted)] * len(self._steps)
+        self._recording.note_steps(self._steps, [] if self.which == "all" else self._recorded)
 
-    def wants(self, audited: bool) -> frozenset[type[Fact]]:
+    def wants(self, step: int) -> frozenset[type[Fact]]:
         """The facts to collect of a round beside those that attacks read."""
-        return self._facts if self.which == "all" or (self.which == "audited" and audited) else frozenset()
+        return self._facts if step in self._wanted else frozenset()
 
     def see(self, round_: Round) -> None:
-        """Write the round if it was watched for that."""
-        if self._recording is not None and self._facts & {kind for facts in round_.facts.values() for kind in facts}:
-            self._recording.add(round_, self._rows.labels(round_.ids))
+        """Write the round if it is one of those to keep."""
+        if self._recording is not None and round_.step in self._wanted:
+            self._recording.add(round_, self._rows.labels(round_.ids), self._canaries.among(round_.ids))
 
 
 def _all_rows(train: EncodedRows, rows: AlignedRows, canaries: Canaries) -> dict[str, torch.Tensor]:

@@ -93,5 +93,17 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_
         cheating=cheating,
         dcor=settings.audit.dcor,
     )
-    rounds = RoundRecorder(settings.audit.record, folder, protocol, session, train, rows, canaries, batch_size)
+    rounds = RoundRecorder(
+        settings.audit.record,
+        folder,
+        protocol,
+        session,
+        train,
+        rows,
+        canaries,
+        batch_size,
+        cheating,
+        settings.seed,
+        settings.audit.batches,
+    )
     return Seated(session, auditor, canaries, skipped, rounds)
