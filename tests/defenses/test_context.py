@@ -4,6 +4,7 @@ import torch
 from builders import session, table, weights
 
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense, WithheldError
+from vflbench.defenses.chain import Chain
 from vflbench.messages.facts import Gradients
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
@@ -40,10 +41,18 @@ class Spy(NonLabelDefense, LabelDefense, ParticipantDefense):
         return self._note("update", u, context)
 
 
+def spying():
+    return Chain({"spy": Spy()})
+
+
 def spied(rows, **options):
-    """A session, and the spies of each party and layer: those of `embedding`, of `gradient`, and of the label party."""
-    split = session(rows, new_defense=Spy, **options)
-    return split, {party.name: party.defenses[party.bottom.cut] for party in split.parties}, split.label_party
+    """A session, the spy of each non-label party at its cut layer, and the label party."""
+    split = session(rows, new_defense=spying, **options)
+    return split, {party.name: spy_in(party.defenses[party.bottom.cut]) for party in split.parties}, split.label_party
+
+
+def spy_in(chain):
+    return chain.named["spy"]
 
 
 def test_hooks_get_the_rows_columns_epoch_and_generator_of_their_owner(rng):
@@ -61,7 +70,8 @@ def test_hooks_get_the_rows_columns_epoch_and_generator_of_their_owner(rng):
                 assert torch.equal(context.columns.numeric, rows.features[party.name].numeric[ids]), (party.name, hook)
                 assert torch.equal(context.columns.categorical, rows.features[party.name].categorical[ids])
                 assert context.rng is party.noise.training
-    spies = [label_party.defense, *(label_party._gradient_defense(party, "f2") for party in "ab")]
+    chains = [label_party.defense, *(label_party._gradient_defense(party, "f2") for party in "ab")]
+    spies = [spy_in(chain) for chain in chains]
     calls = [spies[0].calls["labels"], spies[1].calls["gradient"], spies[2].calls["gradient"]]
     for contexts in calls:
         assert [context.epoch for context in contexts] == [0, 1]
@@ -78,7 +88,7 @@ def test_an_owner_without_features_has_no_columns(rng):
     rows = table(rng, rows=20)
     split, _, label_party = spied(rows)
     split.round(rows.ids)
-    assert label_party.defense.calls["labels"][0].columns is None
+    assert spy_in(label_party.defense).calls["labels"][0].columns is None
 
 
 def test_while_predicting_a_defense_draws_from_another_generator_and_learns_nothing(rng):
@@ -96,13 +106,13 @@ def test_while_predicting_a_defense_draws_from_another_generator_and_learns_noth
 
 def test_participants_hooks_get_their_rows_and_columns(rng):
     rows = table(rng, rows=40)
-    federated = session(rows, protocol=FederatedLr(parties=2, batch_size=5), new_defense=Spy, round_size=10)
+    federated = session(rows, protocol=FederatedLr(parties=2, batch_size=5), new_defense=spying, round_size=10)
     batch_rng = torch.Generator().manual_seed(0)
     for epoch in (0, 1):
         batches = federated.batches(rows, 10, batch_rng, epoch)
         federated.round(next(iter(batches)), epoch=epoch)
     for number, participant in enumerate(federated.participants):
-        calls = participant.defense.calls
+        calls = spy_in(participant.defense).calls
         assert [context.epoch for context in calls["order"]] == [context.epoch for context in calls["update"]] == [0, 1]
         for order, update in zip(calls["order"], calls["update"], strict=True):
             assert (len(order.ids), len(update.ids)) == (20, 5), number
@@ -112,7 +122,7 @@ def test_participants_hooks_get_their_rows_and_columns(rng):
             assert order.columns is None
             assert torch.equal(update.columns.numeric, federated.design(rows.rows(update.ids)))
             assert update.columns.categorical.shape == (5, 0)
-    one, other = (set(p.defense.calls["order"][0].ids.tolist()) for p in federated.participants)
+    one, other = (set(spy_in(p.defense).calls["order"][0].ids.tolist()) for p in federated.participants)
     assert not one & other
 
 
