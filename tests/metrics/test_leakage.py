@@ -106,7 +106,7 @@ def test_one_column_is_one_score_a_row_and_whole_numbers_are_scores():
         assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
     for k in (2, 5):
         scores = torch.rand(4, k)
-        assert checked_scores(scores, 4, k, attack="norm", layer="f5") is scores
+        assert torch.equal(checked_scores(scores, 4, k, attack="norm", layer="f5"), scores)
 
 
 def test_an_answer_about_no_row_says_nothing():

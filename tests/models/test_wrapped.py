@@ -274,7 +274,7 @@ def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
         r"Linear must return logits \(rows, 1\), .*; the logits are \(2, 4\) for 2 rows": lambda i, _: nn.Linear(i, 4),
         r"Flatten must return logits \(rows, 1\), .*; the logits are \(2, 6\)": lambda *_: nn.Flatten(),
         r"Linear fails for embeddings \(rows, 6\): .*shape": lambda i, o: nn.Linear(i + 1, o),
-        r"Three fails for embeddings \(rows, 6\): too many values": lambda *_: Three(),
+        r"Three fails for embeddings \(rows, 6\): ValueError: too many values": lambda *_: Three(),
     }
 
     class Three(nn.Module):

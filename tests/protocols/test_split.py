@@ -185,7 +185,7 @@ def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterward
     for optimizer in (Adam(), LazyAdam(kernel="torch"), LazyAdam(kernel="auto")):
         Moody.made.clear()
         rows, wire = table(rng, parties=("a", "b")), Wire()
-        split = session(rows, new_defense=Moody, wire=wire, optimizer=optimizer)
+        split = session(rows, new_defense=lambda: Chain({"moody": Moody()}), wire=wire, optimizer=optimizer)
         assert split.round(rows.ids, watch=EVERYTHING).training.notes == ()
         wire.take_traffic()
         before = {party.name: party.predict(rows.ids).tensors["f2"] for party in split.parties}
@@ -277,7 +277,8 @@ def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
             return g
 
     rows = table(rng, parties=("a", "b"))
-    started = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), new_defense=Count)
+    model = WideDeep(bottom_layers=2, width=8, wide=True)
+    started = session(rows, model=model, new_defense=lambda: Chain({"count": Count()}))
     for _ in range(2):
         started.round(rows.ids)
     assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels

@@ -48,13 +48,13 @@ def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
 
 
 def copied(value: Any) -> Any:
-    """Tensors cloned, and those in mappings, lists and facts; networks and encodings deeply; anything else as it is."""
+    """Tensors cloned, and those in mappings, lists, facts and encodings; networks deeply; anything else as it is."""
     if isinstance(value, Tensor):
         return value.clone()
+    if isinstance(value, Encoded | Fact):
+        return value.copy()
     if isinstance(value, Mapping):
         return {key: copied(part) for key, part in value.items()}
-    if isinstance(value, Fact):
-        return value.copy()
     if isinstance(value, list | tuple):
         return type(value)([copied(part) for part in value])
-    return copy.deepcopy(value) if isinstance(value, Network | Encoded) else value
+    return copy.deepcopy(value) if isinstance(value, Network) else value

@@ -78,9 +78,6 @@ class Compression(Fact):
         """Layer -> function: what other embeddings (m, d) of that layer would become by the same rule."""
         return {layer: encoded.compress for layer, encoded in self.encoded.get(party, {}).items()}
 
-    def copy(self) -> Self:
-        return type(self)({p: {layer: e.copy() for layer, e in sent.items()} for p, sent in self.encoded.items()})
-
     def rows(self, index: Tensor) -> Self:
         return type(self)({p: {layer: e.rows(index) for layer, e in sent.items()} for p, sent in self.encoded.items()})
 

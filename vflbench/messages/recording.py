@@ -95,13 +95,13 @@ class Recording:
 
     def require_rounds(self, epoch: int) -> None:
         """Raises UserError if a round that the head lists is missing."""
-        if self.head.complete:
-            listed = set(range(self.head.steps[epoch]))
-        else:
-            listed = set(self.head.recorded[epoch]) if epoch < len(self.head.recorded) else set()
-        missing = sorted(listed - {step for _, step in self._files(epoch)})
-        if missing:
-            problem = f"{len(missing)} rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+        there = {step for _, step in self._files(epoch)}
+        listed: Sequence[int] = range(self.head.steps[epoch])
+        if not self.head.complete:
+            listed = self.head.recorded[epoch] if epoch < len(self.head.recorded) else ()
+        first = next((step for step in listed if step not in there), None)
+        if first is not None:
+            problem = f"rounds of epoch {epoch} are missing, the first at step {first}"
             raise UserError(problem, key="recording", value=self.folder)
 
     def _files(self, epoch: int) -> list[tuple[Path, int]]:

@@ -39,12 +39,12 @@ class Recorder:
         self.bar = True
         self.loggers: Any = None
         self._config = config
-        self._manifest = {**manifest, "start": _now(), "end": None}
+        self._given, self._manifest = manifest, {**manifest, "start": _now(), "end": None}
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
-        return Recorder(self.folder / name, config, self._manifest, quiet=True, overwrite=self.overwrite)
+        return Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
 
     def earlier_summary(self) -> dict[str, Any] | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""

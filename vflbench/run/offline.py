@@ -106,8 +106,8 @@ def audit(
     )
     findings = []
     for epoch, steps in enumerate(head.steps):
-        auditor.begin_epoch(epoch, steps)
         recording.require_rounds(epoch)
+        auditor.begin_epoch(epoch, steps)
         for round_, _ in recording.rounds(epoch):
             train.require(round_)
             auditor.see(round_)
