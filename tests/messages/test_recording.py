@@ -63,7 +63,6 @@ def simple(rows=3, **parts):
 
 def written(recording, round_, labels=None):
     """The round as it is read back, alone in its recording."""
-    recording.note_steps([1])
     recording.add(round_, torch.zeros(len(round_.ids), dtype=torch.int64) if labels is None else labels)
     ((again, labels),) = Recording(recording.folder).rounds(round_.epoch)
     return again, labels
@@ -177,6 +176,27 @@ def test_the_head_goes_on_with_a_resumed_run(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recording.json", "rounds", "rows.npz"]
 
 
+def test_a_missing_round_is_noticed(tmp_path):
+    for complete, recorded in ((True, ()), (False, [[0, 2], [0, 2]])):
+        recording = new(tmp_path / str(complete), complete=complete)
+        recording.note_steps([3, 3], recorded)
+        for step in (0, 1, 2) if complete else (0, 2):
+            recording.add(simple(step=step), torch.zeros(3, dtype=torch.int64))
+        recording = Recording(recording.folder)
+        recording.require_rounds(0)
+        with pytest.raises(UserError, match="rounds of epoch 1 are missing, the first at step 0"):
+            recording.require_rounds(1)
+        (recording.folder / "rounds" / "0000_00000002.npz").unlink()
+        with pytest.raises(UserError, match="rounds of epoch 0 are missing, the first at step 2"):
+            recording.require_rounds(0)
+    recording.note_steps([3, 3, 3], [[0, 2], [0, 2]])
+    recording.require_rounds(2)  # nothing is listed
+    huge = new(tmp_path / "huge")
+    huge.note_steps([10**7 - 1])
+    with pytest.raises(UserError, match="rounds of epoch 0 are missing, the first at step 0"):
+        huge.require_rounds(0)
+
+
 def test_training_rows_are_listed_or_gathered_from_the_rounds(tmp_path):
     listed = {"ids": torch.arange(9), "labels": torch.arange(9) % 2, "canary": torch.arange(9) > 6}
     recording = new(tmp_path / "listed", rows=listed)
@@ -186,13 +206,17 @@ def test_training_rows_are_listed_or_gathered_from_the_rounds(tmp_path):
     gathered.note_steps([2])
     with pytest.raises(UserError, match="this recording has no rounds"):
         gathered.rows()
-    gathered.add(simple(rows=2), torch.tensor([0, 1]))
-    gathered.add(simple(rows=3, step=1), torch.tensor([0, 1, 1]))
+    gathered.add(simple(rows=2), torch.tensor([0, 1]), torch.tensor([False, True]))
+    gathered.add(simple(rows=3, step=1), torch.tensor([0, 1, 1]), torch.tensor([False, True, False]))
     assert not gathered.has_all_rows
     rows = gathered.rows()
     assert rows["ids"].tolist() == [-5, 2, 9]
     assert rows["labels"].tolist() == [0, 1, 1]
-    assert not rows["canary"].any()
+    assert rows["canary"].tolist() == [False, True, False]
+    plain = new(tmp_path / "plain")
+    plain.note_steps([1])
+    plain.add(simple(), torch.zeros(3, dtype=torch.int64))
+    assert not plain.rows()["canary"].any()
 
 
 # What others may put in the place of a recording's files
@@ -276,6 +300,8 @@ HOSTILE_ROUNDS = {
     "ids that are real numbers": index(ids="a3"),
     "labels of another length": index(labels="a7"),
     "labels that are no classes": index(labels="a4"),
+    "a row that occurs twice": index(ids="a1"),
+    "canaries that are numbers": index(canary="a1"),
     "a name that is a list": index(ids=["a0"]),
     "facts in a list": index(facts=[1]),
     "a fact in a list": index(facts={"a": []}),
@@ -395,7 +421,10 @@ def test_heads_of_another_form_are_refused(tmp_path):
         "batch_size": [0, -1, 1.5, "many", None],
         "complete": ["perhaps", None],
         "facts": [{"non-label party": ["Labels"]}, {"attic": []}, {"non-label party": [["Gradients"]]}],
-        "steps": [[-1], [10**8], [10**30], ["a"], 3, [0] * 10_001, [float("inf")]],
+        "steps": [[-1], [10**7], [10**30], ["a"], 3, [0] * 10_001, [float("inf")]],
+        "recorded": [[3], [[-1]], [[10**7]], 3],
+        "seed": [-1, "a", None],
+        "batches": [0, -3, "some"],
         "cheating": ["a", [1]],
     }
     for name, values in changed.items():

@@ -11,8 +11,8 @@ from vflbench.messages.recorded import RECORDABLE, validated
 from vflbench.messages.threat import Seat
 from vflbench.options import Count
 
-MOST_EPOCHS, MOST_STEPS = 10**4, 10**8
-"""Epochs, and steps of an epoch, are numbered below these: the names of files have so many digits."""
+MOST_EPOCHS, MOST_STEPS = 10**4, 10**7
+"""Epochs, and steps of an epoch, that are read at most."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Steps = Annotated[int, Field(ge=0, lt=MOST_STEPS)]
