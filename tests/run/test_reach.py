@@ -1,0 +1,163 @@
+"""What attacks, cheating parties and modules of a user's own can't reach, each by the way that once led there."""
+
+import copy
+
+import pytest
+import torch
+from builders import run_in, session, table
+from torch import nn
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.norm import Norm
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.vector_quantize import VectorQuantize
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.peer_facts import Compression
+from vflbench.messages.threat import Seat, Threat
+from vflbench.models.base import Model
+from vflbench.options import options
+from vflbench.protocols.adversary import Adversary
+from vflbench.run import round_recorder
+from vflbench.run.offline import audit
+from vflbench.run.settings import Audit, Settings
+
+SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
+
+
+class Asker(Attack):
+    """Asks its own network at the end of each epoch."""
+
+    threat = Threat(knows={OwnModel})
+
+    def epoch(self, view):
+        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[OwnModel].embed(view.ids).items()})
+
+
+class Eraser(Attack):
+    """Writes zeros into the codebook by which embeddings were compressed."""
+
+    threat = Threat(Seat.LABEL, {Embeddings, Compression})
+
+    def batch(self, view):
+        for layers in view[Compression].encoded.values():
+            for encoded in layers.values():
+                encoded.code.words.zero_()
+
+
+class Peeper(torch.Tensor):
+    """Scores that keep whatever they are compared with."""
+
+    seen: list = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        cls.seen += [a for a in arguments if isinstance(a, torch.Tensor) and not isinstance(a, cls)]
+        return super().__torch_function__(function, types, arguments, keywords or {})
+
+
+class Peeping(Attack):
+    threat = Threat(knows={Gradients})
+
+    def batch(self, view):
+        return Scores(
+            view.ids, {layer: torch.rand(len(g), 2).as_subclass(Peeper) for layer, g in view[Gradients].layers.items()}
+        )
+
+
+def test_an_attack_that_follows_more_rows_than_there_are_beside_one_that_asks_at_the_end(tmp_path):
+    summary = run_in(tmp_path, attacks={"averaging": Averaging(base="norm"), "asker": Asker()}, **SMALL)
+    assert {leak["attack"] for leak in summary["leaks"] if leak["batches"]} == {"averaging", "asker"}
+
+
+def test_facts_about_compression_are_copies(tmp_path):
+    defenses = {"vector_quantize": VectorQuantize(learn_batches=2)}
+    alone = run_in(tmp_path / "alone", attacks={"norm": Norm()}, defenses=defenses, **SMALL)
+    beside = run_in(tmp_path / "beside", attacks={"norm": Norm(), "eraser": Eraser()}, defenses=defenses, **SMALL)
+    assert alone["test_auc"] == beside["test_auc"]
+    assert alone["leak_auc"] == beside["leak_auc"]
+
+
+def test_scores_see_nothing_of_what_they_are_graded_against(tmp_path):
+    Peeper.seen.clear()
+    run_in(tmp_path, attacks={"peeping": Peeping()}, **SMALL)
+    assert not any(values.dtype in (torch.int64, torch.bool) for values in Peeper.seen)
+
+
+class Frozen(nn.Module):
+    """Its normalisation is frozen, as after pretraining."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(2, 4), nn.BatchNorm1d(4)
+        self.norm.eval()
+
+    def forward(self, numeric, categorical):
+        return self.norm(self.layer(numeric))
+
+
+@options
+class FrozenModel(Model):
+    def bottom(self, numeric, cardinalities, outputs, rng):
+        return SHARED
+
+    def top(self, inputs, outputs, rng):
+        return nn.Linear(inputs, outputs)
+
+
+SHARED = Frozen()
+
+
+def test_predicting_and_asking_leave_modules_in_their_modes_and_parties_share_no_module(rng):
+    rows = table(rng, parties=("a", "b"))
+    before = copy.deepcopy(SHARED.state_dict())
+    started = session(rows, model=FrozenModel())
+    started.round(rows.ids)
+    started.predict(rows.ids)
+    started.parties[0].own_layers(rows.ids)
+    for party in started.parties:
+        assert party.bottom.module.training
+        assert not party.bottom.module.norm.training
+    assert started.parties[0].bottom.module is not started.parties[1].bottom.module
+    assert all(torch.equal(before[name], value) for name, value in SHARED.state_dict().items())
+
+
+@options
+class Renamer(Adversary):
+    """Writes over the ids that it is shown."""
+
+    returns: str = "honest"
+
+    def embedding(self, layer, h, context):
+        context.ids.fill_(0)
+        return {"honest": h, "nothing": None, "narrow": h[:, :1]}[self.returns]
+
+
+def test_a_cheat_can_not_rename_the_rows_of_others(tmp_path):
+    cheated = run_in(tmp_path / "cheated", adversaries={"renamer": Renamer()}, attacks={"norm": Norm()}, **SMALL)
+    plain = run_in(tmp_path / "plain", attacks={"norm": Norm()}, **SMALL)
+    assert cheated["leaks"] == plain["leaks"]
+    assert cheated["test_auc"] == plain["test_auc"]
+    for returns in ("nothing", "narrow"):
+        with pytest.raises(UserError, match=r"^adversary=Renamer: its embedding must return a tensor of shape"):
+            run_in(tmp_path / returns, adversaries={"renamer": Renamer(returns=returns)}, **SMALL)
+
+
+def leaks_of(findings):
+    return [(leak.attack, leak.party, leak.layer, leak.raw.mean) for leak in findings.leaks]
+
+
+def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path, monkeypatch):
+    attacks = {"norm": Norm(), "averaging": Averaging(base="norm", rows=50)}
+    settings = Settings(epochs=1, batch_size=64, seed=5, audit=Audit(batches=4, canaries=300, record="audited"))
+    monkeypatch.setattr(round_recorder, "BUFFER_ROWS", 100)  # as where there are too many rows to keep
+    summary = run_in(tmp_path, attacks=attacks, settings=settings, **SMALL)
+    recording = tmp_path / "recording"
+    assert len(list((recording / "rounds").iterdir())) == 4
+    offline = audit(recording, {"norm": Norm()})
+    live = [(one["attack"], one["party"], one["layer"], one["raw"]["mean"]) for one in summary["leaks"]]
+    assert leaks_of(offline.findings[-1]) == [leak for leak in live if leak[0] == "norm"]
+    min((recording / "rounds").iterdir()).unlink()
+    with pytest.raises(UserError, match="of epoch 0 are missing, the first at step 0"):
+        audit(recording, {"norm": Norm()})
