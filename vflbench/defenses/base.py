@@ -35,8 +35,8 @@ class Context:
     """What the owner of a defense holds beside the values in hand.
 
     ids: (n,) ids of the rows, the same in every epoch. columns: the owner's own columns of these rows; None for an owner
-    without features, and in `order`. epoch: 0, 1, ... rng: the owner's generator, on the device of the values; in `order`,
-    the one that batches are drawn from.
+    without features, and in `order`. epoch: 0, 1, ...; 0 where rows are predicted. rng: the owner's generator, on the device
+    of the values; in `order`, the one that batches are drawn from.
     """
 
     ids: Tensor
