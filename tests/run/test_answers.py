@@ -37,9 +37,10 @@ def data():
 def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(data):
     names = Audited(data, {}, epochs=0)
     for hints in (0, 1):  # asked once about all rows, or about one group after the other
-        (leak,) = Audited(data, {"partial": Partial(names.labels, hints=hints)}).leaks
-        assert (leak.layer, leak.raw.mean, leak.raw.low) == ("f2", 1.0, 1.0), hints
-        assert leak.batches == 4 + 6  # batches, and groups at the end
+        batches, end = Audited(data, {"partial": Partial(names.labels, hints=hints)}).leaks
+        for leak in (batches, end):
+            assert (leak.layer, leak.raw.mean, leak.raw.low) == ("f2", 1.0, 1.0), hints
+        assert (batches.attack, batches.batches, end.attack, end.batches) == ("partial", 4, "partial (epoch)", 6)
 
 
 def test_names_that_were_not_asked_about_are_refused(data):
@@ -63,10 +64,10 @@ def test_names_that_were_not_asked_about_are_refused(data):
 def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data):
     names = Audited(data, {}, epochs=0)
     column = Partial(names.labels, change=lambda ids, scores: (ids, scores[:, None]))
-    (leak,) = Audited(data, {"column": column}).leaks
+    leak, _ = Audited(data, {"column": column}).leaks
     assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
     pair = Partial(names.labels, change=lambda ids, scores: (ids, torch.stack([1 - scores, scores], 1)))
-    (leak,) = Audited(data, {"pair": pair}).leaks
+    leak, _ = Audited(data, {"pair": pair}).leaks
     assert (leak.raw.mean, leak.classes["accuracy"].mean) == (1.0, 1.0)
     wrong = {
         r"must have the shape \(50,\), or \(50, 2\) with a column for each class, got \(50, 3\)": lambda s: (

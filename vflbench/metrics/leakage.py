@@ -108,6 +108,10 @@ class LeakTable:
             figures["auc"] = auc(two, truth != 0)
         self._batches.setdefault(key, []).append(figures)
 
+    def has(self, attack: str) -> bool:
+        """Whether there is anything about that attack."""
+        return any(key[0] == attack for key in self._batches)
+
     def leave_out(self, key: Key) -> None:
         """A batch in which that attack could not be asked."""
         self._batches.setdefault(key, []).append({})

@@ -79,6 +79,8 @@ class Question:
         """Places of the rows with these names; None for all of them in order. Raises UserError, about this attack, for a
         name that was not asked about or that comes twice.
         """
+        if not isinstance(names, Tensor):
+            raise UserError("the ids of its answer must be a tensor of names from view.ids", key="attack", value=attack)
         if names.shape == self.names.shape and torch.equal(names.to(self.names.device), self.names):
             return None
         ordered, order = self.names.sort()

@@ -1,6 +1,7 @@
 """The auditor: shows attacks what their threats declare of each round, and has their answers graded."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from vflbench.run.grading import Grader, auxiliary_rows
 from vflbench.run.known_rows import KnownRows, Population, RowNames
 from vflbench.run.posts import Hints, HintSource, Post, posted
 
+_AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
@@ -36,10 +38,10 @@ class Auditor:
     Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
     collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
 
-    attacks: those that can run here. seats: the parties at each seat. train: the training rows; rows: all rows by id, with
-    the labels that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked.
-    held_out: rows that are not trained on. cut_layers: party -> layers that cross. cheating: parties with an adversary.
-    dcor: measure the distance correlation of embeddings and labels.
+    attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
+    that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked. held_out: rows
+    that are not trained on. cut_layers: party -> layers that cross. cheating: parties with an adversary. dcor: measure the
+    distance correlation of embeddings and labels.
     """
 
     def __init__(
@@ -175,9 +177,11 @@ class Auditor:
 
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
+        answered = {post.name for post in self.posts if self.tables.leaks.has(post.name)}  # about batches
         for post in self.posts:
             if post.attack.answers_epochs():
-                self._ask(post, facts.get(post.party, {}))
+                asked = replace(post, name=f"{post.name}{_AT_THE_END}") if post.name in answered else post
+                self._ask(asked, facts.get(post.party, {}))
         findings, self.tables = self.tables.findings(), Tables()
         return findings
 

@@ -8,7 +8,7 @@ from vflbench.attacks.base import Attack
 from vflbench.data.rows import TrainTest
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
-from vflbench.run.posts import Post, replace_active
+from vflbench.run.posts import Post
 from vflbench.run.summary import EpochResult
 
 
@@ -20,11 +20,11 @@ def run_facts(
     adversaries: Mapping[str, Adversary],
 ) -> dict[str, Any]:
     """Cut layers, layers, threats, skipped attacks with reasons, and adversaries."""
-    active = {post.name for post in posts if post.threat.active}
+    seated = {post.name: post.threat for post in sorted(posts, key=lambda post: post.threat.active)}
+    active = {name for name, threat in seated.items() if threat.active}
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = {
-        name: replace_active(attack.threat, active=attack.threat.active or name in active).record()
-        | {"does": _first_paragraph(attack)}
+        name: seated.get(name, attack.threat).record() | {"does": _first_paragraph(attack)}
         for name, attack in attacks.items()
     }
     for name in active & set(threats):
