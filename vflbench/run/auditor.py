@@ -194,7 +194,7 @@ class Auditor:
         everyone = self._question(post, ids, labels)
         if not asked_in_groups:
             here = {kind: fact.rows(place) for kind, fact in known.items()}
-            view = post.view(self._epoch, None, everyone.names.clone(), post.facts(here, _no_hints(ids)))
+            view = post.view(self._epoch, None, everyone.names.clone(), post.facts(here, Hints(ids[:0], ids[:0])))
             answers = post.attack.epoch(view)
             self._marker.mark_in_groups(post, answers, everyone, groups, self.tables)
             return
@@ -246,7 +246,3 @@ class Auditor:
         self._shortage.restore(state["shortage"])
         self._layers = {(party, Kind(kind) if kind else None): tuple(layers) for party, kind, layers in state["layers"]}
         self.tables = Tables.from_state(state["tables"])
-
-
-def _no_hints(ids: Tensor) -> Hints:
-    return Hints(ids[:0], ids[:0])
