@@ -53,6 +53,7 @@ def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     assert manifest["overrides"][-1] == "seed=3"
     assert manifest["end"] >= manifest["start"]
     assert manifest["versions"]["torch"]
+    assert manifest["threads"] == manifest["machine"]["threads"] == 1
     assert {"vflbench.cli.train", "vflbench.attacks.norm", "vflbench.defenses.max_norm"} <= set(manifest["modules"])
     assert all(name.partition(".")[0] == "vflbench" for name in manifest["modules"])
     summary = json.loads((folder / "summary.json").read_text())

@@ -44,10 +44,11 @@ def test_small_numbers_are_flushed_and_integers_kept_as_floats_are_not():
 
 def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
     assert choose_threads(512, 128) == choose_threads(1, 1) == choose_threads(0, 0) == 1
-    assert choose_threads(8192, 1024) > 1
-    counts = [choose_threads(rows, width) for rows in (1, 512, 8192, 1 << 17) for width in (1, 128, 1024, 8192)]
-    assert all(choose_threads(2 * rows, 64) >= choose_threads(rows, 64) for rows in range(1, 1 << 16, 997))
-    assert counts == [choose_threads(width, rows) for rows in (1, 512, 8192, 1 << 17) for width in (1, 128, 1024, 8192)]
+    assert choose_threads(1024, 128) == choose_threads(4096, 16) == 1
+    assert choose_threads(2048, 128) == choose_threads(128, 512) == 2
+    for size in range(1, 1 << 14, 97):
+        assert choose_threads(2 * size, 64) >= choose_threads(size, 64) >= 1, size
+        assert choose_threads(64, 2 * size) >= choose_threads(64, size) >= 1, size
 
 
 @pytest.fixture
@@ -64,6 +65,7 @@ def four_threads(monkeypatch):
 @pytest.mark.usefixtures("four_threads")
 def test_the_number_is_set_up_to_that_of_the_machine():
     for rows, width, threads in ((512, 128, 1), (1 << 20, 1024, 4), (32, 16, 1)):
+        assert tune()["threads"] == torch.get_num_threads() == 4  # data are loaded alike in each run of a sweep
         assert set_threads(rows, width) == torch.get_num_threads() == threads
 
 
@@ -71,7 +73,7 @@ def test_the_number_is_set_up_to_that_of_the_machine():
 def test_a_number_of_the_users_is_kept_and_one_of_a_launchers_is_a_limit(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.delenv("VFLBENCH_THREADS", raising=False)
-    assert set_threads(32, 16) == 4
+    assert set_threads(32, 16) == tune()["threads"] == 4
     monkeypatch.setenv("VFLBENCH_THREADS", "given")
     assert set_threads(32, 16) == 4
     monkeypatch.setenv("VFLBENCH_THREADS", "auto")

@@ -116,7 +116,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     from vflbench.results.report.table import final_table
     from vflbench.run.checkpoint import Checkpoint
     from vflbench.run.experiment import run
-    from vflbench.run.provenance import module_digests, provenance, source
+    from vflbench.run.provenance import final_provenance, module_digests, provenance, source
     from vflbench.run.sources import plugin_digests
 
     hydra_config = HydraConfig.get()
@@ -145,7 +145,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
         try:
             summary = run(experiment, recorder, checkpoint)
             draw(folder)
-            recorder.note(modules=module_digests(plugins))  # with the modules that were loaded on the way
+            recorder.note(**final_provenance(plugins))
             recorder.finish(summary)
             checkpoint.finish()
         except Exception as error:

@@ -29,21 +29,25 @@ def provenance(
 
     source: as `source` returns it. modules: as `module_digests` returns them.
     """
-    import torch  # late: `source` is also called where nothing is trained
-
     return {
         "vflbench": __version__,
         "git_commit": git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": {name: _version(name) for name in _PACKAGES},
-        "threads": torch.get_num_threads(),
         "seed": seed,
         "overrides": overrides,
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
         "source": source,
         "modules": dict(modules or {}),
     }
+
+
+def final_provenance(plugins: Mapping[str, str]) -> dict[str, Any]:
+    """The part of manifest.json that is known at the end: torch's threads, and the modules that were loaded on the way."""
+    import torch  # late: `source` is also called where nothing is trained
+
+    return {"threads": torch.get_num_threads(), "modules": module_digests(plugins)}
 
 
 def module_digests(plugins: Mapping[str, str]) -> dict[str, str]:
