@@ -211,7 +211,14 @@ def test_a_module_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
 def test_folders_are_last_on_the_path_and_hold_no_module_twice(tmp_path, monkeypatch):
     before = [*sys.path]
     monkeypatch.setattr(sys, "path", [*before])
-    for name in ("a/only_here.py", "b/only_there/__init__.py", "c/only_here.py", "a/__init__.py", "a/attack/x.yaml"):
+    for name in (
+        "a/only_here.py",
+        "b/only_there/__init__.py",
+        "c/only_here.py",
+        "a/__init__.py",
+        "a/__main__.py",
+        "a/attack/x.yaml",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from vflbench.cli.plugins import split_plugins, use_plugins
 from vflbench.errors import UserError
@@ -24,7 +23,7 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
     if len(words) > 1:
         try:
             named, words = split_plugins(re.sub(r"^(\s*\S+\s+)(train|prepare)\b", r"\1", line).split())
-            use_plugins([str(Path(folder).expanduser()) for folder in named])
+            use_plugins(named)
         except UserError:  # a folder that is still being typed, which the shell completes
             return
         os.environ["COMP_LINE"] = " ".join(words) + (" " if line.endswith(" ") else "")

@@ -44,9 +44,10 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
     """
     folders = []
     for name in named:
-        if not name or not Path(name).is_dir():
+        folder = Path(name).expanduser()
+        if not name or not folder.is_dir():
             raise UserError("there is no such folder", key=FLAG, value=name)
-        folders.append(Path(name).resolve())
+        folders.append(folder.resolve())
     folders = list(dict.fromkeys(folders))
     _refuse_taken_names(folders)
     append_to_path(folders)
@@ -87,7 +88,7 @@ def _refuse_taken_names(folders: Sequence[Path]) -> None:
     for folder in folders:
         for module in pkgutil.iter_modules([str(folder)]):
             holder = holders.get(module.name) or _other_holder(module.name, folders)
-            if holder:
+            if holder and not module.name.startswith("__"):  # such as __main__, which nobody imports
                 problem = f"its module {module.name} has the name of a module of {holder}, which would be imported instead"
                 raise UserError(f"{problem}; rename it", key=FLAG, value=folder)
             holders[module.name] = str(folder)
