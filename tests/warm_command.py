@@ -47,6 +47,11 @@ def command(*arguments, cwd, **environment) -> subprocess.CompletedProcess:
     )
 
 
+def script(code, cwd) -> subprocess.CompletedProcess:
+    """`python -c CODE` in the folder `cwd`."""
+    return run(["-c", code], cwd, OPEN)
+
+
 def run(arguments, cwd, environment) -> subprocess.CompletedProcess:
     """The same, with all variables of the environment."""
     global _server
@@ -98,9 +103,12 @@ def obey(order) -> None:
         modes = (os.O_RDONLY, os.O_CREAT | os.O_WRONLY, os.O_CREAT | os.O_WRONLY)
         for number, (name, mode) in enumerate(zip([os.devnull, *order["files"]], modes, strict=True)):
             os.dup2(os.open(name, mode, 0o600), number)
-        sys.path[0] = order["cwd"]  # as `python -m` does
+        sys.path[0] = order["cwd"]  # as `python -m` does, and `python -c`
         sys.argv = ["vflbench", *order["arguments"]]
-        runpy.run_module("vflbench", run_name="__main__")
+        if sys.argv[1:2] == ["-c"]:
+            exec(sys.argv[2], {"__name__": "__main__"})
+        else:
+            runpy.run_module("vflbench", run_name="__main__")
         code = 0
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
