@@ -19,8 +19,8 @@ def tune() -> dict[str, Any]:
 
     malloc: keep memory that activations free, instead of returning it to the kernel and faulting it in again at each step
     (glibc). denormals: flushed to zero. matmul: `medium` lets oneDNN compute float32 products, with AVX-512 where MKL would
-    use AVX2; where oneDNN would round them to bfloat16, as with AMX, the default stays. threads: as many as
-    when the process began, so that data are loaded in the same way whatever ran in this process before.
+    use AVX2; where oneDNN would round them to bfloat16, as with AMX, the default stays. threads: as many as when the process
+    began, so that data are loaded in the same way whatever ran in this process before.
     """
     if _may_choose_threads():
         torch.set_num_threads(_AVAILABLE)
