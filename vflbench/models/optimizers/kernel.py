@@ -1,6 +1,7 @@
 """The row updates of lazy Adam, compiled by numba: the arithmetic of `rows.TorchRows` in one pass over memory."""
 
 import math
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,7 @@ from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.rows import LazyRows
 from vflbench.numerics.idle_adam import IdleAdam
 
-_POOL = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="lazy rows")
+_POOL = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="lazy rows")
 _AHEAD = 12  # distance in rows of the software prefetch
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vflbench.numerics.interval import Interval, mean_interval, within_unit
-from vflbench.results.identity import essential
+from vflbench.results.identity import essential, plugins_among
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run
 
@@ -102,9 +102,10 @@ def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups with the names that distinguish them; undefended ones first, then in the order of their options."""
-    by_key: dict[str, list[Run]] = {}
+    by_key: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        by_key.setdefault(_key(run.config, ("seed",)), []).append(run)
+        plugins = json.dumps(plugins_among(run.modules))
+        by_key.setdefault((_key(run.config, ("seed",)), plugins), []).append(run)
     groups = [Group(tuple(sorted(members, key=lambda r: str(r.seed)))) for members in by_key.values()]
     options = distinguishing(groups)
     named = [replace(g, name=_name(g, o), options=o) for g, o in zip(groups, options, strict=True)]

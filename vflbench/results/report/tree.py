@@ -30,7 +30,7 @@ def read_tree(folders: Sequence[Path]) -> Tree:
         if isinstance(entry, Oddity):
             tree.odd.append(entry)
             continue
-        earlier = first.setdefault((digest(entry.config), entry.experiment), entry.folder)
+        earlier = first.setdefault((digest(entry.config, entry.modules), entry.experiment), entry.folder)
         if earlier != entry.folder:
             reason = f"the same configuration and seed as {earlier}, counted once"
             tree.odd.append(Oddity("repeated", entry.folder, reason))
