@@ -119,14 +119,8 @@ def posted(
         for party, visible in places:
             if attack.threat.active and party not in cheating:
                 continue  # an attack of a party that cheats
-            active = party in cheating
-            threat = replace_active(attack.threat, active=active)
+            threat = replace(attack.threat, active=party in cheating)
             yield Post(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
-
-
-def replace_active(threat: Threat, *, active: bool) -> Threat:
-    """The same threat, passive or active."""
-    return threat if threat.active == active else replace(threat, active=active)
 
 
 def unmet_attacks(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -15,17 +14,18 @@ from vflbench.messages.recording_head import RecordingHead
 from vflbench.messages.round import Round
 from vflbench.protocols.base import Protocol, Session
 from vflbench.run.canaries import Canaries
+from vflbench.run.settings import Settings
 
 ROUNDS = "recording"
 """The folder within a run's folder."""
 
 
 class RoundRecorder:
-    """Writes rounds into a recording. which: the `audited` ones, `all`, or `none`. cheating: parties with an adversary."""
+    """Writes the rounds that `audit.record` names into a recording. cheating: parties with an adversary."""
 
     def __init__(
         self,
-        which: Literal["none", "audited", "all"],
+        settings: Settings,
         folder: Path,
         protocol: Protocol,
         session: Session,
@@ -34,9 +34,8 @@ class RoundRecorder:
         canaries: Canaries,
         batch_size: int,
         cheating: Collection[str] = (),
-        seed: int = 0,
-        batches: int | Literal["all", "auto"] = "auto",
     ):
+        which = settings.audit.record
         self.which, self._rows, self._canaries = which, rows, canaries
         self._folder = folder / ROUNDS
         self._recording: Recording | None = None
@@ -52,8 +51,8 @@ class RoundRecorder:
                 complete=which == "all",
                 facts={str(seat): sorted(fact.__name__ for fact in offered) for seat, offered in facts.items()},
                 cheating=list(cheating),
-                seed=seed,
-                batches=batches,
+                seed=settings.seed,
+                batches=settings.audit.batches,
             ),
             _all_rows(train, rows, canaries),
         )

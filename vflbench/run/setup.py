@@ -93,17 +93,5 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, batch_
         cheating=cheating,
         dcor=settings.audit.dcor,
     )
-    rounds = RoundRecorder(
-        settings.audit.record,
-        folder,
-        protocol,
-        session,
-        train,
-        rows,
-        canaries,
-        batch_size,
-        cheating,
-        settings.seed,
-        settings.audit.batches,
-    )
+    rounds = RoundRecorder(settings, folder, protocol, session, train, rows, canaries, batch_size, cheating)
     return Seated(session, auditor, canaries, skipped, rounds)
