@@ -22,9 +22,9 @@ import numpy as np
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.solve import solve
 from vflbench.attacks.batch_reconstruction.solutions import Solutions
+from vflbench.results.report.solver_times import published_cells
 
 CELLS = ["8x5", "8x10", "8x15", "8x20", "9x20", "10x20", "11x5", "11x10", "11x15", "11x20"]
-PAPER = {(8, 20): 4.4, (9, 20): 90.0, (11, 20): 1635.0}  # seconds, Table 1
 
 
 def main() -> None:
@@ -71,7 +71,8 @@ def line(rows: int, columns: int, formulation: str, solver: str, results: list[S
     slowest = max(solutions.seconds for solutions in results)
     proved = sum(solutions.status == "proved" for solutions in results)
     bound = "" if middle.status == "proved" else ">"
-    paper = PAPER.get((rows, columns), "")
+    published = published_cells().get((rows, columns))
+    paper = "" if published is None else published.mark or published.number
     share = f"{proved}/{len(results)}"
     name, middle_time = f"{rows}x{columns}", f"{bound}{median:.3f}"
     return f"{name:>6} {formulation:>12} {solver:>7} {middle_time:>9} {slowest:>9.3f} {share:>7} {paper:>8}"
