@@ -3,7 +3,14 @@ import torch
 from attacks.views import embeddings, gradients, scores_of, shares, view_of
 
 from vflbench.attacks.base import MESSAGE_FACTS
-from vflbench.attacks.spectral import Spectral, cluster_by_size, point_to_larger_deviation, point_to_positives, spectral_projections, upper_cluster
+from vflbench.attacks.spectral import (
+    Spectral,
+    cluster_by_size,
+    point_to_larger_deviation,
+    point_to_positives,
+    spectral_projections,
+    upper_cluster,
+)
 from vflbench.messages.message import Kind
 from vflbench.numerics.auc import auc
 

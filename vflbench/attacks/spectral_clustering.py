@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.kmeans import by_hints, by_ratios
