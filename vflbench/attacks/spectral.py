@@ -38,10 +38,10 @@ class Spectral(Attack):
     with a quarter of positives, where both classes have long tails).
     orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, or the larger one if the prior is
     above 1/2. For balanced classes, whose sizes are uninformative, the published rule is that the cluster with the larger
-    scores is positive. `larger_score` reads it of uncentred values: the cluster further from the origin along v, by |<x_i, v>|.
-    `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them. Deviations
-    on both sides of the mean add up to the same, so of two clusters apart this is the smaller one whatever the prior, and
-    neither (scores of 0) if they are equal: the rule adds nothing for balanced classes.
+    scores is positive. `larger_score` reads it of uncentred values, |<x_i, v>|: the cluster further from the origin along
+    v. `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them.
+    Deviations on both sides of the mean add up to the same, so of two clusters apart this is the smaller one whatever the
+    prior, and neither (scores of 0) if they are equal: the rule adds nothing for balanced classes.
     `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
 
     Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as much of a leak up to one bit.
