@@ -45,20 +45,20 @@ def main() -> None:
 
 def head(results: Results, folders: Sequence[Path]) -> str:
     of_experiments = [run for run in results.runs if run.experiment]
-    names = ", ".join(sorted({run.experiment for run in of_experiments}))
+    names = sorted({run.experiment for run in of_experiments})
     command = f"python scripts/published.py {' '.join(folder.name for folder in folders)} --out docs/published.md"
     shares = " and ".join(filter(None, (share(results, name, rows) for name, rows in PUBLISHED_ROWS.items())))
     return f"""# Published values beside ours
 
-Made by `{command}` from {len(of_experiments)} runs ({names or "no experiment"}), with vflbench {vflbench.__version__} and
-Python {platform.python_version()} on {platform.machine()}. The runs: `python scripts/reproduce.py --all --data ../data`, or each by itself
-with `vflbench train experiment=NAME`.
+Made by `{command}` from {len(of_experiments)} runs of {len(names)} experiments,
+with vflbench {vflbench.__version__} and Python {platform.python_version()} on {platform.machine()}. The runs are those of
+`python scripts/reproduce.py --all --data ../data --out repeated`, or of each experiment by itself with `vflbench train experiment=NAME`.
 
 Ours are means over runs with another seed, with Student's 95 % interval over these runs, cut to the range of the figure;
 fewer than three runs have no interval. Such an interval says how much the seed matters for our data. It does not say how
 much other data would: our training rows are {shares or "a small part"} of the published ones, so an interval
 without the published value is no refutation, and one with it is weak confirmation. Leak AUCs are two-sided, max(a, 1 - a),
-at the cut layer. Times are of this machine."""
+at the cut layer. Times are of this machine. Experiments with runs: {", ".join(names) or "none"}."""
 
 
 def share(results: Results, dataset: str, published: int) -> str:

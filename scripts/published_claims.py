@@ -7,7 +7,6 @@ page is made, and the rest is read from the runs.
 
 import math
 import platform
-import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from vflbench.results.report.comparison import lines
 from vflbench.results.report.documents import Part
 from vflbench.results.report.groups import Group, paired
 from vflbench.results.report.inversion import attacks_that_rebuild, inversion_table
+from vflbench.results.report.published import losses as losses_of
 from vflbench.results.report.published import scale_of
 from vflbench.results.report.published_page import Results, layers_view, settings_view, table
 from vflbench.results.report.sections import Section
@@ -67,7 +67,7 @@ def agreement(order: Sequence[Sequence[str]], values: Mapping[str, float]) -> st
         if a in values and b in values
     ]
     right = sum(values[a] > values[b] for a, b in pairs)
-    wrong = [f"{b} > {a}" for a, b in pairs if values[a] <= values[b]]
+    wrong = [f"{b} > {a}" if values[a] < values[b] else f"{a} and {b} are equal" for a, b in pairs if values[a] <= values[b]]
     ours = " > ".join(sorted(values, key=lambda name: -values[name]))
     text = f"Here: {ours}. {right} of the {len(pairs)} pairs that the document separates are in its order"
     return text + (f"; here {', '.join(wrong)}." if wrong else ".")
@@ -80,7 +80,7 @@ def order_view(part: Part, results: Results, name: str) -> str:
         of_days = section.experiment == DAYS
         runs = over_days(section) if of_days else {key: list(group.runs) for key, group in in_sumkl(section).items()}
         found = {key: over_runs((quantity.value(run, name) for run in of), range_of(name)) for key, of in runs.items()}
-        cost = {} if of_days or name != "test_auc" else costs(section)
+        cost = costs(section) if name == "test_auc" else {}
         rows = [[key, len(runs[key]), found[key], cost.get(key)] for key in sorted(runs, key=lambda k: -found[k].mean)]
         width = 4 if cost else 3
         head = ("sumKL or defense", "days" if of_days else "runs", quantity.title(name), "loss beside no noise")[:width]
@@ -93,9 +93,12 @@ def order_view(part: Part, results: Results, name: str) -> str:
 
 
 def costs(section: Section) -> dict[str, OverRuns]:
-    """What each setting costs of the test AUC, paired with the run without noise of the same seed."""
-    pairs = {name: (section.baseline(group), group) for name, group in in_sumkl(section).items()}
-    return {name: paired(base, group, "test_auc")[0] for name, (base, group) in pairs.items() if base not in (None, group)}
+    """What each setting costs of the test AUC, paired with the run without noise of the same seed and day."""
+    by_name: dict[str, list[Group]] = {}
+    for group in section.groups:
+        by_name.setdefault(published_name(group), []).append(group)
+    found = {name: over_runs(losses_of(groups, section, "test_auc")) for name, groups in by_name.items()}
+    return {name: loss for name, loss in found.items() if loss.runs}
 
 
 def loss_order_view(part: Part, results: Results) -> str:
@@ -435,51 +438,15 @@ def privacy(results: Results, below: bool) -> str:
     return f"{chance}; {runs or NO_RUNS}"
 
 
-LOSS = re.compile(r"epoch (\d+) step (\d+)/(\d+)\D* loss: ([0-9.]+)")
-
-
-def first_epoch(run: Run) -> list[tuple[float, float]]:
-    """(share of the epoch, loss) of each line of its log."""
-    file = run.folder / "train.log"
-    text = file.read_text() if file.exists() else ""
-    found = [tuple(map(float, match.groups())) for match in LOSS.finditer(text)]
-    first = min((epoch for epoch, *_ in found), default=0)
-    return [(step / steps, loss) for epoch, step, steps, loss in found if epoch == first]
-
-
 def log_runs(results: Results) -> list[Run]:
-    """Criteo under label DP at eps 1."""
-    named = [run for run in results.runs if run.option("defense.label_dp.eps") == 1 and run.defense == "label_dp"]
-    named = [run for run in named if run.dataset == "criteo" and first_epoch(run)]
-    first = next((run.experiment for run in named), None)
-    return [run for run in named if run.experiment == first]
-
-
-def log_view(part: Part, results: Results) -> str:
-    """Ours at the same share of the epoch."""
-    runs = log_runs(results)
-    curves = [first_epoch(run) for run in runs]
-    rows: list[list[Any]] = []
-    for epoch, step, loss in part.said["rows"]:
-        at = step / 2582
-        nearest = [min(curve, key=lambda point: abs(point[0] - at))[1] for curve in curves]
-        here = over_runs(nearest, (0.0, math.inf))
-        gap = OverRuns(here.mean - loss, here.low - loss, here.high - loss, here.runs) if nearest else None
-        rows.append([epoch, step, f"{loss:.6f}", here if nearest else "not measured", gap])
-    note = NO_RUNS
-    if runs:
-        steps = sorted({len(curve) for curve in curves})
-        note = (
-            f"Here: {runs[0].experiment}, {len(runs)} runs, eps 1, {runs[0].manifest['data']['train_rows']:,} training "
-            f"rows, batches of {runs[0].manifest.get('batch_size')}: the line of train.log that is nearest to the same share "
-            f"of the first epoch, of {numbers(steps)} lines."
-        )
-    return f"{table(('epoch', 'step of 2582', 'published loss', 'here', 'here - published'), rows)}\n\n{note}"
+    return [run for run in results.runs if run.experiment == "label_dp_log"]
 
 
 # settings
 def machine(results: Results) -> str:
     cores = {int(run.manifest.get("threads") or 1) for run in results.runs}
+    if not cores:
+        return NO_RUNS
     return f"{platform.machine()} CPU, {numbers(sorted(cores))} thread a run, no GPU"
 
 
@@ -495,6 +462,10 @@ def facts_of(results: Results, read: Callable[[Run], Any], dataset: str | None =
 def listed(values: Sequence[Any]) -> str:
     plain = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
     return ", ".join(plain) if plain else NO_RUNS
+
+
+def datasets(results: Results, prefix: str) -> str:
+    return listed(sorted({run.dataset for run in results.runs if run.experiment.startswith(prefix)}))
 
 
 def train_rows(run: Run) -> Any:
@@ -559,7 +530,8 @@ ANSWERS: Mapping[str, Callable[[Results], str]] = {
 FACTS: Mapping[str, Callable[[Results], str]] = {
     **computed,
     "data": lambda results: listed(facts_of(results, lambda run: run.dataset)),
-    "rows": lambda results: listed(facts_of(results, train_rows)) + " training rows",
+    "data:bytedance": lambda results: datasets(results, "bytedance_"),
+    "data:label_dp_log": lambda results: datasets(results, "label_dp_log"),
     "rows:criteo": lambda results: listed(facts_of(results, train_rows, "criteo")) + " training rows, by experiment",
     "rows:avazu": lambda results: listed(facts_of(results, train_rows, "avazu")) + " training rows, by experiment",
     "positive": positive_ratio,
@@ -602,5 +574,4 @@ VIEWS: Mapping[str, Callable[[Part, Results], str]] = {
     "leak_order": leak_order_view,
     "leak_range": leak_range_view,
     "inversion": inversion_view,
-    "log": log_view,
 }

@@ -10,6 +10,7 @@ import outputs_tree
 import pytest
 import script_runs
 
+from vflbench.defenses.marvell import Marvell
 from vflbench.errors import UserError
 from vflbench.results.report.documents import leaves, numbers_in, read_documents
 from vflbench.results.report.reproductions import read_experiments
@@ -17,6 +18,7 @@ from vflbench.results.report.reproductions import read_experiments
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DOCUMENTS = read_documents(DOCS / "published")
 EXPERIMENTS = read_experiments()
+CLAIMS = script_runs.load("published_claims")
 PARTS = [pytest.param(document, part, id=f"{document.name} {part.key}") for document in DOCUMENTS for part in document.parts]
 WITHOUT = ("not available here", "not known here")
 
@@ -36,9 +38,8 @@ def published_parts(text):
 
 @pytest.mark.parametrize(("document", "part"), PARTS)
 def test_every_part_has_ours_or_a_reason(document, part):
-    ours = script_runs.load("published_claims")
-    assert part.view == "" or part.view in ours.VIEWS
-    assert part.ours == "" or part.ours in ours.ANSWERS
+    assert part.view == "" or part.view in CLAIMS.VIEWS
+    assert part.ours == "" or part.ours in CLAIMS.ANSWERS
     assert all(name in EXPERIMENTS for name in (*part.experiments, *part.more)), part.experiments
     assert all(document.part(key) for key in part.see)
     assert part.experiments or part.more or part.view or part.ours or part.reason or part.see
@@ -52,11 +53,31 @@ def test_a_part_that_leaves_its_numbers_to_an_experiment_finds_them_there(docume
 
 
 def test_facts_of_settings_are_computed():
-    facts = script_runs.load("published_claims").FACTS
+    facts = CLAIMS.FACTS
     for document in DOCUMENTS:
         assert {here[1:] for here in document.here.values() if here.startswith("@")} <= set(facts), document.name
         keys = dict(leaves(document.setting))
         assert all(any(key == k or key.startswith(f"{k}.") for k in document.here) for key in keys), document.name
+
+
+def test_formulas_are_those_of_the_documents():
+    formulas = script_runs.load("published_formulas")
+    assert [Marvell(error_bound=bound).target for bound in (0.4, 0.3, 0.2)] == pytest.approx([0.16, 0.64, 1.44])
+    assert [formulas.error_at_least(s) for s in (0.16, 0.64)] == pytest.approx([0.4, 0.3])
+    assert formulas.response(1.0, 2)[1] == pytest.approx(1 / (1 + math.e))
+    assert "rank 10, d + 1 pairs 11" in formulas.pairs()
+    assert "equal in 20 of 20 cells" in formulas.constraints()
+    assert "4 as well" in formulas.unknowns()
+    least, most = (float(word) for word in formulas.power_search().split("ends at ")[1].split(" times")[0].split(" to "))
+    assert 1 <= least <= most <= 1.5
+
+
+def test_agreement_counts_the_pairs_that_the_order_separates():
+    order = [["a"], ["b", "c"], ["d"]]
+    assert "5 of the 5 pairs" in CLAIMS.agreement(order, {"a": 4.0, "b": 2.0, "c": 3.0, "d": 1.0})
+    text = CLAIMS.agreement(order, {"a": 4.0, "b": 2.0, "c": 1.0, "d": 1.0})
+    assert "4 of the 5 pairs" in text
+    assert "c and d are equal" in text
 
 
 def test_sentences_belong_to_parts():

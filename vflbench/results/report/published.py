@@ -8,7 +8,7 @@ from typing import Any
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import Group, paired
+from vflbench.results.report.groups import Group
 from vflbench.results.report.reproductions import PublishedExperiment, Value
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
@@ -72,20 +72,31 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
 
 
 def compared(value: Value, section: Section) -> Compared:
-    """The value beside the runs of the one group of the section that has its options."""
-    nothing = Compared(value, over_runs([]))
+    """The value beside the runs of the one group of the section that has its options, or of its groups of several days."""
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
-    if value.quantity is None or len(groups) != 1:
-        return nothing
-    group, name = groups[0], value.quantity
-    if name.startswith(LOSS_OF):
+    if value.quantity is None or len({_but_for_the_day(group) for group in groups}) != 1:
+        return Compared(value, over_runs([]))
+    name = value.quantity.removeprefix(LOSS_OF)
+    if name == value.quantity:
+        numbers = [quantity.value(run, name, section.layer) for group in groups for run in group.runs]
+        return Compared(value, over_runs(numbers, range_of(name)), scale_of(section))
+    return Compared(value, over_runs(losses(groups, section, name)), scale_of(section))
+
+
+def losses(groups: Sequence[Group], section: Section, name: str) -> list[float]:
+    """What the undefended run of the same seed, on the same day, has more of."""
+    found = []
+    for group in groups:
         baseline = section.baseline(group)
-        if baseline is None:
-            return nothing
-        gain, _ = paired(baseline, group, name.removeprefix(LOSS_OF), section.layer)
-        return Compared(value, gain, scale_of(section))
-    numbers = (quantity.value(run, name, section.layer) for run in group.runs)
-    return Compared(value, over_runs(numbers, range_of(name)), scale_of(section))
+        theirs = {} if baseline in (None, group) else baseline.values(name, section.layer)
+        ours = group.values(name, section.layer)
+        found += [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
+    return found
+
+
+def _but_for_the_day(group: Group) -> str:
+    """The options that distinguish it from other groups, without the day on which it is tested."""
+    return str([group.defense, sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day")])
 
 
 def over_sections(value: Value, experiment: PublishedExperiment, parts: Sequence[Section]) -> list[Compared]:

@@ -92,6 +92,7 @@ def _part_blocks(document: Document, part: Part, results: Results, ours: Ours) -
     compared = _compared(part, results)
     if part.view != "cells" and compared:
         blocks += [values_table(compared), summary_sentence(compared)]
+    notes = (results.experiments[name].note for name in (*part.experiments, *part.more) if name in results.experiments)
     if part.view:
         blocks.append(ours.views[part.view](part, results))
     elif part.ours:
@@ -100,6 +101,7 @@ def _part_blocks(document: Document, part: Part, results: Results, ours: Ours) -
         blocks.append(f"{part.reason[0].upper()}{part.reason[1:]}.")
     if part.reason and part.view:
         blocks.append(f"No published number: {part.reason}.")
+    blocks.append(" ".join(dict.fromkeys(filter(None, notes))))
     if part.key in document.sentences:
         blocks.append(document.sentences[part.key])
     return blocks
@@ -119,7 +121,7 @@ def values_table(compared: Sequence[Compared]) -> str:
     """Published, here with its interval over runs, the difference, and the data here."""
     rows = [
         [
-            one.value.what,
+            _what(one),
             published_text(one),
             one.here if one.here.runs else NOT_MEASURED,
             one.here.runs or None,
@@ -129,6 +131,12 @@ def values_table(compared: Sequence[Compared]) -> str:
         for one in compared
     ]
     return table(("what", "published", "here (95 % over runs)", "runs", "here - published", "here on"), rows)
+
+
+def _what(one: Compared) -> str:
+    """With the published data, where they are others than here."""
+    data = one.value.data
+    return one.value.what if one.where.startswith(data.lower()) else f"{one.value.what} [{data}]"
 
 
 def published_text(one: Compared) -> str:
@@ -212,7 +220,9 @@ def _claims(document: Document, results: Results, ours: Ours) -> str:
             values = part.said.get("values")
             compared = _compared(part, results)
             published = [plain(values)] if values else [f"{one.value.what}: {published_text(one)}" for one in compared]
-            published += [_numbers_of(document.part(see), results) for see in part.see if not values and not compared]
+            published += [
+                _numbers_of(document.part(see), results, part.which) for see in part.see if not values and not compared
+            ]
             here = [f"{text_of(one.here)} on {one.where}" for one in compared if one.here.runs]
             here += [ours.answers[part.ours](results)] if part.ours else []
             here += [part.reason] if part.reason else []
@@ -223,9 +233,9 @@ def _claims(document: Document, results: Results, ours: Ours) -> str:
     return table(("claim", "published", "here", "where in the text"), rows)
 
 
-def _numbers_of(part: Part, results: Results) -> str:
-    """The values of another part, or its name if they are many."""
-    compared = _compared(part, results)
+def _numbers_of(part: Part, results: Results, which: str) -> str:
+    """The values of another part, or its name if they are many. which: a word of what they are."""
+    compared = [one for one in _compared(part, results) if which in one.value.what]
     if 0 < len(compared) <= _FEW:
         return "; ".join(f"{one.value.what}: {published_text(one)}" for one in compared)
     return f"{plain(part.said['settings'])}" if part.said.get("settings") else f"the numbers of {part.key}"
@@ -243,6 +253,8 @@ def plain(value: Any) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = [columns, ["---"] * len(columns), *([text_of(cell) for cell in row] for row in rows)]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
-    )
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
