@@ -52,13 +52,14 @@ def head(results: Results, folders: Sequence[Path]) -> str:
 
 Made by `{command}` from {len(of_experiments)} runs of {len(names)} experiments,
 with vflbench {vflbench.__version__} and Python {platform.python_version()} on {platform.machine()}. The runs are those of
-`python scripts/reproduce.py --all --data ../data --out repeated`, or of each experiment by itself with `vflbench train experiment=NAME`.
+`python scripts/reproduce.py --all --data ../data --out repeated`, or of each by itself with
+`vflbench train experiment=NAME`.
 
 Ours are means over runs with another seed, with Student's 95 % interval over these runs, cut to the range of the figure;
 fewer than three runs have no interval. Such an interval says how much the seed matters for our data. It does not say how
 much other data would: our training rows are {shares or "a small part"} of the published ones, so an interval
 without the published value is no refutation, and one with it is weak confirmation. Leak AUCs are two-sided, max(a, 1 - a),
-at the cut layer. Times are of this machine. Experiments with runs: {", ".join(names) or "none"}."""
+at the cut layer. Times are of this machine. With runs: {", ".join(names) or "no experiment"}."""
 
 
 def share(results: Results, dataset: str, published: int) -> str:

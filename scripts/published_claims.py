@@ -23,7 +23,8 @@ from vflbench.results.report.groups import Group, paired
 from vflbench.results.report.inversion import attacks_that_rebuild, inversion_table
 from vflbench.results.report.published import losses as losses_of
 from vflbench.results.report.published import scale_of
-from vflbench.results.report.published_page import Results, layers_view, settings_view, table
+from vflbench.results.report.published_page import Results, layers_view, settings_view
+from vflbench.results.report.published_tables import table
 from vflbench.results.report.sections import Section
 from vflbench.results.report.solver_times import cells_of, cells_table, published_cells
 from vflbench.results.runs import Run
@@ -227,14 +228,12 @@ def twins(results: Results) -> str:
 def cells_view(part: Part, results: Results) -> str:
     names = (*part.experiments, *part.more)
     cells = cells_of([run for run in results.runs if run.experiment in names])
-    if not cells:
-        return NO_RUNS
     sizes = {cell: size_of(cell) for cell in {*cells, *published_cells()}}
     text = cells_table(cells, sizes=sizes, size_names=SIZES)
     data = "; ".join(f"{name}: {scale_of(section)}" for name in names for section in results.parts.get(name, ()))
     return (
         f"{text}\n\n`batch_reconstruction` is the exact solver, which lists all batches that match; the others end at one. "
-        f"{differences(cells)} Here on {data}."
+        f"{differences(cells)}{f' Here on {data}.' if data else ''}"
     )
 
 
@@ -249,7 +248,7 @@ def differences(cells: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]
             if cell in published and name in of_cell and of_cell[name].get("proved", 1) == 1
         ]
         texts.append(f"{name} {min(ratios):,.2g} to {max(ratios):,.2g} ({len(ratios)} cells)" if ratios else "")
-    return f"Published seconds over ours: {'; '.join(filter(None, texts))}."
+    return f"Published seconds over ours: {'; '.join(filter(None, texts)) or NO_RUNS}."
 
 
 # 002: pictures
