@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -98,6 +99,14 @@ def test_the_page_shows_every_published_value():
             values = [v.number for _, v in part.values(EXPERIMENTS) if v.number is not None]
             for number in (*values, *numbers_in(part.said.get("values")), *numbers_in(part.said.get("rows"))):
                 assert words[number], f"{document.name} {part.key}: {number}"
+
+
+def test_every_line_of_a_table_has_as_many_cells():
+    width = None
+    for line in (DOCS / "published.md").read_text().splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        assert width is None or cells is None or cells == width, line
+        width = cells
 
 
 def test_the_page_is_made_without_runs(tmp_path):

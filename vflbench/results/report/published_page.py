@@ -98,7 +98,8 @@ def _part_blocks(document: Document, part: Part, results: Results, ours: Ours) -
     compared = _compared(part, results)
     if part.view != "cells" and compared:
         blocks += [values_table(compared), summary_sentence(compared)]
-    notes = (results.experiments[name].note for name in (*part.experiments, *part.more) if name in results.experiments)
+    names = (name for name in (*part.experiments, *part.more) if name in results.experiments)
+    note = next((text for name in names if (text := results.experiments[name].note)), "")
     if part.view:
         blocks.append(ours.views[part.view](part, results))
     elif part.ours:
@@ -107,7 +108,7 @@ def _part_blocks(document: Document, part: Part, results: Results, ours: Ours) -
         blocks.append(f"{part.reason[0].upper()}{part.reason[1:]}.")
     if part.reason and part.view:
         blocks.append(f"No published number: {part.reason}.")
-    blocks.append(" ".join(dict.fromkeys(filter(None, notes))))
+    blocks.append(f"Note: {note}" if note else "")
     if part.key in document.sentences:
         blocks.append(document.sentences[part.key])
     return blocks

@@ -9,6 +9,9 @@ from vflbench.results.report.published import NOT_MEASURED, Compared, scale_of
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import text_of
 
+_RANGE = ("end of the range", "up to")
+"""Words of values that bound others."""
+
 
 def values_table(compared: Sequence[Compared]) -> str:
     """Published, here with its interval over runs, the difference, and the data here."""
@@ -40,7 +43,8 @@ def published_text(one: Compared) -> str:
 
 
 def summary_sentence(compared: Sequence[Compared]) -> str:
-    """How many published values lie in our intervals, and how far ours are from them."""
+    """How many published values lie in our intervals, and how far ours are from them. Ends of ranges are no such values."""
+    compared = [one for one in compared if not any(word in one.value.what for word in _RANGE)]
     differences = [one.difference.mean for one in compared if one.difference is not None]
     if not differences:
         return ""
