@@ -245,6 +245,10 @@ def cells_view(part: Part, results: Results) -> str:
     )
 
 
+def ratio_text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def differences(cells: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]]]) -> str:
     """Published seconds over ours."""
     published = {cell: value.number for cell, value in published_cells().items() if value.number is not None}
@@ -255,7 +259,9 @@ def differences(cells: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]
             for cell, of_cell in cells.items()
             if cell in published and name in of_cell and of_cell[name].get("proved", 1) == 1
         ]
-        texts.append(f"{name} {min(ratios):,.2g} to {max(ratios):,.2g} ({len(ratios)} cells)" if ratios else "")
+        texts.append(
+            f"{name} {ratio_text(min(ratios))} to {ratio_text(max(ratios))} ({len(ratios)} cells)" if ratios else ""
+        )
     return f"Published seconds over ours: {'; '.join(filter(None, texts)) or NO_RUNS}."
 
 

@@ -115,8 +115,8 @@ def gradient_seconds() -> float:
 def solver_time() -> str:
     ours = solver_seconds()
     return (
-        f"{1e6 * ours:.0f} microseconds (median of 400 problems at sumKL 0.04), without the moments and the drawing of noise; "
-        f"70 ms are {0.07 / ours:,.0f} times that"
+        f"{1e6 * ours:.0f} microseconds (median of 400 problems at sumKL 0.04), without the moments and the drawing of "
+        f"noise; 70 ms are {0.07 / ours:,.0f} times that"
     )
 
 

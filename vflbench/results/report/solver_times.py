@@ -85,11 +85,12 @@ def _counts(of_cell: Mapping[str, Mapping[str, float]]) -> list[str]:
 def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: str = "solver_seconds") -> Figure:
     """A heat map per attack and one of the published values: rows by columns, seconds on one logarithmic scale.
 
-    `>` marks a cell in which not every search ended.
+    `>` marks a cell in which not every search ended, `*` one for which the paper gives no time.
     """
     attacks = list(dict.fromkeys(attack for of_cell in cells.values() for attack in of_cell))
     published = {cell: value.number for cell, value in published_cells().items() if value.number is not None}
-    rows, columns = (sorted({cell[k] for cell in cells} | {c[k] for c in published}) for k in (0, 1))
+    marks = {cell: value.mark for cell, value in published_cells().items() if value.mark}
+    rows, columns = (sorted({cell[k] for cell in cells} | {c[k] for c in (*published, *marks)}) for k in (0, 1))
     maps: dict[str, Mapping[Cell, Mapping[str, float]]] = {
         "published": {cell: {figure: seconds, "proved": 1.0} for cell, seconds in published.items()}
     }
@@ -108,6 +109,8 @@ def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: 
                     axes.text(
                         j, i, f"{sign}{values[i, j]:.2g}", ha="center", va="center", color="w" if dark else "k", fontsize=8
                     )
+        for m, d in marks if name == "published" else ():
+            axes.text(columns.index(d), rows.index(m), marks[m, d], ha="center", va="center", fontsize=8)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_title(name, fontsize=9)
