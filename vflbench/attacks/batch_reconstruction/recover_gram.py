@@ -37,7 +37,8 @@ class TrainingRules:
 @dataclass(frozen=True)
 class RecoveredGram:
     """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total, eta: of several local
-    batches, or None. note: why gram is None, or lacks columns.
+    batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
+    rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
     """
 
     figures: Mapping[str, float]
@@ -47,6 +48,7 @@ class RecoveredGram:
     total: TotalSums | None = None
     eta: np.ndarray | None = None
     note: str = ""
+    assumption: str = ""
 
 
 def recover_gram(
@@ -75,7 +77,8 @@ def recover_gram(
         recovered = least_squares(thetas, updates, **known)
     figures = _figures(recovered)
     if recovered.refusal is None and recovered.rows is not None:
-        return RecoveredGram(figures, recovered.gram, np.arange(thetas.shape[1]))
+        assumption = "" if rows is not None else "the batch has the least size that fits"
+        return RecoveredGram(figures, recovered.gram, np.arange(thetas.shape[1]), note=assumption, assumption=assumption)
     if recovered.refusal is None:
         return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
     return _of_mixed_columns(recovered, figures)
@@ -154,7 +157,7 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
     note = "" if total.proved else "other sums of binary batches are not ruled out"
-    return RecoveredGram(figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note)
+    return RecoveredGram(figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note, note)
 
 
 def _shared(updates: np.ndarray) -> np.ndarray:
