@@ -93,7 +93,8 @@ def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
     for defense in (Shuffle(), Gaussian(ratio=0.1)):
         figures = rebuilt(tmp_path / type(defense).__name__, defenses={"it": defense})
         assert figures["exact"] == figures["columns_told"] == 0, defense
-        assert figures["entries_right"] == figures["guess_entries_right"], defense
+        assert figures["guessed"] == 1, defense
+        assert figures["entries_right"] > figures["guess_entries_right"], defense  # its rows are matched, too
         assert figures["notes"], defense
 
 

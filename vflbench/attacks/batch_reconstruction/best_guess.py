@@ -13,8 +13,8 @@ _HOT, _COLD = 20.0, 0.6
 
 @dataclass(frozen=True)
 class GuessedBatch:
-    """rows: (m, d) uint8; labels: (m,) of -1 and +1, or None without beta. difference: |X^T X - alpha|^2, summed over entries;
-    label_difference: |X^T y - beta|^2. Both 0: the guess has these very sums.
+    """rows: (m, d) uint8; labels: (m,) of -1 and +1, or None without beta. difference: |X^T X - alpha|^2; label_difference:
+    |X^T y - beta|^2. Both 0: the guess has these very sums.
     """
 
     rows: np.ndarray
@@ -46,7 +46,7 @@ def guess_batch(
     difference = float(np.square(gram - alpha).sum())
     if beta is None:
         return GuessedBatch(x.astype(np.uint8), None, difference, 0.0)
-    y = _labels(x, np.asarray(beta, dtype=float), draw, steps // 2)
+    y = guess_labels(x, np.asarray(beta, dtype=float), seed=seed)
     return GuessedBatch(x.astype(np.uint8), y, difference, float(np.square(x.T @ y - beta).sum()))
 
 
@@ -93,8 +93,9 @@ def _annealed(x: np.ndarray, alpha: np.ndarray, movable: np.ndarray, draw: np.ra
     return best
 
 
-def _labels(x: np.ndarray, beta: np.ndarray, draw: np.random.Generator, steps: int) -> np.ndarray:
-    """y in {-1, +1} with a small |X^T y - beta|^2."""
+def guess_labels(x: np.ndarray, beta: np.ndarray, *, steps: int = _STEPS // 2, seed: int = 0) -> np.ndarray:
+    """y in {-1, +1} with a small |X^T y - beta|^2: least squares, then annealing. x: (m, d); beta: (d,). Returns (m,)."""
+    draw, x, beta = np.random.default_rng(seed), np.asarray(x, dtype=float), np.asarray(beta, dtype=float)
     if not len(x):
         return np.zeros(0)
     y = np.where(np.linalg.lstsq(x.T, beta, rcond=None)[0] >= 0, 1.0, -1.0)
@@ -121,8 +122,8 @@ def guesses_by_columns(shares: np.ndarray, rows: int, *, draws: int = 20, seed: 
     """Batches that need no update, only each column's share of ones: (draws, m, d) uint8.
 
     Rows of a guess are matched to the true ones before they are compared, so independent draws are right more often than
-    their entries alone. The entries are 1 with probability p^k / (p^k + (1 - p)^k), and k is that of 1, 2, 4 and infinity (the
-    majority of each column) which does best on batches drawn by the shares themselves. shares: (d,) in [0, 1].
+    their entries alone. The entries are 1 with probability p^k / (p^k + (1 - p)^k), and k is that of 1, 2, 4 and infinity
+    (the majority of each column) which does best on batches drawn by the shares themselves. shares: (d,) in [0, 1].
     """
     draw = np.random.default_rng(seed)
     shares = np.clip(np.asarray(shares, dtype=float), 0.0, 1.0)

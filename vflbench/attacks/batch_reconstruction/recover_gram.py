@@ -1,7 +1,7 @@
 """alpha and beta of a private batch, in integers, by the recovery that suits its rounds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ class RecoveredGram:
     """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total, eta: of several local
     batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
     rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
+    estimate: alpha and beta of all columns as far as noise leaves them, where there is no gram.
     """
 
     figures: Mapping[str, float]
@@ -49,6 +50,7 @@ class RecoveredGram:
     eta: np.ndarray | None = None
     note: str = ""
     assumption: str = ""
+    estimate: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def recover_gram(
@@ -81,7 +83,16 @@ def recover_gram(
         return RecoveredGram(figures, recovered.gram, np.arange(thetas.shape[1]), note=assumption, assumption=assumption)
     if recovered.refusal is None:
         return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
-    return _of_mixed_columns(recovered, figures)
+    mixed = _of_mixed_columns(recovered, figures)
+    return mixed if mixed.gram is not None else replace(mixed, estimate=_estimate(recovered))
+
+
+def _estimate(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray] | None:
+    """alpha and beta with standard errors below 1, so that they still tell more of a batch than its size."""
+    if recovered.real_alpha is None or recovered.rows is None:
+        return None
+    error = max(recovered.alpha_error.max(initial=0.0), recovered.beta_error.max(initial=0.0))
+    return (recovered.real_alpha, recovered.real_beta) if error < _DEVIATIONS else None
 
 
 def _of_mixed_columns(recovered: RecoveredSums, figures: Mapping[str, float]) -> RecoveredGram:
@@ -156,7 +167,7 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if total.refusal is not None:
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
-    note = "" if total.proved else "other sums of binary batches are not ruled out"
+    note = total.assumption
     return RecoveredGram(figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note, note)
 
 

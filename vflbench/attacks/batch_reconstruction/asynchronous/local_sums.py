@@ -11,7 +11,7 @@ _MOST_COLUMNS = 40  # the elimination takes (d^2 / 2)^3 operations
 
 
 def local_sums(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """alpha_1 and alpha_2 if they are the only ones, or None: these equations leave a choice, or there are more than 40 columns.
+    """alpha_1 and alpha_2 if they are the only ones, or None: the equations leave a choice, or d is more than 40.
 
         A_1 alpha_1 - alpha_1 A_1 = A_2 - A_2^T,   alpha_1 A_2 = A_2^T alpha_1,   alpha_1 w = 0 for every w with A_1 w = 0
 

@@ -43,7 +43,7 @@ def rate_range(
     draws: int = 10,
     share: float = 0.9,
     density: float = 0.5,
-    estimate: Estimate = "root",
+    estimate: Estimate = "separation",
     rates: np.ndarray | None = None,
     dtype: type = np.float64,
 ) -> RateRange:
@@ -74,7 +74,9 @@ def rate_range(
             right[draw, k] = np.array_equal(total.alpha_sum, sum(alphas))
             wrong += not right[draw, k]
             proved_wrong += total.proved and not right[draw, k]
-            if right[draw, k] and total.second is not None and batches == 2:
+            if total.alphas is not None:
+                divided[draw, k] = np.array_equal(total.alphas, alphas)
+            elif right[draw, k] and total.second is not None and batches == 2:
                 division = row_membership(np.concatenate(x), total.second, rows=rows)
                 divided[draw, k] = division.unique
     low, high = _stretch(rates, right.mean(0) >= share)

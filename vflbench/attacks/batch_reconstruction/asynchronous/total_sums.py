@@ -10,7 +10,7 @@ from vflbench.attacks.batch_reconstruction.asynchronous.two_steps import two_ste
 from vflbench.attacks.batch_reconstruction.recovery.affine import chance_limit
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import SAFE_ERROR, Reduction, inconsistency
 
-Estimate = Literal["root", "rounding"]
+Estimate = Literal["separation", "root", "rounding"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def recover_total(
     rows: int | None = None,
     reduction: Reduction = "sum",
     error: float = 0.0,
-    estimate: Estimate = "root",
+    estimate: Estimate = "separation",
 ) -> TotalSums:
     """The alpha and beta of all batches together, which gamma and eta determine only because they are integers.
 
@@ -60,9 +60,9 @@ def recover_total(
     subtracts the higher terms that equal batches would have, (n/q) (I - (I - gamma)^(1/n)). Its error is q/2 sum_i D_i^2,
     D_i = alpha_i - A_1/n, the fluctuation between batches, and terms of q^2, so larger rates work. If its result is not
     verified, rounding is tried. beta_sum is rounded to the parity of alpha_sum's diagonal.
-    With two batches of a known size every entry of gamma is separated into its two integers first (`two_steps`), which is right at
-    any rate. Otherwise with two batches the expansion ends, so A_2 = (A_1 - gamma/q) / q must be integral: this is the check for n = 2. For more
-    batches the root must be near integers, or the predicted q A_2 below 1/2.
+    `separation` first separates every entry of gamma into its two integers, for two batches of a known size (`two_steps`),
+    and takes the root where that is not proved. With two batches the expansion ends, so A_2 = (A_1 - gamma/q) / q must be
+    integral: this is the check for n = 2. For more batches the root must be near integers, or the predicted q A_2 below 1/2.
 
     gamma: (d, d), eta: (d,), of `recover_map`. rate: the local step size; batches: n. rows: m of each batch, required for
     `mean` (the step is then rate / m), otherwise it only makes checks sharper. error: standard error of gamma's entries.
@@ -80,7 +80,8 @@ def recover_total(
         why = f"the rate is too small for the precision of gamma: alpha has a standard error of {error / q:.2g}"
         return TotalSums(refusal=why)
     scaled, precision = gamma / q, error / q
-    if batches == 2 and rows is not None and (steps := two_steps(scaled, eta / (2 * q), q, rows, 8 * precision)):
+    separable = estimate == "separation" and batches == 2 and rows is not None
+    if separable and (steps := two_steps(scaled, eta / (2 * q), q, rows, 8 * precision)):
         return TotalSums(
             steps.first, steps.beta_sum, steps.second, steps.second_labels, True, True, steps.alphas, 8 * precision
         )
@@ -106,7 +107,7 @@ def _estimates(scaled: np.ndarray, q: float, n: int, estimate: Estimate) -> list
     if n == 1:
         return [(symmetric, True)]
     estimates = []
-    if estimate == "root" and (root := _root(scaled, q, n)) is not None:
+    if estimate != "rounding" and (root := _root(scaled, q, n)) is not None:
         equal = (n / q) * (np.eye(len(scaled)) - root)
         estimates.append(((equal + equal.T) / 2, True))
     return [*estimates, (symmetric, False)]
@@ -211,7 +212,7 @@ def _proved(scaled: np.ndarray, alpha: np.ndarray, q: float, n: int, precision: 
 def _labels_proved(scaled: np.ndarray, alpha: np.ndarray, q: float, n: int, precision: float) -> bool:
     """Whether only one vector of alpha's parity is as near to eta / (2 q) as beta_sum must be.
 
-        |B_k| <= A_1^(k-1) diag(A_1),   so   |beta_sum - eta / (2 q)| <= sum_{k=1..n-1} q^k A_1^k diag(A_1) + its error
+    |B_k| <= A_1^(k-1) diag(A_1),   so   |beta_sum - eta / (2 q)| <= sum_{k=1..n-1} q^k A_1^k diag(A_1) + its error
     """
     rest, term = np.full(len(alpha), 8 * precision), np.diagonal(alpha).astype(float)
     for _ in range(n - 1):

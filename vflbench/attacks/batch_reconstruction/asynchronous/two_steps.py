@@ -12,8 +12,8 @@ from vflbench.attacks.batch_reconstruction.gram import Gram
 
 @dataclass(frozen=True)
 class TwoSteps:
-    """first, second: A_1 = alpha_1 + alpha_2 and A_2 = alpha_2 alpha_1. alphas: alpha_1 and alpha_2, or None if these terms leave
-    a choice. beta_sum = beta_1 + beta_2 and second_labels = alpha_2 beta_1, or None where their separation leaves a choice.
+    """first, second: A_1 = alpha_1 + alpha_2 and A_2 = alpha_2 alpha_1. alphas: alpha_1 and alpha_2, or None if these terms
+    leave a choice. beta_sum = beta_1 + beta_2 and second_labels = alpha_2 beta_1, or None if their separation leaves one.
     """
 
     first: np.ndarray
@@ -26,8 +26,8 @@ class TwoSteps:
 def two_steps(scaled: np.ndarray, labels: np.ndarray, q: float, rows: int, slack: float) -> TwoSteps | None:
     """The sums, or None if they are not proved.
 
-    scaled: (d, d), gamma / q; labels: (d,), eta / (2 q); q: rate / 4 for summed gradients, with errors up to `slack`. rows: m
-    of each batch.
+    scaled: (d, d), gamma / q; labels: (d,), eta / (2 q); q: rate / 4 for summed gradients, with errors up to `slack`. rows:
+    m of each batch.
     """
     separated = separate(scaled, q, rows, slack)
     if separated.first is not None and separated.second is not None:
@@ -41,13 +41,12 @@ def two_steps(scaled: np.ndarray, labels: np.ndarray, q: float, rows: int, slack
     grams = [Gram(first, None, 2 * rows), *(Gram(alpha, None, rows) for alpha in alphas or ())]
     if any(gram.inconsistency() for gram in grams):
         return None
-    return TwoSteps(first, second, alphas, *_labels(labels, first, second, alphas, q, rows, slack))
+    return TwoSteps(first, second, alphas, *_labels(labels, first, alphas, q, rows, slack))
 
 
 def _labels(
     scaled: np.ndarray,
     first: np.ndarray,
-    second: np.ndarray,
     alphas: tuple[np.ndarray, np.ndarray] | None,
     q: float,
     rows: int,
@@ -55,8 +54,8 @@ def _labels(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """beta_sum and alpha_2 beta_1 from b_i - q c_i = x_i, if one pair of integers fits in every entry.
 
-    |b_i| <= A_ii, b_i - A_ii even, and |c| <= alpha_2 diag(alpha_1), with an even difference. Without the alphas the bounds are
-    those of alphas with entries up to A_1's and m.
+    |b_i| <= A_ii, b_i - A_ii even, and |c| <= alpha_2 diag(alpha_1), with an even difference. Without the alphas the bounds
+    are those of alphas with entries up to A_1's and m.
     """
     if slack >= q / 4:
         return None, None
