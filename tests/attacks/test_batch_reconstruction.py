@@ -65,7 +65,7 @@ def test_updates_that_are_seen_one_by_one_give_each_batch(tmp_path):
     """Of the sums of three participants' updates, 18 x 8, several batches fit."""
     each = rebuilt(tmp_path / "plain", rows=3, features=10, parties=4, aggregation="plain")
     assert each["contained"] == each["proved"] == 1
-    assert each["guessed"] == 0
+    assert each["guessed_share"] == 0
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
     for defense in (Shuffle(), Gaussian(ratio=0.1)):
         figures = rebuilt(tmp_path / type(defense).__name__, defenses={"it": defense})
         assert figures["exact"] == figures["columns_told"] == 0, defense
-        assert figures["guessed"] == 1, defense
+        assert figures["guessed_share"] == 1, defense
         assert figures["entries_right"] > figures["guess_entries_right"], defense  # its rows are matched, too
         assert figures["notes"], defense
 

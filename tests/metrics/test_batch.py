@@ -59,13 +59,13 @@ def test_without_an_answer_the_guess_is_graded():
 def test_a_guess_of_rows_is_graded_as_an_answer_and_claims_nothing():
     order = torch.tensor([2, 3, 1, 0])
     result = figures(None, guessed_rows=X[order], guessed_labels=Y[order])
-    assert result["entries_right"] == result["labels_right"] == result["guessed"] == 1
+    assert result["entries_right"] == result["labels_right"] == result["guessed_share"] == 1
     assert result["exact"] == result["contained"] == result["columns_told"] == 0
     rows = X[order].clone()
     rows[1:] = math.nan
     half = figures(rows, guessed_rows=X[order])
     assert half["entries_right"] == 1
-    assert half["exact"] == half["guessed"] == half["columns_told"] == 0
+    assert half["exact"] == half["guessed_share"] == half["columns_told"] == 0
 
 
 def test_the_line_of_comparison_is_matched_as_an_answer_is():

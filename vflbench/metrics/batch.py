@@ -37,8 +37,8 @@ def batch_figures(
     the attack's own guess of the batch counts, then the guess. labels_right: share of right labels, likewise; among equal
     rows only the number of positives counts. guess_entries_right, guess_labels_right: the same of the guess.
     matched_guess_right: of batches that follow from the attacker's columns alone, matched like an answer, their mean: the
-    line that entries_right is to be held against. guessed: 1 if the attack found no row. columns_told: share of columns with
-    an answer. steps_right: share of rows with the right local step.
+    line that entries_right is to be held against. guessed_share: 1 if the attack found no row. columns_told: share of
+    columns with an answer. steps_right: share of rows with the right local step.
     """
     guessed = guess.to(x).expand_as(x)
     constant = share((guessed - x).abs() <= CLOSE)
@@ -50,7 +50,7 @@ def batch_figures(
         "guess_entries_right": constant,
         "guess_labels_right": share(y == guess_label),
         "matched_guess_right": _matched_right(column_guesses, x, constant),
-        "guessed": float(rows is None or bool(rows.isnan().all())),
+        "guessed_share": float(rows is None or bool(rows.isnan().all())),
         "columns_told": 0.0,
     }
     answer = _filled(rows, guessed_rows)

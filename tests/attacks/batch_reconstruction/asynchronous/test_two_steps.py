@@ -39,10 +39,21 @@ def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
     for rate, (m, d) in product((0.5, 1.0, 2.0), ((11, 20), (6, 8))):
         alphas, _, scaled, labels, q = planted(m, d, rate, seed=3)
         assert "more than one pair" in separate(scaled, q, m, 1e-9).refusal
-        assert np.array_equal(symmetric_factors(scaled, q, m, 1e-9), alphas), (rate, m, d)
+        factors = symmetric_factors(scaled, q, m, 1e-9)
+        assert np.array_equal(factors.alphas, alphas), (rate, m, d)
+        assert not factors.assumption
         steps = two_steps(scaled, labels, q, m, 1e-9)
         assert np.array_equal(steps.alphas, alphas), (rate, m, d)
         assert steps.beta_sum is None or rate == 0.5, (rate, m, d)
+
+
+def test_dependent_columns_need_an_assumption_at_a_simple_fraction():
+    pytest.importorskip("flint")
+    for rate, (m, d) in product((0.5, 1.0), ((4, 12), (8, 20))):
+        alphas, _, scaled, labels, q = planted(m, d, rate, seed=1)
+        steps = two_steps(scaled, labels, q, m, 1e-9)
+        assert np.array_equal(steps.alphas, alphas), (rate, m, d)
+        assert "dependent" in steps.assumption
 
 
 def test_equal_batches_and_noise_are_not_divided():

@@ -22,7 +22,7 @@ class TotalSums:
     None if it is not determined to the integer.
     proved: whether no other alpha_sum of binary batches gives this gamma up to its error; otherwise the integers are the
     most plausible ones. labels_proved: the same of beta_sum. alphas: alpha_1, alpha_2 of two batches if they are proved, or
-    None. error: of 2 eta / rate. refusal: why there is no alpha_sum, or None.
+    None. error: of 2 eta / rate. needs: an assumption of the alphas. refusal: why there is no alpha_sum, or None.
     """
 
     alpha_sum: np.ndarray | None = None
@@ -33,11 +33,14 @@ class TotalSums:
     labels_proved: bool = False
     alphas: tuple[np.ndarray, np.ndarray] | None = None
     error: float = 0.0
+    needs: str = ""
     refusal: str | None = None
 
     @property
     def assumption(self) -> str:
         """What is not proved of the sums, or nothing."""
+        if self.needs:
+            return self.needs
         if not self.proved:
             return "other sums of binary batches are not ruled out"
         return "" if self.beta_sum is None or self.labels_proved else "other sums of labelled rows are not ruled out"
@@ -82,9 +85,9 @@ def recover_total(
     scaled, precision = gamma / q, error / q
     separable = estimate == "separation" and batches == 2 and rows is not None
     if separable and (steps := two_steps(scaled, eta / (2 * q), q, rows, 8 * precision)):
-        return TotalSums(
-            steps.first, steps.beta_sum, steps.second, steps.second_labels, True, True, steps.alphas, 8 * precision
-        )
+        proved = not steps.assumption
+        found = (steps.first, steps.beta_sum, steps.second, steps.second_labels, proved, proved, steps.alphas)
+        return TotalSums(*found, 8 * precision, steps.assumption)
     tried = []
     for real, evident in _estimates(scaled, q, batches, estimate):
         candidate = np.rint(real).astype(np.int64)

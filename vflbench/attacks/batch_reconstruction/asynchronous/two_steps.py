@@ -14,6 +14,7 @@ from vflbench.attacks.batch_reconstruction.gram import Gram
 class TwoSteps:
     """first, second: A_1 = alpha_1 + alpha_2 and A_2 = alpha_2 alpha_1. alphas: alpha_1 and alpha_2, or None if these terms
     leave a choice. beta_sum = beta_1 + beta_2 and second_labels = alpha_2 beta_1, or None if their separation leaves one.
+    assumption: what the terms need, or nothing.
     """
 
     first: np.ndarray
@@ -21,27 +22,29 @@ class TwoSteps:
     alphas: tuple[np.ndarray, np.ndarray] | None
     beta_sum: np.ndarray | None
     second_labels: np.ndarray | None
+    assumption: str = ""
 
 
 def two_steps(scaled: np.ndarray, labels: np.ndarray, q: float, rows: int, slack: float) -> TwoSteps | None:
-    """The sums, or None if they are not proved.
+    """The sums, or None if they are not proved, but for an assumption.
 
     scaled: (d, d), gamma / q; labels: (d,), eta / (2 q); q: rate / 4 for summed gradients, with errors up to `slack`. rows:
     m of each batch.
     """
     separated = separate(scaled, q, rows, slack)
     if separated.first is not None and separated.second is not None:
-        first, second = separated.first, separated.second
+        first, second, assumption = separated.first, separated.second, ""
         alphas = local_sums(first, second)
     else:
-        alphas = symmetric_factors(scaled, q, rows, slack)
-        if alphas is None:
+        factors = symmetric_factors(scaled, q, rows, slack)
+        if factors is None:
             return None
+        alphas, assumption = factors.alphas, factors.assumption
         first, second = alphas[0] + alphas[1], alphas[1] @ alphas[0]
     grams = [Gram(first, None, 2 * rows), *(Gram(alpha, None, rows) for alpha in alphas or ())]
     if any(gram.inconsistency() for gram in grams):
         return None
-    return TwoSteps(first, second, alphas, *_labels(labels, first, alphas, q, rows, slack))
+    return TwoSteps(first, second, alphas, *_labels(labels, first, alphas, q, rows, slack), assumption)
 
 
 def _labels(
