@@ -10,7 +10,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, SearchResult, search
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.options import Count, Positive, options
@@ -107,7 +107,9 @@ def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
     """What all participants agreed to. Updates are partial if, in most rounds, the attacker's own has entries withheld."""
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * kept["partial"] < len(kept["before"]))
+    schema = None if rules["schema"] is None else Schema(**rules["schema"])
+    whole = 2 * kept["partial"] < len(kept["before"])
+    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=whole, schema=schema)
 
 
 def _answer(step: int, result: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:

@@ -10,10 +10,16 @@ from vflbench.attacks.batch_reconstruction.recovery.affine import (
     AffineFit,
     chance_limit,
     checked_pairs,
-    fit_affine,
     fit_shared,
     rounding_unit,
 )
+from vflbench.attacks.batch_reconstruction.recovery.directions import (
+    DirectionsFit,
+    KnownColumns,
+    all_determined,
+    fit_directions,
+)
+from vflbench.messages.facts import Schema
 
 Reduction = Literal["sum", "mean"]
 _NEGLIGIBLE = 1e-6  # distance to an integer that is allowed whatever the error
@@ -24,9 +30,11 @@ SAFE_ERROR = 1 / 16  # the largest standard error for safe rounding: 1/2 is eigh
 class RecoveredSums:
     """alpha and beta of one batch, or the reason why they are not known.
 
-    alpha: (d, d) int64, beta: (d,) int64, None with a refusal. rows: m as given or determined (`mean`), None if not known.
-    real_alpha, real_beta: the same unrounded, float64, alpha symmetrised; for real-valued columns. With `mean` and an
-    unknown batch size they are alpha / m and beta / m. alpha_error, beta_error: their standard errors.
+    alpha: (k, k) int64, beta: (k,) int64, of the k columns `columns`, None with a refusal. rows: m as given or determined,
+    None if not known. real_alpha, real_beta: (d, d) and (d,), unrounded, float64, of all columns, alpha symmetrised, nan
+    where nothing is determined. With `mean` and an unknown batch size they are alpha / m and beta / m. alpha_error,
+    beta_error: their standard errors. columns: those that are determined and not known to be other than binary.
+    undetermined: the columns whose own sums are not determined. assumption: what is taken for granted, or "".
     condition: of the design. rounds: pairs used. residual: root mean square of 4 g - alpha theta + 2 beta, unrounded.
     distance: the largest distance of an entry to an integer. refusal: why there are no integers, one sentence, or None.
     """
@@ -42,6 +50,9 @@ class RecoveredSums:
     condition: float | None = None
     residual: float | None = None
     distance: float | None = None
+    columns: np.ndarray | None = None
+    undetermined: tuple[int, ...] = ()
+    assumption: str = ""
     refusal: str | None = None
     method: str = field(default="least squares", kw_only=True)
 
@@ -63,17 +74,20 @@ def least_squares(
     most_rows: int = 4096,
     unit: float | None = None,
     shared: np.ndarray | None = None,
+    schema: Schema | None = None,
 ) -> RecoveredSums:
     """alpha and beta by least squares, rounded if that is safe.
 
         update = -rate g(theta),   4 g = alpha theta - 2 beta   (sum; for mean the right side over m)
 
-    thetas: (n, d), the parameters; updates: (n, d), the answers to them. n >= d + 1, thetas affinely independent: with d
-    pairs alpha + v v^T and beta + (p.v) v / 2 fit as well, where v is the normal of the thetas' hyperplane v.theta = p.
-    rate: the step size of the sender, > 0. rows: m, if known. With `mean` and rows None, m is the least integer up to
-    `most_rows` that makes every entry integral and consistent; its multiples fit too. unit: relative rounding of the
-    updates, estimated from the values if None. shared: (n, d) bool, the coordinates of each update that were sent (selective
-    updates), all if None; each coordinate then needs d + 1 rounds of its own.
+    thetas: (n, d), the parameters; updates: (n, d), the answers to them. All of alpha takes n >= d + 1 affinely independent
+    thetas: with d pairs alpha + v v^T and beta + (p.v) v / 2 fit as well, where v is the normal of the thetas' hyperplane
+    v.theta = p. Of thetas in a subspace `fit_directions` says which columns are determined; the others are left out.
+    rate: the step size of the sender, > 0. rows: m, if known. With `sum` it follows from an intercept or a one-hot group.
+    With `mean` and rows None, m is the least integer up to `most_rows` that makes every entry integral and consistent; its
+    multiples fit too. unit: relative rounding of the updates, estimated from the values if None. shared: (n, d) bool, the
+    coordinates of each update that were sent (selective updates), all if None; each coordinate then needs d + 1 rounds of
+    its own. schema: of the columns; only the binary ones are rounded. Without it all are.
 
     A refusal names the problem: few rounds, dependent thetas, a design too ill-conditioned for safe rounding (full batches:
     the thetas lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
@@ -87,19 +101,68 @@ def least_squares(
     scale = (rows or 1) if reduction == "mean" else 1
     floor = scale * rounding_floor(thetas, updates, rate, unit)
     if shared is None:
-        fit = fit_affine(thetas, scale * values, floor=floor)
+        fit = fit_directions(thetas, scale * values, floor=floor, known=known_columns(schema, thetas.shape[1]))
     else:
         shared = np.asarray(shared, dtype=bool)
         if shared.shape != updates.shape:
             raise ValueError(f"`shared` must have the shape of the updates, {updates.shape}, not {shared.shape}")
-        fit = fit_shared(thetas, scale * values, shared, floor=floor)
-    if fit.refusal:
-        return RecoveredSums(fit.rounds, rows=rows, condition=fit.condition, refusal=fit.refusal)
-    recovered = _unrounded(fit, rows)
-    why = _why_unsafe(fit, recovered, updates)
-    if why is None and reduction == "mean" and rows is None:
-        return _batch_size(recovered, most_rows, updates)
-    return replace(recovered, refusal=why) if why else _rounded(recovered, rows, updates)
+        fit = all_determined(fit_shared(thetas, scale * values, shared, floor=floor), thetas.shape[1])
+    refusal = fit.fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
+    if refusal:
+        return RecoveredSums(fit.fit.rounds, rows=rows, condition=fit.fit.condition, refusal=refusal)
+    recovered = unrounded_sums(fit, rows, schema)
+    if reduction == "mean" and rows is None and len(recovered.columns):
+        return _why_unsafe(fit, recovered, updates) or _batch_size(recovered, most_rows, updates)
+    return round_sums(recovered, fit, updates, schema)
+
+
+def round_sums(recovered: RecoveredSums, fit: DirectionsFit, updates: np.ndarray, schema: Schema | None) -> RecoveredSums:
+    """The integers of the columns that can be rounded, or a refusal."""
+    if not len(recovered.columns):
+        return replace(recovered, refusal="none of the columns whose sums are determined is binary by the schema")
+    if unsafe := _why_unsafe(fit, recovered, updates):
+        return unsafe
+    recovered = _rounded(recovered, recovered.rows, updates)
+    return recovered if schema is None or recovered.refusal else _of_schema(recovered, schema)
+
+
+def known_columns(schema: Schema | None, d: int) -> KnownColumns:
+    """What the schema says of the directions of the data. d: columns."""
+    if schema is None:
+        return KnownColumns.nothing(d)
+    binary = np.zeros(d, dtype=bool)
+    binary[list(schema.binary)] = True
+    sums = np.zeros((d, 0))
+    for first, size in (*([(0, 1)] if schema.intercept else []), *schema.one_hot):
+        group = np.zeros((d, 1))
+        group[first : first + size] = 1
+        sums = np.hstack([sums, group])
+    if not sums.shape[1]:
+        return KnownColumns(sums, binary)
+    return KnownColumns(sums[:, 1:] - sums[:, :1], binary, sums[:, 0])
+
+
+def _of_schema(recovered: RecoveredSums, schema: Schema) -> RecoveredSums:
+    """The batch size, if it follows from a group of columns of which every row has exactly one 1; or why they are not such."""
+    place = {int(column): k for k, column in enumerate(recovered.columns)}
+    for first, size in (*([(0, 1)] if schema.intercept else []), *schema.one_hot):
+        if not all(j in place for j in range(first, first + size)):
+            continue
+        group = [place[j] for j in range(first, first + size)]
+        rows = int(np.diagonal(recovered.alpha)[group].sum())
+        if (recovered.rows or rows) != rows or (recovered.alpha[group].sum(axis=0) != np.diagonal(recovered.alpha)).any():
+            why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
+            return replace(recovered, refusal=why)
+        recovered = replace(recovered, rows=rows)
+    if why := inconsistency(recovered.alpha, recovered.beta, recovered.rows):
+        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
+    return recovered
+
+
+def _why_nothing(n: int, d: int) -> str:
+    if n < d + 1:
+        return f"too few rounds: {d} coordinates need {d + 1} pairs, there are {n}"
+    return f"the thetas of {n} rounds are not affinely independent, and no column's own sums are determined"
 
 
 def rounding_floor(thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None) -> float:
@@ -115,35 +178,46 @@ def check_rate_and_rows(rate: float, rows: int | None) -> None:
         raise ValueError(f"a batch must have at least one row, not {rows}")
 
 
-def _unrounded(fit: AffineFit, rows: int | None) -> RecoveredSums:
+def unrounded_sums(fit: DirectionsFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
+    one, other = fit.linear, fit.linear.T  # each may lack what the other has
+    both = np.isfinite(one) & np.isfinite(other)
+    alpha = np.where(both, (one + other) / 2, np.where(np.isfinite(one), one, other))
+    one_error, other_error = fit.linear_error, fit.linear_error.T
+    error = np.where(np.isfinite(one), one_error, other_error)
+    columns = np.flatnonzero(fit.determined)
+    if schema is not None:
+        columns = np.intersect1d(columns, schema.binary)
     return RecoveredSums(
-        fit.rounds,
+        fit.fit.rounds,
         rows=rows,
-        real_alpha=(fit.linear + fit.linear.T) / 2,
+        real_alpha=alpha,
         real_beta=-fit.constant / 2,
-        alpha_error=np.hypot(fit.linear_error, fit.linear_error.T) / 2,
+        alpha_error=np.where(both, np.hypot(one_error, other_error) / 2, error),
         beta_error=fit.constant_error / 2,
-        condition=fit.condition,
-        residual=fit.residual,
+        condition=fit.fit.condition,
+        residual=fit.fit.residual,
+        columns=columns,
+        undetermined=tuple(np.flatnonzero(~fit.determined).tolist()),
     )
 
 
-def _why_unsafe(fit: AffineFit, recovered: RecoveredSums, updates: np.ndarray) -> str | None:
-    """Why the fit is too uncertain to be rounded, before a look at the integers; None if it is not."""
-    error = max(recovered.alpha_error.max(), recovered.beta_error.max())
-    if error > SAFE_ERROR:
-        if fit.floor_dominates:
-            return (
-                f"rounding is not safe: the design of {fit.rounds} rounds is ill-conditioned ({fit.condition:.1e}), "
+def _why_unsafe(fit: DirectionsFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
+    """A refusal if the fit is too uncertain to be rounded, before a look at the integers."""
+    block = np.ix_(recovered.columns, recovered.columns)
+    alpha_error, linear = recovered.alpha_error[block], fit.linear[block]
+    error = max(alpha_error.max(), recovered.beta_error[recovered.columns].max())
+    if not error <= SAFE_ERROR:
+        why = f"the residual is too large ({fit.fit.residual:.2g}, a standard error of {error:.2g} after"
+        why = f"{why} {fit.fit.rounds} rounds): {_causes(updates)}"
+        if fit.fit.floor_dominates:
+            why = (
+                f"rounding is not safe: the design of {fit.fit.rounds} rounds is ill-conditioned ({fit.fit.condition:.1e}), "
                 f"so the rounding of the updates causes a standard error of {error:.2g}; take more rounds or other thetas"
             )
-        return (
-            f"the residual is too large ({fit.residual:.2g}, a standard error of {error:.2g} after {fit.rounds} rounds): "
-            f"{_causes(updates)}"
-        )
-    asymmetry = np.abs(fit.linear - fit.linear.T)
-    if (asymmetry > 12 * np.maximum(recovered.alpha_error, SAFE_ERROR / 2)).any():
-        return f"alpha is not symmetric (off by {asymmetry.max():.2g}): {_causes(updates)}"
+        return replace(recovered, refusal=why)
+    asymmetry = np.abs(linear - linear.T)
+    if (asymmetry > 12 * np.maximum(alpha_error, SAFE_ERROR / 2)).any():
+        return replace(recovered, refusal=f"alpha is not symmetric (off by {asymmetry.max():.2g}): {_causes(updates)}")
     return None
 
 
@@ -157,9 +231,11 @@ def _causes(updates: np.ndarray) -> str:
 
 def _distances(recovered: RecoveredSums, scale: float = 1) -> tuple[np.ndarray, np.ndarray]:
     """The distance of each entry times scale to an integer, and the distance that its error allows."""
-    upper = np.triu_indices(len(recovered.real_beta))
-    entries = scale * np.concatenate([recovered.real_alpha[upper], recovered.real_beta])
-    error = scale * np.concatenate([recovered.alpha_error[upper], recovered.beta_error])
+    columns = recovered.columns
+    upper = np.triu_indices(len(columns))
+    block = np.ix_(columns, columns)
+    entries = scale * np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
+    error = scale * np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
     return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
 
 
@@ -184,7 +260,8 @@ def _rounded(
         off = distances.max(where=distances > allowed, initial=0.0) or distance
         why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
         return replace(scaled, refusal=why)
-    alpha, beta = np.rint(scaled.real_alpha).astype(np.int64), np.rint(scaled.real_beta).astype(np.int64)
+    block = np.ix_(scaled.columns, scaled.columns)
+    alpha, beta = (np.rint(part).astype(np.int64) for part in (scaled.real_alpha[block], scaled.real_beta[scaled.columns]))
     if why := inconsistency(alpha, beta, rows):
         return replace(scaled, refusal=f"no batch of binary rows has this alpha and beta: {why}")
     return replace(scaled, alpha=alpha, beta=beta)
