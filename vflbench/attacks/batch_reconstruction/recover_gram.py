@@ -1,7 +1,7 @@
 """alpha and beta of a private batch, in integers, by the recovery that suits its rounds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +43,7 @@ class RecoveredGram:
     """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total, eta: of several local
     batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
     rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
+    estimate: alpha and beta of all columns as far as noise leaves them, where there is no gram.
     """
 
     figures: Mapping[str, float]
@@ -53,6 +54,7 @@ class RecoveredGram:
     eta: np.ndarray | None = None
     note: str = ""
     assumption: str = ""
+    estimate: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def recover_gram(
@@ -70,6 +72,9 @@ def recover_gram(
     elif rules.reduction == "mean":
         updates = updates / rules.others
     reduction = "sum" if knows_batch_size else rules.reduction
+    if not rules.whole and rules.others > 1:
+        why = "partly shared updates of several participants do not tell who sent which coordinates"
+        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     if not rules.whole and rows is None:
         return RecoveredGram({"rounds": float(len(thetas))}, note="partly shared updates need a known batch size")
     known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows}
@@ -88,7 +93,8 @@ def recover_gram(
     if recovered.refusal is None and recovered.rows is None:
         return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
     if recovered.refusal is not None:
-        return _of_mixed_columns(recovered, rules.schema, figures)
+        mixed = _of_mixed_columns(recovered, rules.schema, figures)
+        return mixed if mixed.gram is not None else replace(mixed, estimate=_estimate(recovered))
     assumption = _joined(
         recovered.assumption,
         "the batch has the least size that fits" if rows is None and reduction == "mean" else "",
@@ -99,6 +105,14 @@ def recover_gram(
     return RecoveredGram(
         figures, recovered.gram, recovered.columns, real_alpha, note=_joined(left_out, assumption), assumption=assumption
     )
+
+
+def _estimate(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray] | None:
+    """alpha and beta with standard errors so small that they still tell more of a batch than its size."""
+    if recovered.real_alpha is None or recovered.rows is None or not np.isfinite(recovered.real_alpha).all():
+        return None
+    error = max(recovered.alpha_error.max(initial=0.0), recovered.beta_error.max(initial=0.0))
+    return (recovered.real_alpha, recovered.real_beta) if error < _DEVIATIONS else None
 
 
 def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: Mapping[str, float]) -> RecoveredGram:
@@ -136,7 +150,7 @@ def _not_determined(recovered: RecoveredSums) -> str:
     if not names:
         return ""
     some = ", ".join(map(str, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"not determined: column {some}, along which alone the models never moved often enough"
+    return f"not determined by these rounds: column {some}"
 
 
 def _listed(title: str, reasons: Mapping[int, str]) -> str:

@@ -16,13 +16,14 @@ _LARGEST_BOUND = 1 / 4  # of an entry's error by columns that are equal up to ro
 class KnownColumns:
     """Facts about the columns of a batch X that hold whatever the updates are.
 
-    null: (d, z), directions with X v = 0 for each v; ones: (d,) with X u = 1, or None; binary: (d,) bool, the columns that
-    hold only 0 and 1. Several one-hot groups have equal sums, so their differences are null directions.
+    null: (d, z), directions with X v = 0 for each v; ones: (d,) with X u = 1, or None; rows: |X u|^2 = m, or None; binary:
+    (d,) bool, the columns that hold only 0 and 1. One-hot groups have equal sums, so their differences are null directions.
     """
 
     null: np.ndarray
     binary: np.ndarray
     ones: np.ndarray | None = None
+    rows: float | None = None
 
     @classmethod
     def nothing(cls, d: int) -> "KnownColumns":
@@ -57,7 +58,8 @@ def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, know
     Null directions v of the data extend the span, because alpha v = 0. With X u = 1, a binary column has sum x = sum x^2, so
     alpha_jj = alpha_j.u is known if u is in the span. The rest p = P e_j then has the squared length
     |X p|^2 = alpha_jj - (e_j + p)^T alpha (e_j - p). If it is 0, p is a null direction. If it is only small, entry kj is off
-    by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off).
+    by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off). The
+    rest of u itself is such a direction if |X u|^2 = m is reached within the span.
 
     points: (n, d), values: (n, k). floor: absolute rounding error of the values. The constant is determined where p = 0, or,
     with k = d, where row i is.
@@ -80,7 +82,7 @@ def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, know
     fit = fit_affine(points @ taken, values, floor=floor + small)
     bound = np.zeros((d, values.shape[1]))
     determined = np.linalg.norm(rest, axis=0) <= _NOTHING
-    if known.ones is not None and values.shape[1] == d and np.linalg.norm(rest @ known.ones) <= _NOTHING * np.sqrt(d):
+    if known.ones is not None and values.shape[1] == d:
         bound = _bound_of_rests(fit, taken, rest, known)
         determined |= (bound <= _LARGEST_BOUND)[:, known.binary].all(axis=1)
     linear, error = taken @ fit.linear, _error(taken, fit) + np.where(determined[:, None], bound, 0) / 8
@@ -146,7 +148,13 @@ def _bound_of_rests(fit: AffineFit, taken: np.ndarray, rest: np.ndarray, known: 
     of_taken = (taken @ fit.linear).T  # (d, d): column j is alpha times the part of e_j in the span
     error = _error(taken, fit).T
     squares = of_taken @ known.ones  # alpha_kk of binary columns k
-    squares_error = np.abs(_error((taken.T @ known.ones)[None], fit))[0]
+    squares_error = _error((taken.T @ known.ones)[None], fit)[0]
+    ones_rest = rest @ known.ones
+    if np.linalg.norm(ones_rest) > _NOTHING * np.sqrt(d):
+        if known.rows is None:
+            return np.full((d, d), np.inf)
+        most = known.rows - (known.ones + ones_rest) @ squares + 8 * np.abs(known.ones + ones_rest) @ squares_error
+        squares_error = squares_error + np.sqrt(max(most, 0.0) * known.rows) / 8
     mirrored = np.eye(d) + rest  # columns e_j + p
     length = squares - np.einsum("kj,kj->j", mirrored, of_taken)
     length_error = squares_error + np.einsum("kj,kj->j", np.abs(mirrored), error)

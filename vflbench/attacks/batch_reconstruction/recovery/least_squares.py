@@ -100,8 +100,9 @@ def least_squares(
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
     floor = scale * rounding_floor(thetas, updates, rate, unit)
+    known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
     if shared is None:
-        fit = fit_directions(thetas, scale * values, floor=floor, known=known_columns(schema, thetas.shape[1]))
+        fit = fit_directions(thetas, scale * values, floor=floor, known=known)
     else:
         shared = np.asarray(shared, dtype=bool)
         if shared.shape != updates.shape:
@@ -126,8 +127,8 @@ def round_sums(recovered: RecoveredSums, fit: DirectionsFit, updates: np.ndarray
     return recovered if schema is None or recovered.refusal else _of_schema(recovered, schema)
 
 
-def known_columns(schema: Schema | None, d: int) -> KnownColumns:
-    """What the schema says of the directions of the data. d: columns."""
+def known_columns(schema: Schema | None, d: int, rows: float | None = None) -> KnownColumns:
+    """What the schema says of the directions of the data. d: columns. rows: m, in units of alpha."""
     if schema is None:
         return KnownColumns.nothing(d)
     binary = np.zeros(d, dtype=bool)
@@ -139,7 +140,7 @@ def known_columns(schema: Schema | None, d: int) -> KnownColumns:
         sums = np.hstack([sums, group])
     if not sums.shape[1]:
         return KnownColumns(sums, binary)
-    return KnownColumns(sums[:, 1:] - sums[:, :1], binary, sums[:, 0])
+    return KnownColumns(sums[:, 1:] - sums[:, :1], binary, sums[:, 0], rows)
 
 
 def _of_schema(recovered: RecoveredSums, schema: Schema) -> RecoveredSums:
