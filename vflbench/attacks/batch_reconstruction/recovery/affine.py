@@ -95,7 +95,7 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
     if freedom:
         each = np.sqrt((residuals**2).sum(0) / spare)
         pooled = float(np.sqrt((residuals**2).sum() / freedom))
-        spread = np.maximum(each, pooled) * float(student.isf(1e-9, freedom)) / _DEVIATIONS
+        spread = np.maximum(each, pooled) * student_quantile(freedom)
     error = np.hypot(spread, floor)
     slope = np.linalg.norm(inverse, axis=1)
     offset = np.sqrt(1 / n + np.linalg.norm(centre @ inverse) ** 2)
@@ -113,6 +113,11 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
         inverse=inverse,
         value_error=error,
     )
+
+
+def student_quantile(freedom: int) -> float:
+    """By what to multiply a spread from `freedom` spare values, so that 6 of it are exceeded with probability 2e-9."""
+    return float(student.isf(1e-9, freedom)) / _DEVIATIONS
 
 
 def fit_shared(points: np.ndarray, values: np.ndarray, shared: np.ndarray, *, floor: float) -> AffineFit:

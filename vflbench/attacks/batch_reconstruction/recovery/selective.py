@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vflbench.attacks.batch_reconstruction.recovery.affine import AffineFit, student_quantile
 from vflbench.attacks.batch_reconstruction.recovery.directions import DirectionsFit, fit_directions
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
     SAFE_ERROR,
@@ -36,31 +37,51 @@ def selective_sums(
     known = known_columns(schema, d)
     linear, linear_error = np.full((d, d), np.nan), np.full((d, d), np.inf)
     constant, constant_error = np.full(d, np.nan), np.full(d, np.inf)
-    best: DirectionsFit | None = None
+    fits: dict[int, DirectionsFit] = {}
     for i in range(d):
         sent = shared[:, i]
         if not sent.any():
             continue
         floor = rounding_floor(thetas[sent], updates[sent], rate, None)
         fit = fit_directions(thetas[sent], -4 / rate * updates[sent][:, [i]], floor=floor, known=known)
-        if fit.fit.refusal or not fit.determined[i]:
-            continue
-        linear[:, i], linear_error[:, i] = fit.linear[:, 0], fit.linear_error[:, 0]
-        constant[i], constant_error[i] = fit.constant[0], fit.constant_error[0]
-        if best is None or fit.fit.condition > best.fit.condition:
-            best = fit
+        if not fit.fit.refusal and fit.determined[i]:
+            fits[i] = fit
+    errors = _pooled_errors([fit.fit for fit in fits.values()])
+    for (i, fit), ratio in zip(fits.items(), errors, strict=True):
+        linear[:, i], linear_error[:, i] = fit.linear[:, 0], fit.linear_error[:, 0] * ratio
+        constant[i], constant_error[i] = fit.constant[0], fit.constant_error[0] * ratio
     known_rows = np.maximum(np.diagonal(linear_error), constant_error / 2) <= SAFE_ERROR
     kept = np.flatnonzero(known_rows & np.isfinite(np.diagonal(linear)) & np.isfinite(constant))
     kept = _all_pairs(linear_error, kept)
-    if best is None or not len(kept):
+    if not len(kept):
         why = f"no coordinate was shared often enough: its row of alpha needs {d + 1} rounds with it"
         return RecoveredSums(n, rows=rows, refusal=why)
     determined = np.isin(np.arange(d), kept)
     linear[:, ~determined], linear_error[:, ~determined] = np.nan, np.nan
-    whole = DirectionsFit(
-        replace(best.fit, rounds=n), linear, constant, linear_error, constant_error, determined
-    )
+    worst = max((fits[i].fit for i in kept.tolist()), key=lambda fit: fit.condition)
+    whole = DirectionsFit(replace(worst, rounds=n), linear, constant, linear_error, constant_error, determined)
     return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
+
+
+def _pooled_errors(fits: list[AffineFit]) -> list[float]:
+    """By what to multiply the standard errors of each fit, of one coordinate, for the noise that all of them show together.
+
+    A fit with few spare pairs cannot tell its noise alone. As in `fit_affine`, the noise of a coordinate is the larger one of
+    its own and the pooled one.
+    """
+    freedom = sum(fit.spare for fit in fits)
+    if not freedom:
+        return [1.0] * len(fits)
+    squares = [fit.residual**2 * fit.rounds for fit in fits]
+    pooled = np.sqrt(sum(squares) / freedom)
+    quantile = student_quantile(freedom)
+    ratios = []
+    for fit, square in zip(fits, squares, strict=True):
+        own = np.sqrt(square / fit.spare) if fit.spare else 0.0
+        before = float(fit.value_error[0])
+        floor = np.sqrt(max(before**2 - fit.spread**2, 0.0))
+        ratios.append(float(np.hypot(max(own, pooled) * quantile, floor)) / before if before else 1.0)
+    return ratios
 
 
 def _all_pairs(linear_error: np.ndarray, kept: np.ndarray) -> np.ndarray:
