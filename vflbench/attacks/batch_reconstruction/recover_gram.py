@@ -10,7 +10,8 @@ from vflbench.attacks.batch_reconstruction.asynchronous.local_map import recover
 from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import TotalSums, recover_total
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns
-from vflbench.attacks.batch_reconstruction.recovery.least_squares import RecoveredSums, least_squares
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
+from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums
 from vflbench.attacks.batch_reconstruction.recovery.selective import selective_sums
 from vflbench.messages.facts import Schema
 
@@ -132,9 +133,7 @@ def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: 
     left_out = _listed("not binary", {int(columns[j]): why for j, why in binary.left_out.items()})
     gram = Gram(binary.alpha, binary.beta, recovered.rows)
     note = _joined(left_out, _not_determined(recovered), _ONLY_BINARY)
-    return RecoveredGram(
-        figures, gram, columns[binary.kept], recovered.real_alpha, note=note, assumption=_ONLY_BINARY
-    )
+    return RecoveredGram(figures, gram, columns[binary.kept], recovered.real_alpha, note=note, assumption=_ONLY_BINARY)
 
 
 def _left_out(recovered: RecoveredSums, rules: TrainingRules) -> str:
@@ -190,7 +189,8 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
     assumption = _joined(
-        "" if total.proved else "other sums of binary batches are not ruled out", _ONLY_BINARY if rules.schema is None else ""
+        "" if total.proved else "other sums of binary batches are not ruled out",
+        _ONLY_BINARY if rules.schema is None else "",
     )
     return RecoveredGram(
         figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note=assumption, assumption=assumption

@@ -107,8 +107,10 @@ def test_ill_conditioned_thetas_are_refused_with_the_condition_and_never_rounded
     x, y = batch(8, 6, rng)
     base = rng.normal(size=(12, 6))
     reasons = []
-    for dtype, spread in product((np.float64, np.float32), 10.0 ** -np.arange(0, 16, 1.5)):  # one direction that hardly changes
-        direction = np.ones(6) / np.sqrt(6)
+    for dtype, spread in product(
+        (np.float64, np.float32), 10.0 ** -np.arange(0, 16, 1.5)
+    ):  # one direction that hardly changes
+        direction = np.ones(6) / np.sqrt(6)  # hardly changes
         thetas = base - (1 - spread) * np.outer(base @ direction, direction)
         updates = np.array([-0.1 * gradient(x, y, theta) for theta in thetas]).astype(dtype)
         recovered = least_squares(thetas, updates, rate=0.1, reduction="sum", rows=8)

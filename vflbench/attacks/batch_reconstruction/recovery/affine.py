@@ -20,7 +20,7 @@ class AffineFit:
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
     spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
     floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
-    inverse: (d, d), and value_error (k,): the standard error of (direction @ linear)_k is |direction @ inverse| value_error_k.
+    inverse: (d, d), and value_error: (k,); the standard error of (v @ linear)_k is |v @ inverse| value_error_k.
     refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
     """
 

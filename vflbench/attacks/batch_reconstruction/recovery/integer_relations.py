@@ -6,19 +6,14 @@ from importlib import import_module
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.recovery.affine import checked_pairs
-from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
-    RecoveredSums,
-    Reduction,
-    check_rate_and_rows,
-    inconsistency,
-    rounding_floor,
-)
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import Reduction, check_rate_and_rows, rounding_floor
 from vflbench.attacks.batch_reconstruction.recovery.other_integers import (
     GUARD,
     chance_of_fit,
     other_integers,
     scaled_to_integer,
 )
+from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums, inconsistency
 from vflbench.errors import UserError
 
 _SLACK = 16  # rounding errors that a solution may be off

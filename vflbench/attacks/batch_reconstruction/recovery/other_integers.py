@@ -56,7 +56,7 @@ def chance_of_fit(thetas: np.ndarray, *, within: float, rows: int) -> bool:
 
     (m + 1)^(d (d + 1) / 2) (2 m + 1)^d matrices, each of whose n d relations holds with probability 2 `within` / range
     """
-    n, d = thetas.shape
+    d = thetas.shape[1]
     ranges = rows * np.abs(thetas).sum(axis=1) + 4 * rows
     count = d * (d + 1) / 2 * np.log10(rows + 1) + d * np.log10(2 * rows + 1)
     return bool(count + d * np.log10(np.minimum(1, 2 * within / ranges)).sum() > _CHANCE)
@@ -114,9 +114,7 @@ def _points_in_ball(triangular: np.ndarray, centre: np.ndarray, radius_squared: 
     return points
 
 
-def _in_box(
-    integers: np.ndarray, thetas: np.ndarray, values: np.ndarray, within: float, rows: int, i: int
-) -> list[Row]:
+def _in_box(integers: np.ndarray, thetas: np.ndarray, values: np.ndarray, within: float, rows: int, i: int) -> list[Row]:
     """Rows i of alpha with their beta_i that a binary batch may have, among (N, d + 1) integers."""
     d = thetas.shape[1]
     row, b = integers[:, :d], integers[:, d]

@@ -6,12 +6,11 @@ import numpy as np
 
 from vflbench.attacks.batch_reconstruction.recovery.affine import AffineFit, student_quantile
 from vflbench.attacks.batch_reconstruction.recovery.directions import DirectionsFit, fit_directions
-from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import known_columns, rounding_floor
+from vflbench.attacks.batch_reconstruction.recovery.rounding import (
     SAFE_ERROR,
     RecoveredSums,
-    known_columns,
     round_sums,
-    rounding_floor,
     unrounded_sums,
 )
 from vflbench.messages.facts import Schema
@@ -66,8 +65,8 @@ def selective_sums(
 def _pooled_errors(fits: list[AffineFit]) -> list[float]:
     """By what to multiply the standard errors of each fit, of one coordinate, for the noise that all of them show together.
 
-    A fit with few spare pairs cannot tell its noise alone. As in `fit_affine`, the noise of a coordinate is the larger one of
-    its own and the pooled one.
+    A fit with few spare pairs cannot tell its noise alone. As in `fit_affine`, the noise of a coordinate is the larger one
+    of its own and the pooled one.
     """
     freedom = sum(fit.spare for fit in fits)
     if not freedom:
