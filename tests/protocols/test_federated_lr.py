@@ -11,7 +11,7 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Updates
+from vflbench.messages.facts import OwnColumns, Schema, Updates
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
 from vflbench.protocols.adversary import Adversary
@@ -123,6 +123,25 @@ def test_an_intercept_is_a_column_of_ones(rng):
     assert design.shape == (24, 15)
     assert (design[:, 0] == 1).all()
     assert (design[:, 3:].sum(dim=1) == 2).all()  # a one for each categorical column
+
+
+def test_the_rules_say_which_columns_are_binary(rng):
+    """Two numeric columns, then 5 and 7 categories: a numeric one is binary if no participant has another number in it."""
+    rows = table(rng, 24)
+    categories, one_hot = tuple(range(2, 14)), ((2, 5), (7, 7))
+    assert seat(rows).rules.schema == Schema(categories, False, one_hot)
+    shifted = Schema((0, *(j + 1 for j in categories)), True, tuple((first + 1, size) for first, size in one_hot))
+    assert seat(rows, intercept=True).rules.schema == shifted
+    for column in range(2):
+        block = next(iter(rows.features.values()))
+        block.numeric[:, column] = torch.arange(len(rows)) % 2
+    assert seat(rows).rules.schema.binary == (0, 1, *categories)
+    block.numeric[-1, 1] = 2.0
+    session = seat(rows)
+    assert session.rules.schema.binary == (0, *categories)
+    design = session.design(rows)
+    for first, size in session.rules.schema.one_hot:
+        assert (design[:, first : first + size].sum(dim=1) == 1).all()
 
 
 def test_a_session_goes_on_where_another_stood(rng):

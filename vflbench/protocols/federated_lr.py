@@ -21,7 +21,7 @@ from vflbench.messages.threat import Seat
 from vflbench.options import Count, Positive, options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.federated_rows import FederatedRounds, deal, signs, width
+from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _SPARE_ROUNDS = 9
@@ -107,7 +107,6 @@ class FederatedLrSession(Session):
         self.plain = protocol.aggregation == "plain"
         names = ascii_lowercase[: protocol.parties]
         size = seating.round_size // (protocol.parties * protocol.batches)
-        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size)
         theta = torch.zeros(width(seating.table, intercept=self.intercept), dtype=torch.float64, device=seating.device)
         self.server = Server(theta)
         self.participants = [
@@ -122,6 +121,8 @@ class FederatedLrSession(Session):
             for name in names
         ]
         self._dealt = deal(seating.table, len(names), seating.generators["participants"])
+        schema = schema_of(self._dealt, intercept=self.intercept)
+        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema)
 
     @property
     def curious(self) -> str:

@@ -13,7 +13,7 @@ from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, se
 from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
 from vflbench.attacks.batch_reconstruction.search_result import SearchResult, side_by_side
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.options import Count, Positive, options
@@ -119,7 +119,9 @@ def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
     """What all participants agreed to. Updates are partial if, in most rounds, the attacker's own has entries withheld."""
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * kept["partial"] < len(kept["before"]))
+    schema = None if rules["schema"] is None else Schema(**rules["schema"])
+    whole = 2 * kept["partial"] < len(kept["before"])
+    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=whole, schema=schema)
 
 
 def _seen(updates: Updates) -> Tensor:
