@@ -34,11 +34,11 @@ def batch_figures(
 
     exact: 1 if every entry is right once answered rows are matched to true rows. contained: 1 if a candidate equals the
     batch in the binary columns. entries_right: share of right entries, real values within 0.001; where there is no answer,
-    the attack's own guess of the batch counts, then the guess. labels_right: share of right labels, likewise; among equal
-    rows only the number of positives counts. guess_entries_right, guess_labels_right: the same of the guess.
-    matched_guess_right: of batches that follow from the attacker's columns alone, matched like an answer, their mean: the
-    line that entries_right is to be held against. guessed_share: 1 if the attack found no row. columns_told: share of
-    columns with an answer. steps_right: share of rows with the right local step.
+    the attack's own guess of the batch counts, and rows are matched by its columns, too; then the guess. labels_right: share
+    of right labels, likewise; among equal rows only the number of positives counts. guess_entries_right,
+    guess_labels_right: the same of the guess. matched_guess_right: of batches that follow from the attacker's columns alone,
+    matched like an answer, their mean: the line that entries_right is to be held against. guessed_share: 1 if the attack
+    found no row. columns_told: share of columns with an answer. steps_right: share of rows with the right local step.
     """
     guessed = guess.to(x).expand_as(x)
     constant = share((guessed - x).abs() <= CLOSE)
@@ -58,9 +58,12 @@ def batch_figures(
         return figures
     columns = _matching_columns(binary, x)
     order = matched(answer[:, columns], x[:, columns])
-    answer = answer.to(x)[order]
-    right = (torch.where(answer.isnan(), guessed, answer) - x).abs() <= CLOSE
+    answer = answer.to(x)
+    right = _right(answer[order], x, guessed)
     figures["entries_right"] = share(right)
+    if not columns.all() and guessed_rows is not None:
+        figures["entries_right"] = share(_right(answer[matched(answer, x)], x, guessed))
+    answer = answer[order]
     answered = _filled(labels, guessed_labels)
     if answered is not None:
         figures["labels_right"] = _labels_right(answer[:, columns], answered.to(x)[order], y, guess_label)
@@ -76,6 +79,11 @@ def batch_figures(
     if steps is not None:
         figures["steps_right"] = share(steps.to(x)[order] == when)
     return figures
+
+
+def _right(answer: Tensor, x: Tensor, guessed: Tensor) -> Tensor:
+    """(m, d) bool, of matched rows; the guess counts where there is no answer."""
+    return (torch.where(answer.isnan(), guessed, answer) - x).abs() <= CLOSE
 
 
 def _filled(known: Tensor | None, guessed: Tensor | None) -> Tensor | None:
