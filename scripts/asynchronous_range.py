@@ -6,7 +6,7 @@
     python scripts/asynchronous_range.py --rates 0.1,0.5,0.9731,1.0,1.7321,3.1416
 
 With --rates, two local batches with mean gradients, at these rates of the protocol: the share of draws in which the sum of
-both alphas follows with proof, and in which each of the two does.
+both alphas follows with proof, and in which each of the two is right, if need be by an assumption.
 
 A party sends theta_n - theta_0 after n local steps on batches of m rows with d columns. Over the reals this does not
 determine the batches; for integers the sum of all alphas follows while the rate is small. Rates are those of summed

@@ -93,8 +93,8 @@ def rate_range(
 
 @dataclass(frozen=True)
 class RateShares:
-    """At one rate, shares of the draws. sums: the sum of both alphas was right, with proof. batches: each of them was, with
-    proof. proved_wrong: something that was called proved was wrong.
+    """At one rate, shares of the draws. sums: the sum of both alphas was right, with proof. batches: each of them was right.
+    proved_wrong: something that was called proved was wrong, or one of the two alphas.
     """
 
     rate: float
