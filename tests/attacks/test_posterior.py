@@ -35,7 +35,7 @@ def of_along(z, a):
 
 
 def run(attack, x, epochs, prior=PRIOR, first=0):
-    """Rounds of 64 followed rows; asked at the end of the last epoch. epochs: gradients (n, d) each; first: number of the first."""
+    """Rounds of 64 followed rows; asked at the end of the last. epochs: gradients (n, d) each, from number `first` on."""
     for epoch, g in enumerate(epochs, first):
         for ids in torch.arange(len(x)).split(64):
             assert attack.batch(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids, epoch=epoch)) is None
