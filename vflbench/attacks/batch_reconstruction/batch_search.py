@@ -9,7 +9,7 @@ import numpy as np
 from vflbench.attacks.batch_reconstruction.asynchronous.division import divide_rows
 from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.real_columns import real_features
+from vflbench.attacks.batch_reconstruction.real_columns import real_features, with_likely_columns
 from vflbench.attacks.batch_reconstruction.recover_gram import RecoveredGram, RecoveryMethod, TrainingRules, recover_gram
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, share_of_ones
 
@@ -76,7 +76,8 @@ def search(
     }
     if not solutions.batches:
         return SearchResult(figures=figures, note=f"{solutions.status}: {solutions.note}", gram=recovered.gram)
-    return _result(solutions, recovered, figures, thetas.shape[1], rules)
+    result = _result(solutions, recovered, figures, thetas.shape[1], rules)
+    return result if recovered.likely is None else _with_likely_columns(result, recovered, options)
 
 
 def _solve(gram: Gram, options: SearchOptions) -> Solutions:
@@ -145,6 +146,15 @@ def _with_real_columns(result: SearchResult, batch: np.ndarray, recovered: Recov
     rows = result.rows.copy()
     rows[:, others] = solved.values
     return replace(result, rows=rows)
+
+
+def _with_likely_columns(result: SearchResult, recovered: RecoveredGram, options: SearchOptions) -> SearchResult:
+    """With a guess of the columns that the rounds do not determine, about which nothing is claimed."""
+    solutions = _solve(recovered.likely, options)
+    if not solutions.batches or not np.isnan(result.rows[:, recovered.likely_columns]).any():
+        return result
+    batch = solutions.batches[0].astype(float)
+    return replace(result, rows=with_likely_columns(result.rows, recovered.kept, batch, recovered.likely_columns))
 
 
 def _joined(note: str, more: str | None) -> str:

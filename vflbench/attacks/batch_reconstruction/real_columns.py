@@ -165,6 +165,25 @@ class RealFeatures:
     refusal: str | None = None
 
 
+def with_likely_columns(rows: np.ndarray, kept: np.ndarray, batch: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The unknown columns of the rows filled from another batch, if it has the same rows in the columns that are known.
+
+    rows: (m, d), nan where unknown; kept: columns that are known. batch: (m, c), values of the columns `columns`, `kept`
+    among them. Returns (m, d).
+    """
+    places = {int(column): k for k, column in enumerate(columns)}
+    part = batch[:, [places[int(column)] for column in kept]]
+    order, other = np.lexsort(rows[:, kept].T), np.lexsort(part.T)
+    if not np.array_equal(rows[order][:, kept], part[other]):
+        return rows
+    filled = rows.copy()
+    aligned = np.empty_like(batch)
+    aligned[order] = batch[other]
+    unknown = np.isnan(rows[:, columns])
+    filled[:, columns] = np.where(unknown, aligned, rows[:, columns])
+    return filled
+
+
 def real_features(
     x_binary: np.ndarray, alpha_br: np.ndarray, alpha_rr: np.ndarray | None = None, *, tolerance: float = 1e-3
 ) -> RealFeatures:
