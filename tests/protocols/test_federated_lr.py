@@ -16,6 +16,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.protocols.federated_rows import signs
 from vflbench.protocols.logistic import gradient
 from vflbench.run.settings import Audit, Settings
 
@@ -75,6 +76,19 @@ def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
             assert torch.equal(facts[OwnColumns].numeric, session.design(rows.rows(ids[-4:])))
             assert torch.equal(done.training.ids, ids)
             assert torch.equal(done.training.labels, rows.labels[ids])
+
+
+def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
+    rows = table(rng, 40)
+    summed, plain = seat(rows, parties=4), seat(rows, parties=4, aggregation="plain")
+    for ids in rounds(summed, rows, epochs=1)[0]:
+        unseen, seen = (session.round(ids, watch=EVERYTHING).facts["d"][Updates] for session in (summed, plain))
+        assert not unseen.received
+        assert list(seen.received) == ["a", "b", "c"]
+        assert torch.allclose(sum(seen.received.values()), unseen.others, atol=1e-12)
+        x, y = (part[4:8] for part in (plain.design(rows.rows(ids)), signs(rows.labels[ids])))
+        assert torch.allclose(seen.received["b"], -0.1 * gradient(seen.before, x, y, "mean"), atol=1e-12)
+    assert torch.equal(summed.server.model, plain.server.model)
 
 
 def test_being_watched_changes_no_model_by_a_bit(rng):

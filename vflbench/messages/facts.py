@@ -173,7 +173,8 @@ class Updates(Fact):
     """One round as a participant of federated training sees it.
 
     before, sent, after: (d,) float64, the model before the round, the update that the participant sent itself, and the model
-    that the server sent back, to which the mean of all updates was added.
+    that the server sent back, to which the mean of all updates was added. received: participant -> (d,), the updates of the
+    others where they can be seen one by one; empty where only sums are seen.
     """
 
     title = "updates"
@@ -183,6 +184,7 @@ class Updates(Fact):
     before: Tensor
     sent: Tensor
     after: Tensor
+    received: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def others(self) -> Tensor:

@@ -114,7 +114,7 @@ def recover_gram(
         _ONLY_BINARY if rules.schema is None else "",
     )
     left_out = _left_out(recovered, rules)
-    real_alpha = recovered.real_alpha if left_out else None
+    real_alpha = _precise_alpha(recovered) if left_out else None
     whole = RecoveredGram(
         figures, recovered.gram, recovered.columns, real_alpha, note=_joined(left_out, assumption), assumption=assumption
     )
@@ -146,7 +146,12 @@ def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: 
     left_out = _listed("not binary", {int(columns[j]): why for j, why in binary.left_out.items()})
     gram = Gram(binary.alpha, binary.beta, recovered.rows)
     note = _joined(left_out, _not_determined(recovered), _ONLY_BINARY)
-    return RecoveredGram(figures, gram, columns[binary.kept], recovered.real_alpha, note=note, assumption=_ONLY_BINARY)
+    return RecoveredGram(figures, gram, columns[binary.kept], _precise_alpha(recovered), note=note, assumption=_ONLY_BINARY)
+
+
+def _precise_alpha(recovered: RecoveredSums) -> np.ndarray:
+    """alpha, unrounded, nan where it is too imprecise to solve for real values."""
+    return np.where(_DEVIATIONS * recovered.alpha_error < _LARGEST_ERROR / 10, recovered.real_alpha, np.nan)
 
 
 def _left_out(recovered: RecoveredSums, rules: TrainingRules) -> str:
@@ -201,10 +206,7 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if total.refusal is not None:
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
-    assumption = _joined(
-        "" if total.proved else "other sums of binary batches are not ruled out",
-        _ONLY_BINARY if rules.schema is None else "",
-    )
+    assumption = _joined(total.assumption, _ONLY_BINARY if rules.schema is None else "")
     return RecoveredGram(
         figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note=assumption, assumption=assumption
     )
