@@ -98,7 +98,9 @@ def fit_directions(
     constant, constant_error = fit.constant.copy(), fit.constant_error.copy()
     if np.abs(across).max() > _NO_DIRECTION * np.abs(points).max():
         if values.shape[1] == d:
-            constant, constant_error = constant - linear @ across, constant_error + error @ np.abs(across)
+            constant[determined] -= linear[determined] @ across
+            constant_error[determined] += error[determined] @ np.abs(across)
+            constant[~determined], constant_error[~determined] = np.nan, np.nan
         else:
             constant[:], constant_error[:] = np.nan, np.nan
     return DirectionsFit(fit, linear, constant, error, constant_error, determined)
