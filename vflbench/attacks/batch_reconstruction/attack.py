@@ -33,8 +33,9 @@ class BatchReconstruction(Attack):
     (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra `cpsat`) solve
     an integer programme for one. formulation: of the programme, `tight`, or as `published`. knows_batch_size: otherwise the
     batch size follows from the mean gradients, as the least one that makes all numbers integers. time_limit: seconds for one
-    batch. max_batches: matching batches that are listed at most. Columns that are not binary are recognised, and solved for
-    where the binary ones determine the rows.
+    batch. max_batches: matching batches that are listed at most. Columns that are not binary, by the rules' schema, are
+    solved for where the binary ones determine the rows. Without a schema they are recognised by their sums, which proves
+    nothing: like every `assumption` of a result, it sets what figures claim to 0.
 
     The answer holds the first matching batch; `matches` counts all of them. Where none is found, the answer is a guess, and
     counts as no match: a batch whose X^T X is near alpha, by annealing, and where alpha isn't known, draws by the shares of

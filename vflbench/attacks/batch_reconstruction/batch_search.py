@@ -11,7 +11,7 @@ from vflbench.attacks.batch_reconstruction.asynchronous.local_batches import joi
 from vflbench.attacks.batch_reconstruction.best_guess import guess_batch, guess_labels
 from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.real_columns import real_features
+from vflbench.attacks.batch_reconstruction.real_columns import real_features, with_likely_columns
 from vflbench.attacks.batch_reconstruction.recover_gram import RecoveredGram, RecoveryMethod, TrainingRules, recover_gram
 from vflbench.attacks.batch_reconstruction.search_result import SearchResult, certain, joined, same_grams, without_claims
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, share_of_ones
@@ -48,7 +48,8 @@ def search(
     grams = (recovered.gram,)
     if separate:
         grams += tuple(Gram(alpha, None, rules.batch_size) for alpha in recovered.total.alphas)
-    if earlier is not None and earlier.assumption == recovered.assumption and same_grams(earlier.grams, grams):
+    alike = earlier is not None and earlier.assumption == recovered.assumption and same_grams(earlier.grams, grams)
+    if alike and _of_columns(earlier, recovered.kept, thetas.shape[1]):
         return replace(earlier, figures={**earlier.figures, **recovered.figures})
     if separate:
         result = _one_by_one(grams[1:], recovered, rules, options)
@@ -56,6 +57,11 @@ def search(
         result = _together(recovered, rules, options, thetas.shape[1])
     result = replace(result, grams=grams, assumption=recovered.assumption)
     return result if not recovered.assumption else replace(result, figures=without_claims(result.figures))
+
+
+def _of_columns(result: SearchResult, kept: np.ndarray, columns: int) -> bool:
+    """Whether the result is about these columns."""
+    return len(kept) == columns or (result.binary is not None and np.array_equal(np.flatnonzero(result.binary), kept))
 
 
 def _together(recovered: RecoveredGram, rules: TrainingRules, options: SearchOptions, columns: int) -> SearchResult:
@@ -70,7 +76,8 @@ def _together(recovered: RecoveredGram, rules: TrainingRules, options: SearchOpt
         "solver_seconds": solutions.seconds,
     }
     if solutions.batches:
-        return _result(solutions, recovered, figures, columns, rules)
+        result = _result(solutions, recovered, figures, columns, rules)
+        return result if recovered.likely is None else _with_likely_columns(result, recovered, options)
     note = joined(recovered.note, f"{solutions.status}: {solutions.note}")
     if solutions.status == "infeasible":
         return SearchResult(figures=figures, note=note)
@@ -211,6 +218,16 @@ def _with_real_columns(result: SearchResult, solutions: Solutions, recovered: Re
     rows = result.rows.copy()
     rows[:, others] = solved.values
     return replace(result, rows=rows)
+
+
+def _with_likely_columns(result: SearchResult, recovered: RecoveredGram, options: SearchOptions) -> SearchResult:
+    """With a guess of the columns that the rounds do not determine, about which nothing is claimed."""
+    solutions = _solve(recovered.likely, options)
+    if not solutions.batches or not np.isnan(result.rows[:, recovered.likely_columns]).any():
+        return result
+    batch = solutions.batches[0].astype(float)
+    guess = with_likely_columns(result.rows, recovered.kept, batch, recovered.likely_columns)
+    return replace(result, guessed_rows=guess)
 
 
 def _with_all_columns(batch: np.ndarray, binary: np.ndarray) -> np.ndarray:

@@ -165,10 +165,31 @@ class RealFeatures:
     refusal: str | None = None
 
 
+def with_likely_columns(rows: np.ndarray, kept: np.ndarray, batch: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The unknown columns of the rows filled from another batch, if it has the same rows in the columns that are known.
+
+    rows: (m, d), nan where unknown; kept: columns that are known. batch: (m, c), values of the columns `columns`, `kept`
+    among them. Returns (m, d).
+    """
+    places = {int(column): k for k, column in enumerate(columns)}
+    part = batch[:, [places[int(column)] for column in kept]]
+    order, other = np.lexsort(rows[:, kept].T), np.lexsort(part.T)
+    if not np.array_equal(rows[order][:, kept], part[other]):
+        return rows
+    filled = rows.copy()
+    aligned = np.empty_like(batch)
+    aligned[order] = batch[other]
+    unknown = np.isnan(rows[:, columns])
+    filled[:, columns] = np.where(unknown, aligned, rows[:, columns])
+    return filled
+
+
 def real_features(
     x_binary: np.ndarray, alpha_br: np.ndarray, alpha_rr: np.ndarray | None = None, *, tolerance: float = 1e-3
 ) -> RealFeatures:
     """The other features of the same rows: the solution of X_B^T x = alpha_BR, unique if the rows of X_B are independent.
+
+    A feature with an unknown product, nan in alpha_BR, stays nan.
 
     x_binary: (m, b) of 0 and 1, the reconstructed rows. alpha_br: (b, r), products of its columns with the real-valued ones;
     with beta (b, 1) in place of alpha_br the solution is the labels. alpha_rr: (r, r), products of the real-valued columns;
@@ -185,17 +206,21 @@ def real_features(
     if independent < rows:
         why = f"the {rows} binary rows have rank {independent}, so their other features are not determined"
         return RealFeatures(refusal=why)
-    values = np.linalg.lstsq(x.T, right, rcond=None)[0]
+    solved = np.isfinite(right).all(axis=0)
+    if not solved.any():
+        return RealFeatures(refusal="their products with the binary columns are not known precisely")
+    values = np.full((rows, right.shape[1]), np.nan)
+    values[:, solved] = np.linalg.lstsq(x.T, right[:, solved], rcond=None)[0]
     condition = float(np.linalg.cond(x))
-    scale = max(1.0, float(np.abs(right).max(initial=0.0)))
-    residual = float(np.abs(x.T @ values - right).max(initial=0.0))
+    scale = max(1.0, float(np.abs(right[:, solved]).max(initial=0.0)))
+    residual = float(np.abs(x.T @ values - right)[:, solved].max(initial=0.0))
     if residual > tolerance * scale:
         why = f"no features of these rows have these products (off by {residual:.2g}): not this batch, or noise"
         return RealFeatures(condition=condition, residual=residual, refusal=why)
     if alpha_rr is None:
         return RealFeatures(values, condition, residual)
     gram = np.asarray(alpha_rr, dtype=float)
-    known = np.isfinite(gram)
+    known = np.isfinite(gram) & np.outer(solved, solved)
     off = float(np.abs(values.T @ values - gram).max(initial=0.0, where=known))
     if off > tolerance * condition * max(1.0, float(np.abs(gram).max(initial=0.0, where=known))):
         why = f"the products of the features among themselves are wrong (off by {off:.2g}): not this batch"

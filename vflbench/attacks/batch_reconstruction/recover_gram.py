@@ -18,6 +18,7 @@ from vflbench.messages.facts import Schema
 _DEVIATIONS = 6.0  # standard errors that a true value may be off
 _LARGEST_ERROR = 1e-3  # of alpha's entries; with a larger one real-valued columns can't be distinguished from noise
 _ONLY_BINARY = "the columns hold only 0 and 1, which no schema says"
+_NOTHING_BEYOND = "no row has a part in a direction that no model took"
 _ZERO = 1e-12  # of the largest coordinate: the rounding of a coordinate that was sent as 0
 
 RecoveryMethod = Literal["least_squares", "lattice"]
@@ -44,7 +45,9 @@ class RecoveredGram:
     """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total, eta: of several local
     batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
     rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
-    estimate: alpha and beta of all columns as far as noise leaves them, where there is no gram.
+    estimate: alpha and beta of all columns as far as noise leaves them, where there is no gram. likely: of the columns
+    `likely_columns`, among them ones that the rounds do not determine, if no row has a part in a direction that no model
+    took; for a guess.
     """
 
     figures: Mapping[str, float]
@@ -56,6 +59,8 @@ class RecoveredGram:
     note: str = ""
     assumption: str = ""
     estimate: tuple[np.ndarray, np.ndarray] | None = None
+    likely: Gram | None = None
+    likely_columns: np.ndarray | None = None
 
 
 def recover_gram(
@@ -79,6 +84,7 @@ def recover_gram(
     if not rules.whole and rows is None:
         return RecoveredGram({"rounds": float(len(thetas))}, note="partly shared updates need a known batch size")
     known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows}
+    likely: RecoveredSums | None = None
     if not rules.whole:
         recovered = selective_sums(thetas, updates, _shared(updates), rate=rules.rate, rows=rows, schema=rules.schema)
     elif method == "lattice":
@@ -90,6 +96,12 @@ def recover_gram(
         recovered = integer_relations(thetas, updates, **known)
     else:
         recovered = least_squares(thetas, updates, **known, schema=rules.schema)
+        if recovered.undetermined or (recovered.columns is None and len(thetas) > thetas.shape[1]):
+            beyond = least_squares(thetas, updates, **known, schema=rules.schema, nothing_beyond=True)
+            if beyond.refusal is None and beyond.rows is not None and recovered.columns is None:
+                recovered = replace(beyond, assumption=_NOTHING_BEYOND)
+            elif beyond.refusal is None and beyond.rows is not None:
+                likely = beyond
     figures = _figures(recovered)
     if recovered.refusal is None and recovered.rows is None:
         return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
@@ -102,10 +114,11 @@ def recover_gram(
         _ONLY_BINARY if rules.schema is None else "",
     )
     left_out = _left_out(recovered, rules)
-    real_alpha = recovered.real_alpha if left_out else None
-    return RecoveredGram(
+    real_alpha = _precise_alpha(recovered) if left_out else None
+    whole = RecoveredGram(
         figures, recovered.gram, recovered.columns, real_alpha, note=_joined(left_out, assumption), assumption=assumption
     )
+    return whole if likely is None else replace(whole, likely=likely.gram, likely_columns=likely.columns)
 
 
 def _estimate(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray] | None:
@@ -133,7 +146,12 @@ def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: 
     left_out = _listed("not binary", {int(columns[j]): why for j, why in binary.left_out.items()})
     gram = Gram(binary.alpha, binary.beta, recovered.rows)
     note = _joined(left_out, _not_determined(recovered), _ONLY_BINARY)
-    return RecoveredGram(figures, gram, columns[binary.kept], recovered.real_alpha, note=note, assumption=_ONLY_BINARY)
+    return RecoveredGram(figures, gram, columns[binary.kept], _precise_alpha(recovered), note=note, assumption=_ONLY_BINARY)
+
+
+def _precise_alpha(recovered: RecoveredSums) -> np.ndarray:
+    """alpha, unrounded, nan where it is too imprecise to solve for real values."""
+    return np.where(_DEVIATIONS * recovered.alpha_error < _LARGEST_ERROR / 10, recovered.real_alpha, np.nan)
 
 
 def _left_out(recovered: RecoveredSums, rules: TrainingRules) -> str:
@@ -188,10 +206,7 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if total.refusal is not None:
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
-    assumption = _joined(
-        total.assumption,
-        _ONLY_BINARY if rules.schema is None else "",
-    )
+    assumption = _joined(total.assumption, _ONLY_BINARY if rules.schema is None else "")
     return RecoveredGram(
         figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note=assumption, assumption=assumption
     )

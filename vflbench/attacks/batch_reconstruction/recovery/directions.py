@@ -47,7 +47,9 @@ class DirectionsFit:
     determined: np.ndarray = field(repr=False)
 
 
-def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, known: KnownColumns) -> DirectionsFit:
+def fit_directions(
+    points: np.ndarray, values: np.ndarray, *, floor: float, known: KnownColumns, nothing_beyond: bool = False
+) -> DirectionsFit:
     """values = points @ linear + constant, linear = alpha^T, as far as the points determine it.
 
     Points p + G s, with G (d, r) an orthonormal basis of the directions that they took, give alpha G and alpha p - 2 beta,
@@ -61,8 +63,9 @@ def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, know
     by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off). The
     rest of u itself is such a direction if |X u|^2 = m is reached within the span.
 
-    points: (n, d), values: (n, k). floor: absolute rounding error of the values. The constant is determined where p = 0, or,
-    with k = d, where row i is.
+    points: (n, d), values: (n, k). floor: absolute rounding error of the values. nothing_beyond: assume that no row of the
+    data has a part across the span, so that everything is determined. The constant is determined where p = 0, or, with
+    k = d, where row i is.
     """
     n, d = points.shape
     if n < 2:
@@ -80,6 +83,9 @@ def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, know
     # Movements that were too small for a direction are errors of the values.
     small = np.abs((points - points.mean(axis=0)) @ rest).max() * np.abs(fit.linear).max() * np.sqrt(d)
     fit = fit_affine(points @ taken, values, floor=floor + small)
+    if nothing_beyond:
+        whole = np.ones(d, dtype=bool)
+        return DirectionsFit(fit, taken @ fit.linear, fit.constant, _error(taken, fit), fit.constant_error, whole)
     bound = np.zeros((d, values.shape[1]))
     determined = np.linalg.norm(rest, axis=0) <= _NOTHING
     if known.ones is not None and values.shape[1] == d:
@@ -92,7 +98,9 @@ def fit_directions(points: np.ndarray, values: np.ndarray, *, floor: float, know
     constant, constant_error = fit.constant.copy(), fit.constant_error.copy()
     if np.abs(across).max() > _NO_DIRECTION * np.abs(points).max():
         if values.shape[1] == d:
-            constant, constant_error = constant - linear @ across, constant_error + error @ np.abs(across)
+            constant[determined] -= linear[determined] @ across
+            constant_error[determined] += error[determined] @ np.abs(across)
+            constant[~determined], constant_error[~determined] = np.nan, np.nan
         else:
             constant[:], constant_error[:] = np.nan, np.nan
     return DirectionsFit(fit, linear, constant, error, constant_error, determined)

@@ -34,6 +34,7 @@ def least_squares(
     unit: float | None = None,
     shared: np.ndarray | None = None,
     schema: Schema | None = None,
+    nothing_beyond: bool = False,
 ) -> RecoveredSums:
     """alpha and beta by least squares, rounded if that is safe.
 
@@ -46,7 +47,8 @@ def least_squares(
     With `mean` and rows None, m is the least integer up to `most_rows` that makes every entry integral and consistent; its
     multiples fit too. unit: relative rounding of the updates, estimated from the values if None. shared: (n, d) bool, the
     coordinates of each update that were sent (selective updates), all if None; each coordinate then needs d + 1 rounds of
-    its own. schema: of the columns; only the binary ones are rounded. Without it all are.
+    its own. schema: of the columns; only the binary ones are rounded. Without it all are. nothing_beyond: assume that no row
+    has a part in a direction that the thetas did not take.
 
     A refusal names the problem: few rounds, dependent thetas, a design too ill-conditioned for safe rounding (full batches:
     the thetas lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
@@ -61,7 +63,7 @@ def least_squares(
     floor = scale * rounding_floor(thetas, updates, rate, unit)
     known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
     if shared is None:
-        fit = fit_directions(thetas, scale * values, floor=floor, known=known)
+        fit = fit_directions(thetas, scale * values, floor=floor, known=known, nothing_beyond=nothing_beyond)
     else:
         shared = np.asarray(shared, dtype=bool)
         if shared.shape != updates.shape:

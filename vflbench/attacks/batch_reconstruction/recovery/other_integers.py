@@ -135,11 +135,11 @@ def _combinations(candidates: list[list[Row]], alpha: np.ndarray, beta: np.ndarr
         if nodes > _MOST_NODES:
             return "undecided"
         if len(chosen) == d:
-            other, b = np.empty_like(alpha), np.empty_like(beta)
+            other, sums = np.empty_like(alpha), np.empty_like(beta)
             for i, (row, label_sum) in zip(order, chosen, strict=True):
-                other[i], b[i] = row, label_sum
-            same = np.array_equal(other, alpha) and np.array_equal(b, beta)
-            if not same and Gram(other, b, rows).inconsistency() is None:
+                other[i], sums[i] = row, label_sum
+            same = np.array_equal(other, alpha) and np.array_equal(sums, beta)
+            if not same and Gram(other, sums, rows).inconsistency() is None:
                 return "several"
             continue
         i = order[len(chosen)]
