@@ -128,7 +128,8 @@ def guesses_by_columns(shares: np.ndarray, rows: int, *, draws: int = 20, seed: 
     draw = np.random.default_rng(seed)
     shares = np.clip(np.asarray(shares, dtype=float), 0.0, 1.0)
     truths = draw.random((draws, rows, len(shares))) < shares
-    best, most = np.empty(0), -1.0
+    best: np.ndarray = np.empty(0)
+    most = -1.0
     for power in (1.0, 2.0, 4.0, np.inf):
         drawn = draw.random(truths.shape) < _sharpened(shares, power)
         right = float(np.mean([(g[align_rows(g, x)] == x).mean() for g, x in zip(drawn, truths, strict=True)]))

@@ -171,7 +171,8 @@ def _inverse(x: np.ndarray) -> np.ndarray:
 
 def _kernel_modulo(x: np.ndarray) -> np.ndarray:
     """(k, d): a basis of the vectors w with x @ w = 0 modulo p. x: (n, d)."""
-    a, d, pivots = x % PRIME, x.shape[1], []
+    a, d = x % PRIME, x.shape[1]
+    pivots: list[int] = []
     for column in range(d):
         step = len(pivots)
         nonzero = np.flatnonzero(a[step:, column])
