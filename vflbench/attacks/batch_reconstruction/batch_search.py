@@ -45,7 +45,7 @@ def search(
     if recovered.gram is None:
         return _guessed_from_estimate(recovered, rules)
     separate = recovered.total is not None and recovered.total.alphas is not None
-    grams = (recovered.gram,)
+    grams: tuple[Gram, ...] = (recovered.gram,)
     if separate:
         grams += tuple(Gram(alpha, None, rules.batch_size) for alpha in recovered.total.alphas)
     alike = earlier is not None and earlier.assumption == recovered.assumption and same_grams(earlier.grams, grams)
@@ -114,7 +114,7 @@ def _one_by_one(
     if not all(part.batches for part in parts):
         return _guessed_one_by_one(grams, parts, recovered, figures)
     rate = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
-    both = join_batches(*parts, recovered.total, recovered.eta, rate, most=options.max_batches)
+    both = join_batches(parts[0], parts[1], recovered.total, recovered.eta, rate, most=options.max_batches)
     pairs, single = both.pairs, both.complete and len(both.pairs) == 1
     shares = [
         share_of_ones(replace(part, batches=tuple(batches)))
