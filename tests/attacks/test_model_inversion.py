@@ -41,7 +41,7 @@ def test_a_layer_that_passes_features_on_is_inverted_exactly(rng):
     started = session(rows, model=Mlp(bottom_layers=1, width=4))
     with torch.no_grad():
         started.parties[0].bottom.stack.layers["f1"].weight.copy_(torch.eye(4))
-    attack = ModelInversion(rows=20, regularizer="none")
+    attack = ModelInversion(rows=20, prior="none")
     view, _ = view_of(rows, attack, model=None, started=started)
     rebuilt = attack.batch(view)
     assert (rebuilt.layer, rebuilt.ids.tolist()) == ("f1", list(range(20)))
@@ -142,7 +142,7 @@ def test_compressed_messages_are_inverted_to_a_step_and_the_noises_mean_is_subtr
         started = session(rows, model=Mlp(bottom_layers=1, width=4), defenses=defenses)
         with torch.no_grad():
             started.parties[0].bottom.stack.layers["f1"].weight.copy_(torch.eye(4))
-        attack = ModelInversion(rows=20, regularizer="none", **options)
+        attack = ModelInversion(rows=20, prior="none", **options)
         view, _ = view_of(rows, attack, model=None, started=started)
         return attack.batch(view).features["a"].numeric, view
 
@@ -164,10 +164,10 @@ def test_total_variation_by_hand():
 def test_options_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="white_box"):
         ModelInversion(mode="black_box", knows_compression=True)
-    with pytest.raises(ValueError, match="regularizer"):
-        ModelInversion(regularizer="none", strength=0.1)
+    with pytest.raises(ValueError, match="prior"):
+        ModelInversion(prior="none", strength=0.1)
     with pytest.raises(ValueError, match="white_box"):
-        ModelInversion(mode="black_box", regularizer="auxiliary")
+        ModelInversion(mode="black_box", prior="auxiliary")
 
 
 def mean_errors(rows, known, options, *, defenses, width=24):
@@ -188,7 +188,7 @@ def test_auxiliary_rows_and_the_network_read_more_than_either(rng, defense):
     """Ten columns that three others determine, but for a little noise."""
     everything = torch.rand(640, 3, generator=rng) @ torch.rand(3, 10, generator=rng) / 3
     everything = (everything + 0.1 * torch.rand(640, 10, generator=rng)).clamp(0, 1)
-    joined = {"regularizer": "auxiliary", "knows_compression": True}
+    joined = {"prior": "auxiliary", "knows_compression": True}
     forms = [{"knows_compression": True}, {"mode": "black_box"}, joined]
     white_box, black_box, both = mean_errors(rows_of(everything[:40]), everything[40:], forms, defenses=[defense])
     assert both < 0.5 * white_box
@@ -199,6 +199,6 @@ def test_auxiliary_rows_alone_say_no_more_than_their_mean(rng):
     """A message that is noise: what is rebuilt is no better than the mean of the auxiliary rows, and not much worse."""
     everything = torch.rand(640, 5, generator=rng)
     noise = EmbeddingNoise(norm=1.0, eps=0.01)
-    (error,) = mean_errors(rows_of(everything[:40]), everything[40:], [{"regularizer": "auxiliary"}], defenses=[noise])
+    (error,) = mean_errors(rows_of(everything[:40]), everything[40:], [{"prior": "auxiliary"}], defenses=[noise])
     variance = float((everything[:40] - everything[40:].mean(dim=0)).square().mean())
     assert 0.95 * variance < error < 2 * variance
