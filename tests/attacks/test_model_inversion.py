@@ -2,7 +2,8 @@ import pytest
 import torch
 from builders import session
 
-from vflbench.attacks.model_inversion import ModelInversion, total_variation
+from vflbench.attacks.inversion_fit import total_variation
+from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.binomial import Binomial

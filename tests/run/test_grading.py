@@ -6,6 +6,7 @@ from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.results.report.inversion import GUESSES
 from vflbench.run.grading import Grader, _by_class, auxiliary_rows
 
 
@@ -25,7 +26,7 @@ def test_whole_pictures_are_put_together_and_compared_with_guesses():
     assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)
     assert set(found) == {
         *((party, "embedding", "f2") for party in (*"abcd", "all")),
-        *(("all", "none", guess) for guess in ("mean", "class_mean", "random_row", "true")),
+        *(("all", "none", guess) for guess in GUESSES),
     }
     test = data.test.all()
     rows = data.train.all().rows(torch.arange(5, 45))

@@ -61,7 +61,7 @@ class Fit:
 
     @torch.no_grad()
     def noise_at(self, x: Tensor, vectors: Tensor) -> float:
-        """Relative variance of a received number about that of the fitted features x (n, k), vectors; the largest of all layers.
+        """Relative variance of a received number about that of fitted features x (n, k), vectors; the largest over layers.
 
         Taken over closed ReLUs where there are any: an open one follows the noise, as far as features can be bent to it.
         """

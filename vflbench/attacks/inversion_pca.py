@@ -42,10 +42,10 @@ class NormalPrior:
 
 @dataclass(frozen=True)
 class Channel:
-    """What becomes of an embedding on its way: h = slope f + shift + e, e ~ N(0, C), for each number of it a slope and a shift.
+    """What becomes of an embedding on its way: h = slope f + shift + e, e ~ N(0, C).
 
-    slope, shift: (d,). whitening: (d, d), L with L L^T the inverse of C. Clipping, rounding and leaving out are taken as the
-    linear map nearest to them and an error (Bussgang).
+    slope, shift: (d,), one for each number. whitening: (d, d), L with L L^T the inverse of C. Clipping, rounding and leaving
+    out are taken as the linear map nearest to them and an error (Bussgang).
     """
 
     slope: Tensor
@@ -56,8 +56,8 @@ class Channel:
     def of(cls, f: Tensor, h: Tensor) -> Self:
         """Fitted to what a network makes of m known rows, f (m, d), and what was sent for them, h (m, d).
 
-        Slopes are shrunk towards 0 together, by 1 - (d + 2 sqrt(2 d)) / sum_j t_j^2, where t_j is the slope over its standard
-        error: where chance alone would give such slopes, all are 0, and nothing is read into the messages.
+        Slopes are shrunk towards 0 together, by 1 - (d + 2 sqrt(2 d)) / sum_j t_j^2, t_j the slope over its standard error:
+        where chance alone would give such slopes, all are 0, and nothing is read into the messages.
         """
         from sklearn.covariance import ledoit_wolf
 

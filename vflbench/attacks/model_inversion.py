@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.inversion_fit import Fit, total_variation
+from vflbench.attacks.inversion_fit import Fit
 from vflbench.attacks.inversion_pca import jointly
+from vflbench.attacks.inversion_penalty import LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
@@ -29,8 +30,6 @@ _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
 _LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
-_LEAST = {"total_variation": 0.1, "l2": 1e-3}  # strength without noise, where it only picks among exact fits
-_NATS = {"total_variation": 1.0, "l2": 6.0}  # -log density for each column and unit of R; of l2, with the variance 1/12
 
 
 @options
@@ -188,7 +187,7 @@ class ModelInversion(Attack):
         numeric, vectors = self._relax(fit, rng)
         if fit.prior is None and self.strength == "auto" and self.prior != "none" and numeric.shape[1]:
             fit.noise = fit.noise_at(numeric, vectors)
-            if self._strength(fit) > _LEAST[self._kind(fit)]:
+            if is_scaled(fit, self.prior):
                 numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return OwnColumns(numeric, fit.no_ids(len(numeric)))
@@ -225,7 +224,7 @@ class ModelInversion(Attack):
         if fit.prior is not None:
             start[:, :k] = fit.prior.mean.repeat(self.restarts, 1)
         start[:, k:] = 0.0
-        strength = _LEAST["l2"] if self.strength == "auto" else self.strength
+        strength = LEAST["l2"] if self.strength == "auto" else self.strength
 
         def objective(x: Tensor, rows: Tensor) -> Tensor:
             distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
@@ -241,7 +240,7 @@ class ModelInversion(Attack):
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
         return descend(
-            lambda x, rows: objective(x, rows) + self._penalty(x[:, :k], rows % len(fit), fit),
+            lambda x, rows: objective(x, rows) + penalty(x[:, :k], rows % len(fit), fit, self.prior, self.strength),
             start,
             low,
             high,
@@ -249,27 +248,3 @@ class ModelInversion(Attack):
             size=self.lr,
             method=self.optimizer,
         )
-
-    def _kind(self, fit: Fit) -> str:
-        return ("l2" if fit.area is None else "total_variation") if self.prior == "auto" else self.prior
-
-    def _strength(self, fit: Fit) -> float:
-        """Given, or 2 noise times what the prior's log density loses for each unit of R."""
-        if self.strength != "auto":
-            return self.strength
-        kind = self._kind(fit)
-        return max(_LEAST[kind], 2 * fit.noise * _NATS[kind] * len(fit.model.numeric)) if kind in _LEAST else 0.0
-
-    def _penalty(self, x: Tensor, rows: Tensor, fit: Fit) -> Tensor | float:
-        """strength R(x), (n,)."""
-        if fit.prior is not None:
-            return fit.prior(x, rows)
-        strength = self._strength(fit)
-        if not strength or not x.shape[1]:
-            return 0.0
-        if self._kind(fit) == "total_variation":
-            if fit.area is None:
-                problem = "it goes with pictures, and the columns of this party are none; use l2 or none"
-                raise UserError(problem, key="attack.model_inversion.prior", value="total_variation")
-            return strength * total_variation(fit.area.picture(x))
-        return strength * (x - 0.5).square().mean(dim=1)
