@@ -24,7 +24,7 @@ ATTACKS = {
     "pca": {"prior": "pca", "knows_noise_mean": True},
 }
 UNAWARE: dict[str, dict[str, Any]] = {"knows nothing of the defense": {}}
-NOISE = ["defense=[quantize,binomial]", "defense.binomial.biased=true"]
+NOISE = ["model.cut_width=64", "defense=[quantize,binomial]", "defense.binomial.biased=true"]
 SETTINGS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "64 numbers": (["model.cut_width=64"], {}),
     "256 levels": (["model.cut_width=64", "defense=quantize", "defense.quantize.levels=256"], {}),
@@ -33,7 +33,7 @@ SETTINGS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "2 levels": (["model.cut_width=64", "defense=quantize", "defense.quantize.levels=2"], UNAWARE),
     "top_k, half": (["model.cut_width=64", "defense=top_k", "defense.top_k.fraction=0.5"], {}),
     "top_k, 12 %": (["model.cut_width=64", "defense=top_k", "defense.top_k.fraction=0.12"], {}),
-    "16 levels + Bin(64, 0.5)": (["model.cut_width=64", *NOISE, "defense.binomial.n=64"], UNAWARE),
+    "16 levels + Bin(64, 0.5)": ([*NOISE, "defense.binomial.n=64"], UNAWARE),
     "2 levels + Bin(8000, 0.5), 8 numbers": (
         [
             "model.cut_width=8",

@@ -57,20 +57,22 @@ class Channel:
         """Fitted to what a network makes of m known rows, f (m, d), and what was sent for them, h (m, d).
 
         Slopes are shrunk towards 0 together, by 1 - (d + 2 sqrt(2 d)) / sum_j t_j^2, t_j the slope over its standard error:
-        where chance alone would give such slopes, all are 0, and nothing is read into the messages.
+        where chance alone would give such slopes, all are 0, and nothing is read into the messages. A number that is the same
+        for all known rows takes the mean slope of the others.
         """
         from sklearn.covariance import ledoit_wolf
 
         f, h = f.double(), h.double()
         f_mean, h_mean = f.mean(dim=0), h.mean(dim=0)
         variance = (f - f_mean).square().mean(dim=0)
-        speaks = variance > _SILENT * variance.mean()
+        speaks = variance > (_SILENT * variance.mean()).clamp_min(1e-12)
         variance = torch.where(speaks, variance, 1.0)
         slope = torch.where(speaks, ((f - f_mean) * (h - h_mean)).mean(dim=0) / variance, 0.0)
         errors = h - h_mean - slope * (f - f_mean)
         squared_t = slope.square() * variance * len(f) / errors.square().mean(dim=0).clamp_min(1e-30)
         d = float(speaks.sum())
         slope = slope * max(0.0, 1 - (d + 2 * (2 * d) ** 0.5) / max(float(squared_t.sum()), 1e-30))
+        slope = torch.where(speaks, slope, slope[speaks].mean() if speaks.any() else 0.0)
         errors = h - h_mean - slope * (f - f_mean)
         covariance = torch.from_numpy(ledoit_wolf(errors.cpu().numpy(), assume_centered=True)[0]).to(f.device)
         floor = _LEAST * (h - h_mean).square().mean().clamp_min(1e-12)
