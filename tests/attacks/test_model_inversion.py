@@ -269,8 +269,8 @@ def test_a_learned_prior_wins_behind_noise_and_is_near_exact_without(rng):
 
 
 def test_auxiliary_rows_of_another_distribution_cost_even_where_messages_are_clear(rng):
-    """Mirrored rows: clear messages pull far away from the wrong mean, but not to the exact rows, which total ignorance finds;
-    what is noise alone is answered with the wrong mean."""
+    """Mirrored rows. Clear messages pull far away from the wrong mean, but not to the exact rows, as they do without a
+    learned prior. Messages of noise alone are answered with the wrong mean."""
     everything = related(rng)
     rows, wrong = rows_of(everything[:40]), 1 - everything[40:]
     away = float((everything[:40] - wrong.mean(dim=0)).square().mean())
