@@ -57,8 +57,8 @@ class Channel:
         """Fitted to what a network makes of m known rows, f (m, d), and what was sent for them, h (m, d).
 
         Slopes are shrunk towards 0 together, by 1 - (d + 2 sqrt(2 d)) / sum_j t_j^2, t_j the slope over its standard error:
-        where chance alone would give such slopes, all are 0, and nothing is read into the messages. A number that is equal in
-        all known rows takes the mean slope of the others.
+        where chance alone would give such slopes, all are 0, and nothing is read into the messages. A number that is equal
+        in all known rows takes the mean slope of the others.
         """
         from sklearn.covariance import ledoit_wolf
 
