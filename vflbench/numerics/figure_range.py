@@ -5,7 +5,19 @@ import math
 from vflbench.numerics.interval import ANY, UNIT, Range
 
 _ABOVE_A_COIN = ("leak_auc", "leak_two_sided", "leak_oriented", "leak_net", "leak_coin")
-_SHARES = ("auc", "accuracy", "right", "certain", "exact", "contained", "unique", "proved", "told", "recognised", "share")
+_SHARES: tuple[str, ...] = (
+    "auc",
+    "accuracy",
+    "right",
+    "certain",
+    "exact",
+    "contained",
+    "unique",
+    "proved",
+    "told",
+    "recognised",
+    "share",
+)
 _SHARES += ("raw", "dcor", "distance_correlation", "dcs", "ended")
 _AT_LEAST_0 = ("seconds", "bytes", "mse", "loss", "error", "matches", "rounds", "residual", "condition", "hamming", "count")
 

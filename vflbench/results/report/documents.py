@@ -94,9 +94,10 @@ def _document(file: Path, sentences: Mapping[str, str]) -> Document:
 
 def _part(said: Mapping[str, Any]) -> Part:
     rest = dict(said)
-    lists = {name: tuple(rest.pop(name, ())) for name in ("experiments", "more", "see")}
-    words = {name: rest.pop(name, "") for name in ("which", "view", "ours", "reason")}
-    return Part(rest.pop("kind"), rest.pop("name"), select=rest.pop("select", {}), **lists, **words, said=rest)
+    fields: dict[str, Any] = {name: tuple(rest.pop(name, ())) for name in ("experiments", "more", "see")}
+    fields |= {name: rest.pop(name, "") for name in ("which", "view", "ours", "reason")}
+    fields |= {"kind": rest.pop("kind"), "name": rest.pop("name"), "select": rest.pop("select", {})}
+    return Part(**fields, said=rest)
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
