@@ -16,6 +16,7 @@ from quantification_table import SIZES, size_of
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, interval_text, over_runs
+from vflbench.results.identity import digest
 from vflbench.results.report import quantity
 from vflbench.results.report.comparison import lines
 from vflbench.results.report.documents import Part
@@ -316,7 +317,9 @@ def shown(group: Group | None, *names: str) -> str:
 
 def gradients_undefended(results: Results) -> str:
     group = group_with(results, "forward_figure2", defense="none")
-    return f"norm on gradients without protection: {shown(group, NORM)}"
+    both = group_with(results, "bytedance_max_norm", defense="none")
+    direction = f"; cosine {interval_text(both.interval('leak_two_sided:cosine'))}" if both else ""
+    return f"on gradients without protection: {shown(group, NORM)}{direction}"
 
 
 def forward(results: Results, defense: str) -> str:
@@ -327,8 +330,15 @@ def forward(results: Results, defense: str) -> str:
     return ", ".join(f"{interval_text(group.interval(SPECTRAL, layer))} at {layer}" for layer in order)
 
 
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """Each configuration once, in however many experiments it is."""
+    return list({digest(run.config, run.modules): run for run in runs}.values())
+
+
 def leak_below_test(results: Results) -> str:
-    runs = [run for run in results.runs if run.experiment.startswith("forward_") and run.experiment != "forward_figure6"]
+    runs = distinct(
+        run for run in results.runs if run.experiment.startswith("forward_") and run.experiment != "forward_figure6"
+    )
     both = [(quantity.value(run, SPECTRAL), quantity.value(run, "test_auc")) for run in runs]
     both = [pair for pair in both if not any(map(math.isnan, pair))]
     below = sum(leak < test for leak, test in both)
@@ -418,7 +428,7 @@ def defended(results: Results, experiment: str, **options: Any) -> str:
 def hours(results: Results) -> str:
     texts = []
     for name in ("criteo", "avazu"):
-        runs = [run for run in results.runs if run.dataset == name and run.experiment.startswith("forward_")]
+        runs = distinct(run for run in results.runs if run.dataset == name and run.experiment.startswith("forward_"))
         rates = [
             run.manifest["data"]["train_rows"] * run.summary["epochs"] / run.summary["seconds"]
             for run in runs
