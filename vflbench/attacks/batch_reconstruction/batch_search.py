@@ -72,6 +72,7 @@ def search(
         "matches": float(solutions.count),
         "proved": float(solutions.status in ("proved", "infeasible")),
         "unique": float(solutions.unique),
+        "ended": float(solutions.ended),
         "solver_seconds": solutions.seconds,
     }
     if not solutions.batches:

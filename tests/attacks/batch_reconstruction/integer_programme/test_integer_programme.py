@@ -78,7 +78,7 @@ def check_planted_batch(formulation, solver) -> None:
     solutions = solve(Gram.of(x, y), formulation=formulation, solver=solver)
     truth, labels = sorted_with(x, y)
     case = (formulation, solver, solutions.note)
-    assert (solutions.status, solutions.count, solutions.complete, solutions.labellings) == ("proved", 1, False, 1), case
+    assert (solutions.status, solutions.count, solutions.complete, solutions.labellings) == ("found", 1, False, 1), case
     assert np.array_equal(solutions.batches[0], truth), case
     assert np.array_equal(solutions.labels[0][0], labels == 1), case
     assert not solutions.unique  # a programme does not prove it
@@ -114,7 +114,7 @@ def check_paper_size(rows, columns) -> None:
     x, y = draw(rows, columns, seed=3)
     solutions = solve(Gram.of(x, y))
     truth, labels = sorted_with(x, y)
-    assert solutions.status == "proved"
+    assert solutions.status == "found"
     assert np.array_equal(solutions.batches[0], truth)
     assert np.array_equal(solutions.labels[0][0], labels == 1)
 
@@ -136,7 +136,7 @@ def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
         x, y = draw(rows, columns, seed, density=rng.uniform(0.05, 0.95))
         gram = Gram.of(x, y)
         solutions = solve(gram)
-        assert solutions.status == "proved", (x, solutions.note)
+        assert solutions.status == "found", (x, solutions.note)
         assert np.array_equal(Gram.of(solutions.batches[0]).alpha, gram.alpha), seed
         ones = solutions.batches[0].astype(int)
         positives = np.nan_to_num(solutions.labels[0][0])
@@ -147,21 +147,21 @@ def test_without_beta_there_are_no_labels():
     x, _ = draw(5, 8, seed=2)
     for solver in ("highs", "cbc"):
         solutions = solve(Gram.of(x), solver=solver)
-        assert (solutions.status, solutions.labels, solutions.labellings) == ("proved", None, None), solver
+        assert (solutions.status, solutions.labels, solutions.labellings) == ("found", None, None), solver
         assert np.array_equal(solutions.batches[0], sort_rows(x)), solver
 
 
 def test_one_row_and_one_column():
     for solver, x in product(("highs", "cbc"), ([[1]], [[0]], [[1, 0, 1]], [[0], [1], [1]])):
         solutions = solve(Gram.of(np.array(x)), solver=solver)
-        assert solutions.status == "proved", (solver, x)
+        assert solutions.status == "found", (solver, x)
         assert np.array_equal(solutions.batches[0], sort_rows(np.array(x))), (solver, x)
 
 
 def test_an_empty_batch_is_its_own_solution():
     for shape in ((0, 3), (4, 0), (0, 0)):
         solutions = solve(Gram.of(np.zeros(shape, dtype=int), np.ones(shape[0], dtype=int)))
-        assert solutions.status == "proved", shape
+        assert solutions.status == "found", shape
         assert solutions.batches[0].shape == shape
         assert np.isnan(solutions.labels[0][0]).all()
         assert len(solutions.labels[0][0]) == shape[0]
@@ -223,7 +223,7 @@ def test_a_solvers_word_is_no_proof(monkeypatch):
     right = [float(bit) for bit in [*x.ravel(), *((y + 1) // 2)]]
     wrong = [1 - right[0], *right[1:]]
     results = {
-        "proved": SolverResult([value + 1e-7 for value in right], True, ""),
+        "found": SolverResult([value + 1e-7 for value in right], True, ""),
         "partial": SolverResult(right, None, ""),
         "limit": SolverResult(wrong, True, "optimal"),
         "infeasible": SolverResult(None, False, ""),
@@ -313,7 +313,7 @@ def test_nothing_is_printed_or_left_behind(capfd, tmp_path, monkeypatch):
     assert gettempdir() == str(tmp_path / "temporary")
     x, y = draw(5, 6, seed=0)
     for solver in ("highs", "cbc"):
-        assert solve(Gram.of(x, y), solver=solver).status == "proved"
+        assert solve(Gram.of(x, y), solver=solver).status == "found"
         assert solve(NO_SUCH_BATCH, solver=solver).status == "infeasible"
         assert capfd.readouterr() == ("", ""), solver
         assert not list((tmp_path / "here").iterdir()), solver
@@ -373,7 +373,7 @@ def test_control_c_kills_the_programs_of_cbc_and_cp_sat(monkeypatch, tmp_path):
 
 def test_the_number_of_threads_may_change_between_calls():
     x, y = draw(5, 6, seed=0)
-    assert [solve(Gram.of(x, y), threads=threads).status for threads in (1, 2, 1)] == ["proved"] * 3
+    assert [solve(Gram.of(x, y), threads=threads).status for threads in (1, 2, 1)] == ["found"] * 3
 
 
 def test_the_same_seed_gives_the_same_batch():

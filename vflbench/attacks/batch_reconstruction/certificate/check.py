@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.certificate.matched_sums import matched_sums
+from vflbench.attacks.batch_reconstruction.certificate.labels import have_beta, number_of_labellings
 from vflbench.attacks.batch_reconstruction.certificate.second_search import WorkLimitReached, second_search
 from vflbench.attacks.batch_reconstruction.certificate.whole_lattice import is_alone
 
@@ -41,42 +41,69 @@ def confirm_complete(
     batches: Sequence[np.ndarray],
     labels: Sequence[Sequence[np.ndarray]] | None,
     tick: Callable[[], None],
+    *,
+    all_labels: bool = True,
     most_work: int = MOST_WORK,
 ) -> Verdict:
     """Whether these are all batches of so many rows with X^T X = alpha for which labels with X^T Y = beta exist.
 
     alpha: (d, d) and beta: (d,) or None, integers. batches: each (m, d) of 0 and 1. labels: of each batch, shares of positives
-    among equal rows, None without beta. tick: called often; what it raises ends the check. Work is counted in steps, not
-    in seconds. Every batch and labelling is verified; that none is missing is proved by `is_alone` or by `second_search`.
+    among equal rows, None without beta. all_labels: whether these should be all labellings of each batch. tick: called often;
+    what it raises ends the check. Work is counted in steps, not in seconds. Every batch and labelling is verified; that no
+    batch is missing is proved by `is_alone` or `second_search`, that no labelling is by `number_of_labellings`.
     """
-    listed = {}
+    if (problem := _wrong_entry(alpha, beta, rows, batches, labels)) is not None:
+        return Verdict(False, problem)
+    if is_impossible(alpha, beta, rows):
+        return Verdict(not batches, "a single entry shows that no batch has these sums")
+    work = Work(most_work, tick)
+    try:
+        for x, of_batch in zip(batches, labels or (), strict=labels is not None) if all_labels and beta is not None else ():
+            if number_of_labellings(x, alpha, beta, of_batch[0], len(of_batch) + 1, work) != len(of_batch):
+                return Verdict(False, "labellings are missing")
+        if len(batches) == 1 and rows and is_alone(batches[0], tick):
+            return Verdict(True, "the columns of [1, X] generate every vector of integers, so no other batch has this alpha")
+        return _same_as_second_search(alpha, beta, rows, batches, work)
+    except WorkLimitReached:
+        return Verdict(False, f"a second search did not end within {most_work} steps")
+
+
+def _same_as_second_search(
+    alpha: np.ndarray, beta: np.ndarray | None, rows: int, batches: Sequence[np.ndarray], work: Work
+) -> Verdict:
+    missing = {_key(x) for x in batches}
+    listed = set(missing)
+    for x in second_search(alpha, rows, work):
+        missing.discard(_key(x))
+        if _key(x) not in listed and (
+            beta is None or number_of_labellings(x, alpha, beta, None, 1, work)
+        ):
+            return Verdict(False, "a second search yields another batch")
+    if missing:
+        return Verdict(False, "a second search does not yield all of the batches")
+    return Verdict(True, "a second search in integers yields the same batches" if batches else "so says a second search")
+
+
+def _wrong_entry(
+    alpha: np.ndarray,
+    beta: np.ndarray | None,
+    rows: int,
+    batches: Sequence[np.ndarray],
+    labels: Sequence[Sequence[np.ndarray]] | None,
+) -> str | None:
+    """What is wrong with a listed batch or labelling, in integers, or None."""
     for x in batches:
         ones = np.asarray(x, dtype=np.int64)
         if ones.shape != (rows, len(alpha)) or ((ones != 0) & (ones != 1)).any() or (ones.T @ ones != alpha).any():
-            return Verdict(False, "a listed batch does not have this alpha")
-        listed[_key(ones)] = ones
-    if len(listed) < len(batches):
-        return Verdict(False, "a batch is listed twice")
-    for x, of_batch in zip(batches, labels or (), strict=labels is not None):
-        if beta is None or not of_batch or not all(_labels_fit(x, share, beta) for share in of_batch):
-            return Verdict(False, "a listed labelling does not have this beta")
-    if len(batches) == 1 and rows and is_alone(batches[0]):
-        return Verdict(True, "the columns of [1, X] generate every vector of integers: no other batch has this alpha")
-    if is_impossible(alpha, beta, rows):
-        return Verdict(not batches, "no batch has these sums")
-    work = Work(most_work, tick)
-    found = 0
-    try:
-        for x in second_search(alpha, rows, work) if rows else [np.zeros((0, len(alpha)), dtype=np.uint8)]:
-            if _key(x) in listed:
-                found += 1
-            elif beta is None or _has_labels(x, alpha, beta, work):
-                return Verdict(False, "a second search yields another batch")
-    except WorkLimitReached:
-        return Verdict(False, f"a second search did not end within {most_work} steps")
-    if found < len(listed):
-        return Verdict(False, "a second search does not yield all of the batches")
-    return Verdict(True, "a second search in integers yields the same batches")
+            return "a listed batch does not have this alpha"
+    if len({_key(x) for x in batches}) < len(batches):
+        return "a batch is listed twice"
+    if (beta is None) != (labels is None) or (labels is not None and len(labels) != len(batches)):
+        return "batches and labels do not belong together"
+    listed = zip(batches, labels or ())
+    if any(not len(of_batch) or not have_beta(x, of_batch, beta) for x, of_batch in listed):
+        return "a listed labelling does not have this beta"
+    return None
 
 
 def is_impossible(alpha: np.ndarray, beta: np.ndarray | None, rows: int) -> bool:
@@ -98,25 +125,3 @@ def is_impossible(alpha: np.ndarray, beta: np.ndarray | None, rows: int) -> bool
 def _key(x: np.ndarray) -> bytes:
     """The same for the same rows in any order."""
     return b"".join(sorted(row.tobytes() for row in np.asarray(x, dtype=np.uint8)))
-
-
-def _labels_fit(x: np.ndarray, share: np.ndarray, beta: np.ndarray) -> bool:
-    """Whether some labels -1 and +1 have these shares of positives among equal rows, and the sums beta."""
-    positives: dict[tuple, float] = {}
-    sizes: dict[tuple, int] = {}
-    for row, part in zip(map(tuple, x.tolist()), share.tolist(), strict=True):
-        if any(row):
-            positives[row], sizes[row] = positives.get(row, 0.0) + part, sizes.get(row, 0) + 1
-    sums = [0] * len(beta)
-    for row, total in positives.items():
-        count = round(total)
-        if abs(total - count) > 1e-6 or not 0 <= count <= sizes[row]:
-            return False
-        sums = [s + bit * (2 * count - sizes[row]) for s, bit in zip(sums, row, strict=True)]
-    return sums == beta.tolist()
-
-
-def _has_labels(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray, work: Work) -> bool:
-    groups, sizes = np.unique(x.astype(np.int64), axis=0, return_counts=True)
-    target = (beta + np.diagonal(alpha)) // 2
-    return next(matched_sums(groups, target, np.zeros_like(sizes), sizes, work), None) is not None

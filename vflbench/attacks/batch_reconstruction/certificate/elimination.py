@@ -1,5 +1,6 @@
 """Fraction-free elimination of a Gram matrix: exact slopes, dependences and definiteness."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +21,16 @@ class Elimination:
     dependent: list[list[tuple[int, list[int], int]]]
 
 
-def eliminate(gram: np.ndarray) -> Elimination | None:
+def eliminate(gram: np.ndarray, check: Callable[[int], None]) -> Elimination | None:
     """Gauss-Jordan elimination in integers (Bareiss), the smallest Schur complement first after column 0.
 
-    gram: (n, n) symmetric integers A. Returns None if A is no Gram matrix of any real matrix: it isn't semidefinite.
+    gram: (n, n) symmetric integers A. check: called for each column. Returns None if A is no Gram matrix of any real matrix: it isn't semidefinite.
     """
     a, before = np.array(gram, dtype=np.int64), 1
     result = Elimination([], [], [], [])
     left = list(range(len(a)))
     while left:
+        check(1)
         diagonal = [int(a[i, i]) for i in left]
         if min(diagonal) < 0:
             return None

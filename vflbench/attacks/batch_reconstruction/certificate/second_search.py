@@ -19,11 +19,15 @@ class WorkLimitReached(Exception):  # noqa: N818 (not an error)
 def second_search(alpha: np.ndarray, rows: int, check: Callable[[int], None]) -> Iterator[np.ndarray]:
     """Every X (m, d) of 0 and 1 with X^T X = alpha, each once up to row order, rows sorted, uint8.
 
-    alpha: (d, d) integers, rows: m >= 1. check: called with the amount of work; what it raises ends the search.
+    alpha: (d, d) integers, not impossible entry by entry. rows: m. check: called with the amount of work; what it raises
+    ends the search.
     """
+    if rows == 0:
+        yield np.zeros((0, len(alpha)), dtype=np.uint8)
+        return
     ones = np.diagonal(alpha)
     gram = np.block([[np.full((1, 1), rows), ones[None]], [ones[:, None], alpha]]).astype(np.int64)
-    elimination = eliminate(gram)
+    elimination = eliminate(gram, check)
     if elimination is None or len(elimination.pivots) > rows:
         return
     bounds = RowBounds(gram, elimination, _WIDEST, check)
