@@ -17,6 +17,7 @@ from vflbench.attacks.batch_reconstruction.enumeration.column_search import Colu
 from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
 from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.modular_rank import rank
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.errors import UserError
 
@@ -287,13 +288,54 @@ def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
 
 
 def test_a_nearly_dependent_column_loses_no_row():
-    # A level less than 1e-7 from the span of the earlier ones: too near for leverages in floats, and not dependent.
+    # One column is less than 1e-7 from the span of others, in squared distance, and not dependent.
     x, _ = draw(63, 32, 64)
-    nearest = min(level.schur for level in order_columns(Gram.of(x).with_intercept))
-    assert 1e-9 < nearest < 1e-7
+    gram = Gram.of(x).with_intercept
+    placed = [level.column for level in order_columns(gram)]
+    lower = np.linalg.cholesky(gram[np.ix_(placed, placed)].astype(float))
+    assert 1e-9 < np.diagonal(lower).min() ** 2 < 1e-7
     solutions = enumerate_batches(Gram.of(x), method="candidates")
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+def triangular(columns: int) -> np.ndarray:
+    """Ones on the diagonal and where row minus column is odd: the inverse has entries like Fibonacci numbers."""
+    below = np.subtract.outer(np.arange(columns), np.arange(columns))
+    return ((below == 0) | ((below > 0) & (below % 2 == 1))).astype(np.uint8)
+
+
+def test_columns_that_floats_call_dependent_lose_no_row():
+    for first, second in ((0, 1), (5, 30), (17, 17), (34, 35)):
+        x = triangular(36)
+        x = np.r_[x, x[[first, second]]]
+        for method in METHODS:
+            solutions = enumerate_batches(Gram.of(x), method=method)
+            assert solutions.unique, (first, second, method)
+            assert np.array_equal(solutions.batches[0], sort_rows(x)), (first, second, method)
+
+
+def divisible_minor() -> np.ndarray:
+    """366 rows whose Gram matrix, with the intercept, has the determinant 23 (2^31 - 1): singular modulo that prime."""
+    rows = ("01001", "01100", "01110", "10000", "00001", "11000", "11101", "01101")
+    return np.repeat([[int(bit) for bit in row] for row in rows], [71, 31, 23, 52, 1, 65, 16, 107], axis=0)
+
+
+def test_a_dependence_modulo_the_prime_is_none():
+    x = divisible_minor()
+    gram = Gram.of(x)
+    assert rank(gram.with_intercept) == 5 < np.linalg.matrix_rank(gram.with_intercept)
+    for method in METHODS:
+        solutions = enumerate_batches(gram, method=method)
+        assert solutions.complete, method
+        assert sort_rows(x).tobytes() in as_set(solutions), method
+
+
+@pytest.mark.slow
+def test_rows_of_real_data_with_many_nearly_dependent_columns_are_found():
+    x = np.random.default_rng(4).permutation(dna())[:64]
+    solutions = enumerate_batches(Gram.of(x), method="candidates")
+    assert sort_rows(x).tobytes() in as_set(solutions)
 
 
 def test_a_maximum_gives_a_lower_bound_only_if_it_is_exceeded():

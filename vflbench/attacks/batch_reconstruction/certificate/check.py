@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vflbench.attacks.batch_reconstruction.certificate.form import is_alone_among
 from vflbench.attacks.batch_reconstruction.certificate.labels import have_beta, number_of_labellings
 from vflbench.attacks.batch_reconstruction.certificate.second_search import WorkLimitReached, second_search
 from vflbench.attacks.batch_reconstruction.certificate.whole_lattice import is_alone
@@ -43,6 +44,7 @@ def confirm_complete(
     tick: Callable[[], None],
     *,
     all_labels: bool = True,
+    form: np.ndarray | None = None,
     most_work: int = MOST_WORK,
 ) -> Verdict:
     """Whether these are all batches of so many rows with X^T X = alpha for which labels with X^T Y = beta exist.
@@ -50,7 +52,8 @@ def confirm_complete(
     alpha: (d, d) and beta: (d,) or None, integers. batches: each (m, d) of 0 and 1. labels: of each batch, shares of positives
     among equal rows, None without beta. all_labels: whether these should be all labellings of each batch. tick: called often;
     what it raises ends the check. Work is counted in steps, not in seconds. Every batch and labelling is verified; that no
-    batch is missing is proved by `is_alone` or `second_search`, that no labelling is by `number_of_labellings`.
+    batch is missing is proved by `is_alone`, by `is_alone_among` with a form (d + 1, d + 1) if one is given, or by
+    `second_search`; that no labelling is missing by `number_of_labellings`.
     """
     if (problem := _wrong_entry(alpha, beta, rows, batches, labels)) is not None:
         return Verdict(False, problem)
@@ -63,9 +66,16 @@ def confirm_complete(
                 return Verdict(False, "labellings are missing")
         if len(batches) == 1 and rows and is_alone(batches[0], tick):
             return Verdict(True, "the columns of [1, X] generate every vector of integers, so no other batch has this alpha")
+        if form is not None and len(batches) == 1 and is_alone_among(_with_intercept(alpha, rows), batches[0], form, work):
+            return Verdict(True, "a quadratic form excludes every row that is not in the batch")
         return _same_as_second_search(alpha, beta, rows, batches, work)
     except WorkLimitReached:
         return Verdict(False, f"a second search did not end within {most_work} steps")
+
+
+def _with_intercept(alpha: np.ndarray, rows: int) -> np.ndarray:
+    ones = np.diagonal(alpha)
+    return np.block([[np.full((1, 1), rows), ones[None]], [ones[:, None], alpha]]).astype(np.int64)
 
 
 def _same_as_second_search(
@@ -73,7 +83,7 @@ def _same_as_second_search(
 ) -> Verdict:
     missing = {_key(x) for x in batches}
     listed = set(missing)
-    for x in second_search(alpha, rows, work):
+    for x in second_search(_with_intercept(alpha, rows), work):
         missing.discard(_key(x))
         if _key(x) not in listed and (
             beta is None or number_of_labellings(x, alpha, beta, None, 1, work)

@@ -60,6 +60,13 @@ class RowBounds:
             most = np.where(found, np.minimum(most, self._most[k][place]), 0) if known else np.zeros_like(most)
         return longer, most
 
+    def listed(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """All possible rows, (N, r) bits of the pivots, and the most of each, (N,); None if they were too many to list."""
+        if len(self._codes) < len(self.columns):
+            return None
+        places = np.arange(len(self.columns) - 1, -1, -1, dtype=np.int64)
+        return self._codes[-1][:, None] >> places & 1, self._most[-1]
+
     def _longer(self, k: int, bits: np.ndarray, length: np.ndarray, bit: int) -> np.ndarray:
         column = self.columns[k]
         if not column.most:

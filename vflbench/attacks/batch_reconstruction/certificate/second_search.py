@@ -16,17 +16,16 @@ class WorkLimitReached(Exception):  # noqa: N818 (not an error)
     """The search did more steps than it may."""
 
 
-def second_search(alpha: np.ndarray, rows: int, check: Callable[[int], None]) -> Iterator[np.ndarray]:
-    """Every X (m, d) of 0 and 1 with X^T X = alpha, each once up to row order, rows sorted, uint8.
+def second_search(gram: np.ndarray, check: Callable[[int], None]) -> Iterator[np.ndarray]:
+    """Every X (m, d) of 0 and 1 with this Gram matrix of [1, X], each once up to row order, rows sorted, uint8.
 
-    alpha: (d, d) integers, not impossible entry by entry. rows: m. check: called with the amount of work; what it raises
-    ends the search.
+    gram: (d + 1, d + 1) int64, not impossible entry by entry. check: called with the amount of work; what it raises ends the
+    search.
     """
+    rows, alpha = int(gram[0, 0]), gram[1:, 1:]
     if rows == 0:
         yield np.zeros((0, len(alpha)), dtype=np.uint8)
         return
-    ones = np.diagonal(alpha)
-    gram = np.block([[np.full((1, 1), rows), ones[None]], [ones[:, None], alpha]]).astype(np.int64)
     elimination = eliminate(gram, check)
     if elimination is None or len(elimination.pivots) > rows:
         return

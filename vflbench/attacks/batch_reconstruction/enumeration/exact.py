@@ -9,18 +9,21 @@ from vflbench.attacks.batch_reconstruction.enumeration import lattice_reduction
 from vflbench.attacks.batch_reconstruction.enumeration.column_order import order_columns
 from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
 from vflbench.attacks.batch_reconstruction.enumeration.labellings import labellings
+from vflbench.attacks.batch_reconstruction.enumeration.multiplicities import lone_batch
 from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit, TimeLimitReached
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 from vflbench.errors import UserError
 
-Method = Literal["auto", "columns", "candidates", "lattice"]
+Method = Literal["auto", "columns", "candidates", "multiplicities", "lattice"]
 
 # With fewer rows a search by columns ends within milliseconds, before flint has reduced anything.
 _FEW_ROWS = 12
 # With more rows a single reduction takes seconds, cannot be stopped at the time limit, and seldom ends in unit vectors.
 _MANY_ROWS = 128
+# With fewer rows a search ends before a linear programme does.
+_MULTIPLICITIES = 23
 # The largest width of the tree of row candidates: for `auto`, and for `candidates`.
 _WIDEST, _WIDEST_CANDIDATES = 1 << 17, 1 << 21
 
@@ -62,12 +65,14 @@ def enumerate_batches(
     next batch and reports "more than" this number; as many labellings of each batch are kept.
 
     method: `columns` places columns one at a time over groups of equal rows; `candidates` first enumerates the vectors
-    that can be rows, and prunes by them; `lattice` reduces a basis of alpha's rows (rank m, and in practice d >= m + 4),
+    that can be rows, and prunes by them; `multiplicities` solves for the number of each of these as real numbers, and ends if
+    they have one solution, which a list of some hundred candidates seldom leaves open; `lattice` reduces a basis of alpha's rows (rank m, and in practice d >= m + 4),
     which proves that there is one batch, and needs `vflbench[lattice]`; `auto` takes the lattice if it applies and
-    there are more than a few rows, else candidates unless there are too many of them.
+    there are more than a few rows, else multiplicities where the rows are many and the candidates few, else candidates unless
+    there are too many of them.
 
-    Returns Solutions, with each batch verified in integers: `proved` with all of them, `partial` with some, `limit` with
-    none in time, `infeasible` if there is none. Raises UserError if method is `lattice` and python-flint is missing.
+    Returns Solutions, with each batch verified in integers: `proved` with all of them, `infeasible` if there is none, both
+    only if `confirm_complete` agrees within its number of steps; else `partial` with some, `limit` with none. Raises UserError if method is `lattice` and python-flint is missing.
     """
     timer = TimeLimit(time_limit)
     if method == "lattice" and not lattice_reduction.flint_installed():
@@ -90,7 +95,7 @@ def _search(gram: Gram, method: Method, matches: _Matches, time_limit: TimeLimit
     full_rank = len(levels) == gram.rows
     if method == "lattice" and not full_rank:
         return _solutions(
-            matches, method, False, f"the lattice needs rank {gram.rows}, with the intercept it is {len(levels)}"
+            gram, matches, method, False, f"the lattice needs rank {gram.rows}, with the intercept it is {len(levels)}"
         )
     use_lattice = full_rank and _FEW_ROWS <= gram.rows <= _MANY_ROWS and lattice_reduction.flint_installed()
     if method == "lattice" or (method == "auto" and use_lattice):
@@ -103,6 +108,12 @@ def _search(gram: Gram, method: Method, matches: _Matches, time_limit: TimeLimit
     tree = None
     if method != "columns":
         tree = row_candidates(levels, gram.rows, _WIDEST_CANDIDATES if method == "candidates" else _WIDEST, time_limit)
+    if tree is not None and (method == "multiplicities" or (method == "auto" and gram.rows >= _MULTIPLICITIES)):
+        if (found := lone_batch(with_intercept, levels, tree)) is not None:
+            matches.add(found[0])
+            return _solutions(gram, matches, "multiplicities", True, "no other multiplicities of rows", form=found[1])
+        if method == "multiplicities":
+            return _solutions(gram, matches, method, False, "the possible rows are too many, or have several multiplicities")
     name = "columns" if tree is None else "candidates"
     for x in ColumnSearch(with_intercept, levels, tree, time_limit).batches():
         if not matches.add(x):
@@ -110,10 +121,12 @@ def _search(gram: Gram, method: Method, matches: _Matches, time_limit: TimeLimit
     return _solutions(gram, matches, name, True, "the search ended")
 
 
-def _solutions(gram: Gram, matches: _Matches, method: str, complete: bool, note: str) -> Solutions:
+def _solutions(
+    gram: Gram, matches: _Matches, method: str, complete: bool, note: str, *, form: np.ndarray | None = None
+) -> Solutions:
     """The matches; that they are complete only if the certificate confirms it."""
     if complete:
-        verdict = _confirmed(gram, matches)
+        verdict = _confirmed(gram, matches, form)
         complete, note = verdict.confirmed, f"{note}; {'confirmed' if verdict.confirmed else 'not confirmed'}: {verdict.reason}"
     count = len(matches.batches)
     status: Status = ("proved" if count else "infeasible") if complete else ("partial" if count else "limit")
@@ -130,11 +143,18 @@ def _solutions(gram: Gram, matches: _Matches, method: str, complete: bool, note:
     )
 
 
-def _confirmed(gram: Gram, matches: _Matches) -> Verdict:
+def _confirmed(gram: Gram, matches: _Matches, form: np.ndarray | None) -> Verdict:
     tick = matches.time_limit.check
     try:
         return confirm_complete(
-            gram.alpha, gram.beta, gram.rows, matches.batches, matches.labels, tick, all_labels=matches.all_labels
+            gram.alpha,
+            gram.beta,
+            gram.rows,
+            matches.batches,
+            matches.labels,
+            tick,
+            all_labels=matches.all_labels,
+            form=form,
         )
     except TimeLimitReached:
         return Verdict(False, "the time limit was reached before a second search ended")
