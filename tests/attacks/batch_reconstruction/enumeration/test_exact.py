@@ -1,6 +1,8 @@
 """Every matching batch, once: against exhaustive search, against CP-SAT, and the methods against each other."""
 
+import csv
 import functools
+import gzip
 import itertools
 
 import numpy as np
@@ -224,6 +226,25 @@ def test_an_inconclusive_lattice_is_reported(monkeypatch):
     assert enumerate_batches(Gram.of(wide)).method == "candidates"
 
 
+def test_multiplicities_of_few_possible_rows_prove_a_batch_alone():
+    x, _ = draw(4, 23, 20)
+    solutions = enumerate_batches(Gram.of(x))
+    assert (solutions.method, solutions.unique) == ("multiplicities", True)
+    assert "quadratic form" in solutions.note
+    assert np.array_equal(solutions.batches[0], sort_rows(x))
+    other = enumerate_batches(Gram.of(x), method="candidates")
+    assert other.unique
+    assert as_set(other) == as_set(solutions)
+
+
+def test_several_multiplicities_are_reported():
+    x, _ = draw(0, 12, 4)
+    assert enumerate_batches(Gram.of(x)).count > 1
+    several = enumerate_batches(Gram.of(x), method="multiplicities")
+    assert (several.status, several.complete) == ("limit", False)
+    assert "several" in several.note
+
+
 def test_four_rows_that_xor_to_zero_can_be_switched():
     # a, b, c, a^b^c with disjoint supports of the differences: the paper's ambiguous batches.
     rng = np.random.default_rng(5)
@@ -332,8 +353,14 @@ def test_a_dependence_modulo_the_prime_is_none():
 
 
 @pytest.mark.slow
-def test_rows_of_real_data_with_many_nearly_dependent_columns_are_found():
-    x = np.random.default_rng(4).permutation(dna())[:64]
+@pytest.mark.data
+def test_rows_of_real_data_with_many_nearly_dependent_columns_are_found(data_folder):
+    with gzip.open(data_folder / "dna" / "dna.csv.gz", "rt") as file:
+        lines = list(csv.reader(file))
+    binary = [k for k, name in enumerate(lines[0]) if name.startswith("V")]
+    rows = np.random.default_rng(4).choice(len(lines) - 1, 64, replace=False)
+    x = np.array([[int(lines[1 + row][k]) for k in binary] for row in rows])
+    assert x.shape == (64, 180)
     solutions = enumerate_batches(Gram.of(x), method="candidates")
     assert sort_rows(x).tobytes() in as_set(solutions)
 

@@ -85,9 +85,7 @@ def _same_as_second_search(
     listed = set(missing)
     for x in second_search(_with_intercept(alpha, rows), work):
         missing.discard(_key(x))
-        if _key(x) not in listed and (
-            beta is None or number_of_labellings(x, alpha, beta, None, 1, work)
-        ):
+        if _key(x) not in listed and (beta is None or number_of_labellings(x, alpha, beta, None, 1, work)):
             return Verdict(False, "a second search yields another batch")
     if missing:
         return Verdict(False, "a second search does not yield all of the batches")

@@ -127,7 +127,10 @@ def _solutions(
     """The matches; that they are complete only if the certificate confirms it."""
     if complete:
         verdict = _confirmed(gram, matches, form)
-        complete, note = verdict.confirmed, f"{note}; {'confirmed' if verdict.confirmed else 'not confirmed'}: {verdict.reason}"
+        complete, note = (
+            verdict.confirmed,
+            f"{note}; {'confirmed' if verdict.confirmed else 'not confirmed'}: {verdict.reason}",
+        )
     count = len(matches.batches)
     status: Status = ("proved" if count else "infeasible") if complete else ("partial" if count else "limit")
     return Solutions(

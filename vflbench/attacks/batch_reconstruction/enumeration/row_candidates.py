@@ -40,7 +40,7 @@ def leverages(levels: list[Level], level: int, bits: np.ndarray, leverage: np.nd
 
 def of_intercept(levels: list[Level]) -> np.ndarray:
     """(1,): the bound of the leverage of the prefix that all rows have."""
-    return levels[0].cut.vector**2 * levels[0].cut.weight
+    return levels[0].cut.vector ** 2 * levels[0].cut.weight
 
 
 def rows_allowed(leverage: np.ndarray, rows: int) -> np.ndarray:
