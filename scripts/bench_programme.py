@@ -4,9 +4,10 @@
     python scripts/bench_programme.py --cells 11x20 16x20 --formulations tight --solvers highs cpsat
     python scripts/bench_programme.py --cells 8x5 8x10 8x15 --formulations published --solvers highs cbc --time-limit 60
 
-Batches of m rows x d columns with labels, each entry Bernoulli(0.5), drawn from seed s. Each line reports the median and the
-largest number of seconds for writing and solving, and how many runs ended with a verified batch. A run that reaches the time limit
-counts as the limit, so the median may be a lower bound, marked >. Every batch is verified in integers before it counts.
+Batches of m rows x d columns with labels, each entry Bernoulli(0.5), drawn from seed s. Each line reports the median and
+the largest number of seconds for writing and solving, and how many runs ended with a verified batch. A run that reaches the
+time limit counts as the limit, so the median may be a lower bound, marked >. Every batch is verified in integers before it
+counts.
 
 The tight formulation searches for X and the labels; the published one for X alone, as in the paper (--labels: both).
 CP-SAT runs in a process of its own: some seconds are the start of OR-Tools. One thread by default.

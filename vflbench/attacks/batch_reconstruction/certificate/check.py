@@ -49,11 +49,11 @@ def confirm_complete(
 ) -> Verdict:
     """Whether these are all batches of so many rows with X^T X = alpha for which labels with X^T Y = beta exist.
 
-    alpha: (d, d) and beta: (d,) or None, integers. batches: each (m, d) of 0 and 1. labels: of each batch, shares of positives
-    among equal rows, None without beta. all_labels: whether these should be all labellings of each batch. tick: called often;
-    what it raises ends the check. Work is counted in steps, not in seconds. Every batch and labelling is verified; that no
-    batch is missing is proved by `is_alone`, by `is_alone_among` with a form (d + 1, d + 1) if one is given, or by
-    `second_search`; that no labelling is missing by `number_of_labellings`.
+    alpha: (d, d) and beta: (d,) or None, integers. batches: each (m, d) of 0 and 1. labels: of each batch, shares of
+    positives among equal rows, None without beta. all_labels: whether these should be all labellings of each batch. tick:
+    called often; what it raises ends the check. Work is counted in steps, not in seconds. Every batch and labelling is
+    verified; that no batch is missing is proved by `is_alone`, by `is_alone_among` with a form (d + 1, d + 1) if one is
+    given, or by `second_search`; that no labelling is missing by `number_of_labellings`.
     """
     if (problem := _wrong_entry(alpha, beta, rows, batches, labels)) is not None:
         return Verdict(False, problem)
@@ -108,7 +108,7 @@ def _wrong_entry(
         return "a batch is listed twice"
     if (beta is None) != (labels is None) or (labels is not None and len(labels) != len(batches)):
         return "batches and labels do not belong together"
-    listed = zip(batches, labels or ())
+    listed = zip(batches, labels or (), strict=labels is not None)
     if any(not len(of_batch) or not have_beta(x, of_batch, beta) for x, of_batch in listed):
         return "a listed labelling does not have this beta"
     return None

@@ -10,9 +10,10 @@ import numpy as np
 class Elimination:
     """Exact facts on every matrix Z with Z^T Z = A.
 
-    pivots: r independent columns. combinations: for each pivot the integers v over the pivots so far, the last one positive,
-    with Z v orthogonal to the earlier pivots. lengths: |Z v|^2 for each. dependent: for each pivot the columns that depend on
-    the pivots so far, and for each the integers (c, e) with e z = c_1 z_1 + ... for the pivots' columns z_1, ...
+    pivots: r independent columns. combinations: for each pivot the integers v over the pivots so far, the last one
+    positive, with Z v orthogonal to the earlier pivots. lengths: |Z v|^2 for each. dependent: for each pivot the columns
+    that depend on the pivots so far, and for each the integers (c, e) with e z = c_1 z_1 + ... for the pivots' columns z_1,
+    ...
     """
 
     pivots: list[int]
@@ -24,7 +25,8 @@ class Elimination:
 def eliminate(gram: np.ndarray, check: Callable[[int], None]) -> Elimination | None:
     """Gauss-Jordan elimination in integers (Bareiss), the smallest Schur complement first after column 0.
 
-    gram: (n, n) symmetric integers A. check: called for each column. Returns None if A is no Gram matrix of any real matrix: it isn't semidefinite.
+    gram: (n, n) symmetric integers A. check: called for each column. Returns None if A is no Gram matrix of any real
+    matrix: it isn't semidefinite.
     """
     a, before = np.array(gram, dtype=np.int64), 1
     result = Elimination([], [], [], [])

@@ -15,13 +15,13 @@ _PRIME = (1 << 31) - 1
 def is_alone_among(gram: np.ndarray, x: np.ndarray, form: np.ndarray, check: Callable[[int], None]) -> bool:
     """Whether the form proves that no other batch has this Gram matrix.
 
-    gram: (n, n), A of [1, X]. x: (m, d), a batch with it. form: (n, n) integers Y. Every batch has sum_c n_c c^T Y c = tr(Y A),
-    where n_c counts its rows c, at most b_c. If the form exceeds both 0 and
+    gram: (n, n), A of [1, X]. x: (m, d), a batch with it. form: (n, n) integers Y. Every batch has sum_c n_c c^T Y c = tr(Y
+    A), where n_c counts its rows c, at most b_c. If the form exceeds both 0 and
 
         tr(Y A) - sum over rows c in x of min(0, b_c c^T Y c)
 
-    on every possible row that is not in x, then no such row occurs. The rows in x occur as often as there, since their c c^T are linearly independent. All possible
-    rows are listed by `RowBounds`. False means nothing.
+    on every possible row that is not in x, then no such row occurs. The rows in x occur as often as there, since their c
+    c^T are linearly independent. All possible rows are listed by `RowBounds`. False means nothing.
     """
     elimination = eliminate(gram, check)
     if elimination is None:

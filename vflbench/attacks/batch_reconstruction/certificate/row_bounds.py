@@ -16,8 +16,8 @@ _LONGEST = 60  # bits of a row in one int64
 class Column:
     """One pivot of the elimination: vector (k + 1,) int64, the cut; most, least: int64, bounds of its square length.
 
-    dependent: (q,) columns. numerators: (k + 1, q), denominators: (q,), int64 modulo 2^64: a row's entry in them is 0 or 1, so
-    its bits times the numerators are 0 or the denominator.
+    dependent: (q,) columns. numerators: (k + 1, q), denominators: (q,), int64 modulo 2^64: a row's entry in them is 0 or 1,
+    so its bits times the numerators are 0 or the denominator.
     """
 
     vector: np.ndarray

@@ -13,10 +13,10 @@ _DETERMINANTS, _SPARE = 3, 16
 def is_alone(x: np.ndarray, tick: Callable[[], None]) -> bool:
     """Whether the columns of Z = [1, X] generate Z^m over the integers, which proves that X is alone up to row order.
 
-    x: (m, d) of 0 and 1. The columns of Z generate Z^m if and only if Z has rank m modulo every prime. Then another batch with
-    Z'^T Z' = Z^T Z has Z' = Q Z with an orthogonal Q, unique since Z has rank m. Each unit vector is Z c for integers c, so
-    the columns of Q are Z' c: Q is integral, a signed permutation, and no sign is negative, since Q takes the column of
-    ones to itself. False means nothing. tick: called often; what it raises ends the check.
+    x: (m, d) of 0 and 1. The columns of Z generate Z^m if and only if Z has rank m modulo every prime. Then another batch
+    with Z'^T Z' = Z^T Z has Z' = Q Z with an orthogonal Q, unique since Z has rank m. Each unit vector is Z c for integers
+    c, so the columns of Q are Z' c: Q is integral, a signed permutation, and no sign is negative, since Q takes the column
+    of ones to itself. False means nothing. tick: called often; what it raises ends the check.
     """
     z = np.c_[np.ones(len(x), dtype=np.int64), np.asarray(x, dtype=np.int64)]
     if len(z) > z.shape[1]:

@@ -13,9 +13,9 @@ from vflbench.attacks.batch_reconstruction.modular_rank import primes
 class Level:
     """One column that the earlier ones do not span, and the columns that become dependent with it.
 
-    column: its index in [1, X]. cut: bounds the number of equal rows, with those of the k earlier levels. dependent: (q,) the
-    columns that it and the earlier levels span, over the rationals. coefficients: (k + 1, q) of these columns modulo `prime`:
-    a row's bits in the dependent columns are its bits in the k + 1 levels times `coefficients`.
+    column: its index in [1, X]. cut: bounds the number of equal rows, with those of the k earlier levels. dependent: (q,)
+    the columns that it and the earlier levels span, over the rationals. coefficients: (k + 1, q) of these columns modulo
+    `prime`: a row's bits in the dependent columns are its bits in the k + 1 levels times `coefficients`.
     """
 
     column: int
@@ -28,8 +28,8 @@ class Level:
 def order_columns(gram: np.ndarray) -> list[Level]:
     """The levels in the order of the smallest Schur complement, each with the columns that become dependent.
 
-    gram: (n, n) integers, the Gram matrix of [1, X], at least one row. The intercept is the first level, and there are
-    as many as the rank. Gauss-Jordan elimination runs in floats for the order alone, and in parallel modulo a prime for zeros.
+    gram: (n, n) integers, the Gram matrix of [1, X], at least one row. The intercept is the first level, and there are as
+    many as the rank. Gauss-Jordan elimination runs in floats for the order alone, and in parallel modulo a prime for zeros.
     A dependence modulo one prime is confirmed over the rationals; another prime is taken if it is none.
     """
     for prime in primes():

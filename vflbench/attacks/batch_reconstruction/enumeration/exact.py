@@ -65,14 +65,15 @@ def enumerate_batches(
     next batch and reports "more than" this number; as many labellings of each batch are kept.
 
     method: `columns` places columns one at a time over groups of equal rows; `candidates` first enumerates the vectors
-    that can be rows, and prunes by them; `multiplicities` solves for the number of each of these as real numbers, and ends if
-    they have one solution, which a list of some hundred candidates seldom leaves open; `lattice` reduces a basis of alpha's rows (rank m, and in practice d >= m + 4),
-    which proves that there is one batch, and needs `vflbench[lattice]`; `auto` takes the lattice if it applies and
-    there are more than a few rows, else multiplicities where the rows are many and the candidates few, else candidates unless
-    there are too many of them.
+    that can be rows, and prunes by them; `multiplicities` solves for the number of times that each of these occurs, as real
+    numbers, and ends if only one solution exists, which some hundred candidates seldom leave open; `lattice` reduces a basis
+    of alpha's rows (rank m, and in practice d >= m + 4), which proves that there is one batch, and needs
+    `vflbench[lattice]`; `auto` takes the lattice if it applies and there are more than a few rows, else multiplicities for
+    many rows and few candidates, else candidates unless there are too many of them.
 
     Returns Solutions, with each batch verified in integers: `proved` with all of them, `infeasible` if there is none, both
-    only if `confirm_complete` agrees within its number of steps; else `partial` with some, `limit` with none. Raises UserError if method is `lattice` and python-flint is missing.
+    only if `confirm_complete` agrees within its number of steps; else `partial` with some, `limit` with none. Raises
+    UserError if method is `lattice` and python-flint is missing.
     """
     timer = TimeLimit(time_limit)
     if method == "lattice" and not lattice_reduction.flint_installed():

@@ -15,9 +15,10 @@ def lone_batch(gram: np.ndarray, levels: list[Level], tree: RowCandidates) -> tu
 
         sum_c n_c c c^T = A,   0 <= n_c <= most_c,   over the candidates c of rows of [1, X]
 
-    gram: (n, n), A. tree: to the last level. Returns X (m, d), unverified, and an integer form Y (n, n) with c^T Y c = 0 for its
-    rows, up to rounding, and c^T Y c >= 2^24 for all other candidates. tr(Y A) = sum_c n_c c^T Y c is then nearly 0, so none
-    of these occurs. `certificate.form.is_alone_among` verifies this. None if there is more than one solution.
+    gram: (n, n), A. tree: to the last level. Returns X (m, d), unverified, and an integer form Y (n, n), the rounded dual
+    solution: c^T Y c is about 0 for the rows of X (or negative, for those that occur most_c times) and 2^24 or more for
+    all other candidates, while sum_c n_c c^T Y c = tr(Y A), so none of these occurs. `certificate.form.is_alone_among`
+    verifies this. None if there is more than one solution.
     """
     if len(tree.child) < len(levels) - 1 or not 0 < len(tree.most[-1]) <= LONGEST_LIST:
         return None
