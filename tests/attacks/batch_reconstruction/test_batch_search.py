@@ -86,4 +86,5 @@ def test_an_integer_programme_finds_the_batch_too(draw):
     x, y = batch(5, 12, draw)
     result = search(*rounds(x, y, 14, draw), RULES, SearchOptions(solver="highs", time_limit=1e6))
     assert np.array_equal(sort_rows(result.rows), sort_rows(x))
-    assert (result.figures["proved"], result.figures["unique"]) == (1, 0)  # a programme returns one batch of possibly many
+    figures = result.figures
+    assert (figures["ended"], figures["proved"], figures["unique"]) == (1, 0, 0)  # one batch of possibly many
