@@ -8,6 +8,8 @@ import numpy as np
 from vflbench.attacks.batch_reconstruction.enumeration.leverage import Cut, cuts
 from vflbench.attacks.batch_reconstruction.modular_rank import primes
 
+_PRIMES = 20
+
 
 @dataclass(frozen=True)
 class Level:
@@ -30,9 +32,10 @@ def order_columns(gram: np.ndarray) -> list[Level]:
 
     gram: (n, n) integers, the Gram matrix of [1, X], at least one row. The intercept is the first level, and there are as
     many as the rank. Gauss-Jordan elimination runs in floats for the order alone, and in parallel modulo a prime for zeros.
-    A dependence modulo one prime is confirmed over the rationals; another prime is taken if it is none.
+    A dependence modulo one prime is confirmed over the rationals; another prime is taken if it is none. If none of several
+    primes helps, the matrix is not semidefinite, and no batch has it.
     """
-    for prime in primes():
+    for prime in islice(primes(), _PRIMES):
         chosen, dependents = _eliminated(gram, prime)
         if are_dependent(gram, chosen, np.concatenate([columns for columns, _ in dependents])):
             break
@@ -55,14 +58,14 @@ def are_dependent(gram: np.ndarray, chosen: list[int], others: np.ndarray) -> bo
     candidates = primes()
     confirmed = 0.0
     while confirmed <= bits + 1e-6:
-        for prime in islice(candidates, 1):
-            solved = _solved(matrix, prime)
-            if solved is None:  # it divides the determinant of the chosen columns
-                continue
-            schur = diagonal[others] - (gram[np.ix_(chosen, others)] * solved % prime).sum(0)
-            if (schur % prime).any():
-                return False
-            confirmed += float(np.log2(prime))
+        prime = next(candidates)
+        solved = _solved(matrix, prime)
+        if solved is None:  # it divides the determinant of the chosen columns
+            continue
+        schur = diagonal[others] - (gram[np.ix_(chosen, others)] * solved % prime).sum(0)
+        if (schur % prime).any():
+            return False
+        confirmed += float(np.log2(prime))
     return True
 
 
@@ -103,6 +106,6 @@ def _eliminate(exact: np.ndarray, float_: np.ndarray, column: int, prime: int) -
     exact -= exact[:, column, None] * row % prime
     exact %= prime
     exact[column] = row
-    line = float_[column] / float_[column, column]
+    line = float_[column] / max(float_[column, column], 1e-12)
     float_ -= np.outer(float_[:, column], line)
     float_[column] = line
