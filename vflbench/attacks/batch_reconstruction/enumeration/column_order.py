@@ -62,7 +62,7 @@ def are_dependent(gram: np.ndarray, chosen: list[int], others: np.ndarray) -> bo
         solved = _solved(matrix, prime)
         if solved is None:  # it divides the determinant of the chosen columns
             continue
-        schur = diagonal[others] - (gram[np.ix_(chosen, others)] * solved % prime).sum(0)
+        schur = diagonal[others] - (gram[np.ix_(np.array(chosen), others)] * solved % prime).sum(0)
         if (schur % prime).any():
             return False
         confirmed += float(np.log2(prime))
