@@ -258,7 +258,7 @@ def differences(cells: Mapping[tuple[int, int], Mapping[str, Mapping[str, float]
         ratios = [
             published[cell] / of_cell[name]["solver_seconds"]
             for cell, of_cell in cells.items()
-            if cell in published and name in of_cell and of_cell[name].get("proved", 1) == 1
+            if cell in published and name in of_cell and of_cell[name].get("ended", of_cell[name].get("proved", 1)) == 1
         ]
         texts.append(
             f"{name} {ratio_text(min(ratios))} to {ratio_text(max(ratios))} ({len(ratios)} cells)" if ratios else ""

@@ -95,7 +95,8 @@ def test_an_integer_programme_finds_the_batch_too(draw):
     x, y = batch(5, 12, draw)
     result = search(*rounds(x, y, 14, draw), rules(12), SearchOptions(solver="highs", time_limit=1e6))
     assert np.array_equal(sort_rows(result.rows), sort_rows(x))
-    assert (result.figures["proved"], result.figures["unique"]) == (1, 0)  # a programme returns one batch of possibly many
+    figures = result.figures
+    assert (figures["ended"], figures["proved"], figures["unique"]) == (1, 0, 0)  # one batch of possibly many
 
 
 def test_no_figure_claims_what_rests_on_an_assumption(draw):

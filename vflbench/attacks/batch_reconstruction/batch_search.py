@@ -73,6 +73,7 @@ def _together(recovered: RecoveredGram, rules: TrainingRules, options: SearchOpt
         "matches": float(solutions.count),
         "proved": float(solutions.status in ("proved", "infeasible")),
         "unique": float(solutions.unique),
+        "ended": float(solutions.ended),
         "solver_seconds": solutions.seconds,
     }
     if solutions.batches:
