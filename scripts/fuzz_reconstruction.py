@@ -44,6 +44,7 @@ from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, Se
 from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+from vflbench.messages import facts
 
 Rng = np.random.Generator
 
@@ -55,22 +56,40 @@ _ULP = 2.0**-52
 
 
 @dataclass
-class Instance:
-    """A private batch and what an attacker sees of it.
+class Drawn:
+    """A batch x (m, d) with labels y (m,), and what is known of its columns.
 
-    x: (m, d) of all other participants, y: (m,); step: (m,) of the local step. binary: (d,) the columns of 0 and 1. noise:
-    whether messages are further off than by rounding. sent: (n, d) bool of partly sent updates.
+    declared: (d,) bool, the columns that everybody knows to be binary. groups: (start, size) of one-hot columns.
     """
 
     x: np.ndarray
     y: np.ndarray
+    structure: str
+    intercept: bool
+    declared: np.ndarray
+    groups: list[tuple[int, int]]
+    has_schema: bool
+
+    def allows(self, batch: np.ndarray) -> bool:
+        """Whether a batch is as the columns are known to be."""
+        return bool(not self.intercept or batch[:, 0].all()) and all(
+            bool((batch[:, start : start + size].sum(axis=1) == 1).all()) for start, size in self.groups
+        )
+
+
+@dataclass
+class Instance(Drawn):
+    """A private batch and what an attacker sees of it.
+
+    step: (m,) the local step of each row. noise: whether messages are further off than by rounding. sent: (n, d) bool of
+    partly sent updates.
+    """
+
     thetas: np.ndarray
     updates: np.ndarray
     rules: TrainingRules
     options: SearchOptions
-    structure: str
     step: np.ndarray | None = None
-    intercept: bool = False
     noise: bool = False
     sent: np.ndarray | None = None
 
@@ -129,11 +148,16 @@ def training(
     return np.array(thetas), np.array(updates)
 
 
-def training_rules(rng: Rng, m: int, *, intercept: bool = False, **chosen: Any) -> TrainingRules:
+def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRules:
+    """Rules for batches of m rows, with the schema of the columns in most instances."""
     known = {f.name for f in fields(TrainingRules)}
+    schema = None
+    if drawn.has_schema and "schema" in known:
+        binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
+        schema = facts.Schema(binary, drawn.intercept, tuple(drawn.groups))
     rate = float(rng.choice([0.01, 0.05, 0.1, 0.3, 1.0]))
     rules: dict[str, Any] = {"others": 1, "rate": rate, "reduction": str(rng.choice(["sum", "mean"])), "batches": 1}
-    rules |= {"batch_size": m, "intercept": intercept} | chosen
+    rules |= {"batch_size": m, "schema": schema} | chosen
     return TrainingRules(**{name: value for name, value in rules.items() if name in known})
 
 
@@ -146,18 +170,29 @@ def random_rounds(
     return thetas, np.array([answers(x, y, theta, rules, dtype).sum(axis=0) for theta in thetas]).astype(float)
 
 
-def shape(rng: Rng, shapes: list[tuple[int, int]], largest: tuple[int, int] = (12, 14), small: float = 0.8) -> tuple[int, int]:
+def shape(
+    rng: Rng, shapes: list[tuple[int, int]], largest: tuple[int, int] = (12, 14), small: float = 0.8
+) -> tuple[int, int]:
     if rng.random() < small:
         return shapes[rng.integers(len(shapes))]
     return int(rng.integers(2, largest[0] + 1)), int(rng.integers(2, largest[1] + 1))
 
 
-def private_batch(rng: Rng, m: int, d: int) -> tuple[np.ndarray, np.ndarray, str, bool]:
+def private_batch(rng: Rng, m: int, d: int) -> Drawn:
+    """A batch, some with an intercept, some with one-hot columns."""
     x, structure = draw_batch(m, d, rng)
     intercept = bool(rng.random() < 0.3)
     if intercept:
         x[:, 0] = 1
-    return x, draw_labels(x, rng), structure, intercept
+    groups: list[tuple[int, int]] = []
+    start = int(intercept)
+    while rng.random() < 0.3 and d - start >= 2:
+        width = int(rng.integers(2, min(4, d - start) + 1))
+        x[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, width, m)]
+        groups.append((start, width))
+        start += width
+    has_schema = bool(rng.random() < 0.75)
+    return Drawn(x, draw_labels(x, rng), structure, intercept, np.ones(d, dtype=bool), groups, has_schema)
 
 
 # ------------------------------------------------------------------------------------------------------------ the paths
@@ -165,43 +200,55 @@ def private_batch(rng: Rng, m: int, d: int) -> tuple[np.ndarray, np.ndarray, str
 
 def binary(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _UNLABELLED)
-    x, y, structure, intercept = private_batch(rng, m, d)
-    rules = training_rules(rng, m, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
     thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
-    return Instance(x, y, thetas, updates, rules, options, structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
 def parties(rng: Rng, options: SearchOptions) -> Instance:
     others, size = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     d = int(rng.integers(1, 5))
-    x, y, structure, intercept = private_batch(rng, others * size, d)
-    rules = training_rules(rng, size, intercept=intercept, others=others)
+    drawn = private_batch(rng, others * size, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, size, drawn, others=others)
     thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
-    return Instance(x, y, thetas, updates, rules, options, structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
 def size(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _UNLABELLED)
-    x, y, structure, intercept = private_batch(rng, m, d)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
     others = 2 if m % 2 == 0 and rng.random() < 0.3 else 1
-    rules = training_rules(rng, m // others, intercept=intercept, others=others, reduction="mean")
+    rules = training_rules(rng, m // others, drawn, others=others, reduction="mean")
     thetas, updates = random_rounds(x, y, d + int(rng.integers(1, 8)), rules, rng)
     recovery = "lattice" if rng.random() < 0.3 else "least_squares"
     known = {**vars(options), "recovery": recovery, "knows_batch_size": False}
-    return Instance(x, y, thetas, updates, rules, SearchOptions(**known), structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=SearchOptions(**known))
 
 
 def _with_columns(rng: Rng, options: SearchOptions, more: Callable[[int, int, np.ndarray], np.ndarray]) -> Instance:
-    """Some columns of another kind, at random places behind the intercept."""
+    """Some columns of another kind, before or after the binary ones, or among them if there is no one-hot group."""
     m, d = shape(rng, _UNLABELLED)
-    x, y, structure, intercept = private_batch(rng, m, d)
-    added = more(m, int(rng.integers(1, 4)), x)
-    start = int(intercept)
-    order = np.r_[np.arange(start), start + rng.permutation(d + added.shape[1] - start)]
-    x = np.column_stack([x, added])[:, order]
-    rules = training_rules(rng, m, intercept=intercept)
-    thetas, updates = random_rounds(x, y, x.shape[1] + int(rng.integers(1, 8)), rules, rng)
-    return Instance(x, y, thetas, updates, rules, options, structure, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    added = more(m, int(rng.integers(1, 4)), drawn.x)
+    k = added.shape[1]
+    start = int(drawn.intercept)
+    order = np.r_[: d + k]
+    if not drawn.groups:
+        order[start:] = start + rng.permutation(d + k - start)
+    elif rng.random() < 0.5:
+        order = np.r_[:start, d : d + k, start:d]
+        drawn.groups = [(first + k, size) for first, size in drawn.groups]
+    drawn.x = np.column_stack([drawn.x, added])[:, order]
+    # A column may be binary here, and not in other rows; the intercept and one-hot columns are binary everywhere.
+    declared = (order < d) & ((rng.random(d + k) < 0.8) | bool(drawn.groups) | (order < start))
+    drawn.declared = declared if rng.random() < 0.5 else order < d
+    rules = training_rules(rng, m, drawn)
+    thetas, updates = random_rounds(drawn.x, drawn.y, d + k + int(rng.integers(1, 8)), rules, rng)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
 def mixed(rng: Rng, options: SearchOptions) -> Instance:
@@ -236,9 +283,10 @@ def counts(rng: Rng, options: SearchOptions) -> Instance:
 
 def selective(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _LABELLED, largest=(8, 10))
-    x, y, structure, intercept = private_batch(rng, m, d)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
     others = 2 if m % 2 == 0 and rng.random() < 0.15 else 1
-    rules = training_rules(rng, m // others, intercept=intercept, others=others, whole=False)
+    rules = training_rules(rng, m // others, drawn, others=others, whole=False)
     n = int(rng.integers(d + 1, 6 * d + 10))
     thetas = rng.normal(size=(n, d)) * rng.choice([0.03, 1.0, 10.0])
     kept, largest = int(rng.integers(1, d + 1)), bool(rng.random() < 0.4)
@@ -251,28 +299,29 @@ def selective(rng: Rng, options: SearchOptions) -> Instance:
             noisy = part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d)
             updates[t, chosen] += noisy[chosen]
             sent[t, chosen] = True
-    return Instance(
-        x, y, thetas, updates, rules, options, structure, intercept=intercept, noise=noise > 0 or others > 1, sent=sent
-    )
+    seen = {"thetas": thetas, "updates": updates, "rules": rules, "options": options, "sent": sent}
+    return Instance(**vars(drawn), **seen, noise=noise > 0 or others > 1)
 
 
 def noisy(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _UNLABELLED)
-    x, y, structure, intercept = private_batch(rng, m, d)
-    rules = training_rules(rng, m, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
     kind = rng.integers(3)
     n = d + 1 + int(rng.choice([0, 1, 3, 10, 40, 200]))
     thetas, updates = random_rounds(x, y, n, rules, rng, np.float32 if kind else np.float64)
     if kind != 1:
         spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2))
         updates = updates + spread * rng.normal(size=updates.shape)
-    return Instance(x, y, thetas, updates, rules, options, structure, intercept=intercept, noise=True)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options, noise=True)
 
 
 def few(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _LABELLED, largest=(8, 16))
-    x, y, structure, intercept = private_batch(rng, m, d)
-    rules = training_rules(rng, m, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
     n = int(rng.integers(1, max(2, min(d, 4) + 1)))
     thetas, updates = random_rounds(x, y, n, rules, rng)
     if rng.random() < 0.3:
@@ -282,21 +331,26 @@ def few(rng: Rng, options: SearchOptions) -> Instance:
         thetas = np.round(thetas, int(rng.integers(0, 3)))
         updates = np.array([answers(x, y, theta, rules).sum(axis=0) for theta in thetas])
     lattice = SearchOptions(**{**vars(options), "recovery": "lattice"})
-    return Instance(x, y, thetas, updates, rules, lattice, structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=lattice)
 
 
 def zero(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _LABELLED, largest=(8, 10))
-    x, y, structure, intercept = private_batch(rng, m, d)
-    rules = training_rules(rng, m, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
     lacks = rng.random(d) < rng.choice([0.0, 0.3, 0.6])
-    lacks[0] &= not intercept
+    lacks[0] &= not drawn.intercept
 
     def own() -> tuple[np.ndarray, np.ndarray]:
         rows, _ = draw_batch(m, d, rng, structured=0.1)
         rows[:, lacks] = 0
-        if intercept:
+        if drawn.intercept:
             rows[:, 0] = 1
+        for start, width in drawn.groups:  # of which the attacker's rows may lack some category
+            present = np.flatnonzero(~lacks[start : start + width])
+            chosen = rng.choice(present, m) if len(present) else rng.integers(0, width, m)
+            rows[:, start : start + width] = np.eye(width, dtype=np.int64)[chosen]
         return rows, rng.choice([-1, 1], m)
 
     fixed = own()
@@ -306,20 +360,17 @@ def zero(rng: Rng, options: SearchOptions) -> Instance:
     thetas, updates = training(x, y, n, rules, own if fresh else lambda: fixed, dtype)
     recovery = "lattice" if rng.random() < 0.35 else "least_squares"
     chosen = SearchOptions(**{**vars(options), "recovery": recovery})
-    return Instance(x, y, thetas, updates, rules, chosen, structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=chosen)
 
 
 def asynchronous(rng: Rng, options: SearchOptions) -> Instance:
     steps = 3 if rng.random() < 0.1 else 2
     m, d = shape(rng, _STEPS, largest=(5, 10), small=0.85)
-    x, structure = draw_batch(steps * m, d, rng)
-    intercept = bool(rng.random() < 0.2)
-    if intercept:
-        x[:, 0] = 1
-    y = draw_labels(x, rng)
+    drawn = private_batch(rng, steps * m, d)
+    x, y = drawn.x, drawn.y
     special = rng.choice([0.9731, 1.0, 1.7321, 2.0, 3.1416, 0.5, 0.1, 0.125])
     rate = float(special) if rng.random() < 0.3 else float(10 ** rng.uniform(-8, 0.6))
-    rules = training_rules(rng, m, intercept=intercept, batches=steps, rate=rate)
+    rules = training_rules(rng, m, drawn, batches=steps, rate=rate)
     dtype = np.float32 if rng.random() < 0.1 else np.float64
     n = d + int(rng.integers(0, 8))
     if rng.random() < 0.3:
@@ -331,18 +382,19 @@ def asynchronous(rng: Rng, options: SearchOptions) -> Instance:
     else:
         thetas, updates = random_rounds(x, y, n, rules, rng, dtype)
     step = np.repeat(np.arange(steps), m)
-    return Instance(x, y, thetas, updates, rules, options, structure, step, intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options, step=step)
 
 
 def programme(rng: Rng, options: SearchOptions) -> Instance:
     m, d = _UNLABELLED[rng.integers(len(_UNLABELLED))]
-    x, y, structure, intercept = private_batch(rng, m, d)
-    rules = training_rules(rng, m, intercept=intercept)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
     thetas, updates = random_rounds(x, y, d + 3, rules, rng)
     solver = rng.choice(["highs", "cbc", "cpsat"], p=[0.6, 0.2, 0.2])
     formulation = rng.choice(["tight", "published"])
     chosen = SearchOptions(**{**vars(options), "solver": str(solver), "formulation": str(formulation)})
-    return Instance(x, y, thetas, updates, rules, chosen, structure, intercept=intercept)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=chosen)
 
 
 PATHS: dict[str, tuple[Callable[[Rng, SearchOptions], Instance] | None, float]] = {
@@ -379,25 +431,42 @@ def slack_of(instance: Instance) -> float:
     return float(2 * off.max(initial=0.0) + 4 * _ULP * largest)
 
 
+def well_spread(thetas: np.ndarray) -> bool:
+    return float(np.linalg.cond(np.column_stack([thetas, np.ones(len(thetas))]))) < 1e6
+
+
 def explanations(instance: Instance) -> list[np.ndarray] | None:
     """All batches of 0 and 1 that explain the messages, (m, d) each; None if there are too many to try."""
     x, y, rules = instance.x, instance.y, instance.rules
-    if not instance.binary.all():
+    if not instance.declared.all():
         return None
     m, d = x.shape
     scale = rules.batch_size if rules.reduction == "mean" else 1
     if instance.noise or instance.options.knows_batch_size is False:
         found = oracle.with_sums(x.T @ x, x.T @ y, m)
-    elif instance.sent is None and len(instance.thetas) > d and np.linalg.cond(np.c_[instance.thetas, np.ones(len(instance.thetas))]) < 1e6:
+    elif instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas):
         found = oracle.with_sums(x.T @ x, x.T @ y, m)
     else:
         indices = oracle.explaining(
             instance.thetas, scale * instance.updates, rules.rate, m, scale * slack_of(instance), instance.sent
         )
         found = None if indices is None else [oracle.all_batches(m, d).x[k] for k in indices]
-    if found is not None and instance.intercept:
-        found = [batch for batch in found if batch[:, 0].all()]
-    return found
+    return None if found is None else [batch for batch in found if instance.allows(batch)]
+
+
+def with_any_others(instance: Instance) -> list[np.ndarray] | None:
+    """The batches whose declared columns are binary, if the others may hold any numbers; of these columns, -9 elsewhere.
+
+    Every [X_B, y] with the products of the true one explains the messages: an orthogonal Q maps the true one to it, and
+    Q X has the products of X.
+    """
+    known = instance.x[:, instance.declared].astype(np.int64)
+    found = oracle.with_sums(known.T @ known, known.T @ instance.y, len(known))
+    if found is None:
+        return None
+    whole = np.full((len(found), *instance.x.shape), -9, dtype=np.int64)
+    whole[:, :, instance.declared] = np.array(found).reshape(len(found), *known.shape)
+    return [batch for batch in whole if instance.allows(batch)]
 
 
 def sequences(instance: Instance) -> list[tuple[np.ndarray, ...]] | None:
@@ -406,9 +475,7 @@ def sequences(instance: Instance) -> list[tuple[np.ndarray, ...]] | None:
     found = oracle.explaining_steps(
         instance.thetas, instance.updates, rate, rules.batch_size, rules.batches, slack_of(instance)
     )
-    if found is not None and instance.intercept:
-        found = [parts for parts in found if all(part[:, 0].all() for part in parts)]
-    return found
+    return None if found is None else [parts for parts in found if all(instance.allows(part) for part in parts)]
 
 
 def judge(instance: Instance, result: SearchResult) -> Verdict:
@@ -430,19 +497,14 @@ def judge(instance: Instance, result: SearchResult) -> Verdict:
     if instance.step is not None:
         parts = sequences(instance)
         found = None if parts is None else [np.concatenate(part) for part in parts]
-    elif instance.binary[columns].all() and not instance.binary.all():
-        known = instance.x[:, instance.binary].astype(np.int64)
-        found = oracle.with_sums(known.T @ known, known.T @ instance.y, len(known))
-        if found is not None:
-            wide = np.full((len(found), *instance.x.shape), -9, dtype=np.int64)
-            for k, batch in enumerate(found):
-                wide[k][:, instance.binary] = batch
-            found = [batch for batch in wide if not instance.intercept or batch[:, 0].all()]
+    elif instance.declared[columns].all() and not instance.declared.all():
+        found = with_any_others(instance)
     else:
         found = explanations(instance)
     if found is not None:
         verdict.claims["exhausted"] += 1
-        if instance.binary.all() and oracle.key(instance.x) not in {oracle.key(batch) for batch in found}:
+        declared = {oracle.key(batch[:, instance.declared]) for batch in found or []}
+        if instance.step is None and oracle.key(instance.x[:, instance.declared]) not in declared:
             verdict.wrong.append("FUZZ ITSELF: the true batch is not among the explanations")
     whole = [instance.x, *(found or [])]
     _judge_rows(verdict, says, result, columns, whole, instance.options.solver == "exact")
@@ -454,7 +516,12 @@ def judge(instance: Instance, result: SearchResult) -> Verdict:
 
 
 def _judge_rows(
-    verdict: Verdict, says: dict[str, bool], result: SearchResult, columns: np.ndarray, whole: Iterable[np.ndarray], exact: bool
+    verdict: Verdict,
+    says: dict[str, bool],
+    result: SearchResult,
+    columns: np.ndarray,
+    whole: Iterable[np.ndarray],
+    exact: bool,
 ) -> None:
     listed = {oracle.key(candidate[:, columns]) for candidate in result.candidates}
     shares = result.shares[:, columns]
@@ -643,12 +710,25 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-COLUMNS = ("certificates", "proved", "unique", "certain", "told_apart", "labels", "real", "infeasible", "exhausted", "refused")
+COLUMNS = (
+    "certificates",
+    "proved",
+    "unique",
+    "certain",
+    "told_apart",
+    "labels",
+    "real",
+    "infeasible",
+    "exhausted",
+    "refused",
+)
 
 
 def print_table(results: list[tuple[str, int, Counter, list[dict[str, Any]], float]]) -> None:
     """A line a path. exhausted: certificates that were held against every batch that explains the messages."""
-    print(f"{'path':<13}{'instances':>10}" + "".join(f"{name:>{len(name) + 2}}" for name in COLUMNS) + f"{'wrong':>7}{'s':>7}")
+    print(
+        f"{'path':<13}{'instances':>10}" + "".join(f"{name:>{len(name) + 2}}" for name in COLUMNS) + f"{'wrong':>7}{'s':>7}"
+    )
     paths = dict.fromkeys(result[0] for result in results)
     rows = {path: [result for result in results if result[0] == path] for path in paths} | {"all": results}
     for path, parts in rows.items():

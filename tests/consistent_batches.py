@@ -5,7 +5,7 @@ Shares no code with vflbench. A batch is a multiset of rows; its key is the sort
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -44,7 +44,7 @@ class Table:
     beta: np.ndarray
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_batches(rows: int, columns: int) -> Table:
     """Every labelled binary batch, up to row order. A row of zeros has label 1, as its label is in no message."""
     types = [(*bits, y) for bits in product((0, 1), repeat=columns) for y in (-1, 1) if any(bits) or y == 1]
@@ -56,7 +56,7 @@ def all_batches(rows: int, columns: int) -> Table:
     return Table(x, y, alpha, np.einsum("nri,nr->ni", wide, y.astype(np.int32)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _by_alpha(rows: int, columns: int) -> dict[bytes, list[np.ndarray]]:
     types = np.array(list(product((0, 1), repeat=columns)), dtype=np.int8).reshape(-1, columns)
     chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
@@ -123,7 +123,7 @@ class Pairs:
     second: np.ndarray
 
 
-@lru_cache(maxsize=None)
+@cache
 def _distinct(rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """One batch of each (alpha, beta), and the batches that have the same."""
     table = all_batches(rows, columns)
