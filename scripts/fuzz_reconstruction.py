@@ -252,7 +252,7 @@ def _with_columns(rng: Rng, options: SearchOptions, more: Callable[[int, int, np
 
 
 def mixed(rng: Rng, options: SearchOptions) -> Instance:
-    def real(m: int, k: int, x: np.ndarray) -> np.ndarray:
+    def real(m: int, k: int, _: np.ndarray) -> np.ndarray:
         kind = rng.integers(5)
         if kind == 0:
             return rng.normal(size=(m, k))
@@ -278,7 +278,7 @@ def signs(rng: Rng, options: SearchOptions) -> Instance:
 
 
 def counts(rng: Rng, options: SearchOptions) -> Instance:
-    return _with_columns(rng, options, lambda m, k, x: rng.choice(4, (m, k), p=rng.dirichlet(np.ones(4))))
+    return _with_columns(rng, options, lambda m, k, _: rng.choice(4, (m, k), p=rng.dirichlet(np.ones(4))))
 
 
 def selective(rng: Rng, options: SearchOptions) -> Instance:
@@ -449,9 +449,8 @@ def explanations(instance: Instance) -> list[np.ndarray] | None:
         return None
     m, d = x.shape
     scale = rules.batch_size if rules.reduction == "mean" else 1
-    if instance.noise or instance.options.knows_batch_size is False:
-        found = oracle.with_sums(x.T @ x, x.T @ y, m)
-    elif instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas):
+    whole = instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas)
+    if instance.noise or not instance.options.knows_batch_size or whole:
         found = oracle.with_sums(x.T @ x, x.T @ y, m)
     else:
         indices = oracle.explaining(

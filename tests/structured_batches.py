@@ -143,7 +143,7 @@ STRUCTURES: dict[str, Draw] = {
 def draw_batch(m: int, d: int, rng: np.random.Generator, structured: float = 0.4) -> tuple[np.ndarray, str]:
     """X (m, d) int64 of 0 and 1, and the name of its structure. structured: the share of structured batches."""
     name = str(rng.choice(list(STRUCTURES))) if rng.random() < structured else "random"
-    x = (STRUCTURES[name] if name in STRUCTURES else random)(m, d, rng)
+    x = STRUCTURES.get(name, random)(m, d, rng)
     return x[rng.permutation(m)][:, rng.permutation(d)] if rng.random() < 0.5 else x, name
 
 
