@@ -155,7 +155,7 @@ def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRul
     if drawn.has_schema and "schema" in known:
         binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
         schema = facts.Schema(binary, drawn.intercept, tuple(drawn.groups))
-    rate = float(rng.choice([0.01, 0.05, 0.1, 0.3, 1.0]))
+    rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
     rules: dict[str, Any] = {"others": 1, "rate": rate, "reduction": str(rng.choice(["sum", "mean"])), "batches": 1}
     rules |= {"batch_size": m, "schema": schema} | chosen
     return TrainingRules(**{name: value for name, value in rules.items() if name in known})
@@ -165,7 +165,7 @@ def random_rounds(
     x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, rng: Rng, dtype: Any = np.float64
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random models, and the sums of the answers to them."""
-    thetas = rng.normal(size=(n, x.shape[1])) * rng.choice([0.03, 1.0, 10.0])
+    thetas = rng.normal(size=(n, x.shape[1])) * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])
     thetas = thetas.astype(dtype).astype(float)
     return thetas, np.array([answers(x, y, theta, rules, dtype).sum(axis=0) for theta in thetas]).astype(float)
 
@@ -611,8 +611,12 @@ def _judge_real(verdict: Verdict, says: dict[str, bool], instance: Instance, res
 
 def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[str, Any]]:
     """The exact search alone, from the sums of a batch, or from sums next to these, of which there may be no batch."""
-    m, d = shape(rng, _UNLABELLED, largest=(40, 40) if rng.random() < 0.2 else (14, 16), small=0.85)
-    x, structure = draw_batch(m, d, rng, structured=0.6)
+    if rng.random() < 0.02:  # where distances in floating point are no longer exact
+        m, d = int(rng.integers(30, 50)), int(rng.integers(30, 70))
+        x, structure = draw_batch(m, d, rng, structured=1.0, names=("odd_triangle", "near_dependent", "duplicate_rows"))
+    else:
+        m, d = shape(rng, _UNLABELLED, largest=(24, 30) if rng.random() < 0.2 else (14, 16), small=0.85)
+        x, structure = draw_batch(m, d, rng, structured=0.6)
     y = draw_labels(x, rng) if rng.random() < 0.6 else None
     gram = Gram.of(x, y)
     alpha, beta, exists = gram.alpha.copy(), gram.beta, True

@@ -1,6 +1,6 @@
 """Binary batches that are hard to reconstruct: structured, rank-deficient and ambiguous ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -140,9 +140,11 @@ STRUCTURES: dict[str, Draw] = {
 }
 
 
-def draw_batch(m: int, d: int, rng: np.random.Generator, structured: float = 0.4) -> tuple[np.ndarray, str]:
-    """X (m, d) int64 of 0 and 1, and the name of its structure. structured: the share of structured batches."""
-    name = str(rng.choice(list(STRUCTURES))) if rng.random() < structured else "random"
+def draw_batch(
+    m: int, d: int, rng: np.random.Generator, structured: float = 0.4, names: Sequence[str] = tuple(STRUCTURES)
+) -> tuple[np.ndarray, str]:
+    """X (m, d) int64 of 0 and 1, and the name of its structure. structured: the share of batches with one of `names`."""
+    name = str(rng.choice(names)) if rng.random() < structured else "random"
     x = STRUCTURES.get(name, random)(m, d, rng)
     return x[rng.permutation(m)][:, rng.permutation(d)] if rng.random() < 0.5 else x, name
 
