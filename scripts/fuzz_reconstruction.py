@@ -165,8 +165,14 @@ def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRul
 def random_rounds(
     x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, rng: Rng, dtype: Any = np.float64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random models, and the sums of the answers to them."""
-    thetas = rng.normal(size=(n, x.shape[1])) * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])
+    """Random models, some of which hardly move in some directions, and the sums of the answers to them."""
+    d = x.shape[1]
+    thetas = rng.normal(size=(n, d))
+    if rng.random() < 0.2:
+        scales = np.where(rng.random(d) < 0.5, 1.0, 10 ** rng.uniform(-17, -3, d))
+        directions = np.eye(d) if rng.random() < 0.5 else np.linalg.qr(rng.normal(size=(d, d)))[0]
+        thetas = (thetas * scales) @ directions.T + rng.choice([0.0, 1.0]) * rng.normal(size=d)
+    thetas = thetas * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])
     thetas = thetas.astype(dtype).astype(float)
     return thetas, np.array([answers(x, y, theta, rules, dtype).sum(axis=0) for theta in thetas]).astype(float)
 
@@ -304,17 +310,35 @@ def selective(rng: Rng, options: SearchOptions) -> Instance:
     return Instance(**vars(drawn), **seen, noise=noise > 0 or others > 1)
 
 
+def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
+    """Updates with noise, some of it with long tails or in one round only; or quantised; or clipped."""
+    spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2))
+    kind = rng.integers(6)
+    if kind == 0:
+        return updates + spread * rng.laplace(size=updates.shape)
+    if kind == 1:
+        return (
+            updates
+            + spread * rng.normal(size=updates.shape) * (np.arange(len(updates)) == rng.integers(len(updates)))[:, None]
+        )
+    if kind == 2 and spread > 0:
+        return np.round(updates / spread) * spread
+    if kind == 3:
+        norms = np.linalg.norm(updates, axis=1, keepdims=True)
+        return updates * np.minimum(1, np.quantile(norms, rng.uniform(0.3, 1)) / np.maximum(norms, 1e-300))
+    return updates + spread * rng.normal(size=updates.shape)
+
+
 def noisy(rng: Rng, options: SearchOptions) -> Instance:
     m, d = shape(rng, _UNLABELLED)
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
     rules = training_rules(rng, m, drawn)
-    kind = rng.integers(3)
     n = d + 1 + int(rng.choice([0, 1, 3, 10, 40, 200]))
-    thetas, updates = random_rounds(x, y, n, rules, rng, np.float32 if kind else np.float64)
-    if kind != 1:
-        spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2))
-        updates = updates + spread * rng.normal(size=updates.shape)
+    single = rng.random() < 0.6
+    thetas, updates = random_rounds(x, y, n, rules, rng, np.float32 if single else np.float64)
+    if not single or rng.random() < 0.5:
+        updates = disturbed(updates, rng)
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options, noise=True)
 
 
