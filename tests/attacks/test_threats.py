@@ -54,6 +54,7 @@ THREATS = [
         Threat(Seat.LABEL, {Embeddings, PeerModels, Compression, NoiseMean}),
         Kind.EMBEDDING,
     ),
+    (ModelInversion(prior="pca"), Threat(Seat.LABEL, {Embeddings, PeerModels, Queries, Auxiliary}), Kind.EMBEDDING),
     (BatchReconstruction(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
 ]
 

@@ -9,11 +9,11 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 
 
-def view_of(threat: Threat, *facts: Fact, ids: Tensor | None = None, step: int | None = 0) -> View:
+def view_of(threat: Threat, *facts: Fact, ids: Tensor | None = None, step: int | None = 0, epoch: int = 0) -> View:
     """What an attacker with this threat sees of these facts. ids: 0, 1, ... unless given."""
     if ids is None:
         ids = torch.arange(next(rows for rows in map(rows_in, facts) if rows is not None))
-    return View("a", 0, step, ids, torch.Generator().manual_seed(0), threat, {type(fact): fact for fact in facts})
+    return View("a", epoch, step, ids, torch.Generator().manual_seed(0), threat, {type(fact): fact for fact in facts})
 
 
 def rows_in(fact: Fact) -> int | None:

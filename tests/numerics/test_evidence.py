@@ -11,7 +11,7 @@ def test_errors_of_left_out_rows_are_those_of_fits_without_them(rng):
     x, y = torch.randn(9, 4, generator=rng).double(), torch.randn(9, 2, generator=rng).double()
     y = y - y.mean(dim=0)
     total = float((x - x.mean(dim=0)).square().sum())
-    for noise, (_, _, left_out) in zip([10.0 ** (e / 2) for e in range(-10, 5)], _ridges(x, torch.ones(4), y), strict=True):
+    for noise, left_out in zip([10.0 ** (e / 2) for e in range(-10, 5)], _ridges(x, torch.ones(4), y)[2], strict=True):
         for i in range(9):
             rest = torch.arange(9) != i
             a, b = x[rest] - x[rest].mean(dim=0), y[rest] - y[rest].mean(dim=0)
@@ -30,8 +30,7 @@ def test_the_evidence_is_that_of_a_gaussian_process(rng):
         kernel = contrasts.T @ (c @ c.T + 10.0 ** (e / 2) * float(c.square().sum()) * torch.eye(7)) @ contrasts
         z = contrasts.T @ y
         expected.append(float(-0.5 * (6 * torch.log(z.T @ torch.linalg.solve(kernel, z)) + torch.logdet(kernel))))
-    reached = [evidence for evidence, _, _ in _ridges(x, torch.ones(3), y)]
-    assert torch.allclose(torch.tensor(reached), torch.tensor(expected), atol=1e-6)
+    assert torch.allclose(_ridges(x, torch.ones(3), y)[0], torch.tensor(expected).double(), atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])

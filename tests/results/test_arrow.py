@@ -33,7 +33,8 @@ def folder(tmp_path):
 def test_every_finished_run_is_there_with_what_users_group_by(folder):
     table = load(folder)
     groups = ["run", "experiment", "dataset", "defense", "adversary", "seed", "failed"]
-    assert table.column_names == [*groups, *COLUMNS]
+    assert table.column_names == [*groups, "level", *COLUMNS]
+    assert {(row["attack"], row["level"]) for row in table.to_pylist()} == {(None, None), ("norm", "messages only")}
     runs = {tuple(row[name] for name in groups) for row in table.to_pylist()}
     assert runs == {
         ("none", None, "criteo", "none", "none", 3, None),

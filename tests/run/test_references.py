@@ -11,8 +11,11 @@ from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
+from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
+from vflbench.metrics.leakage import LeakTable
 from vflbench.models.wide_deep import WideDeep
+from vflbench.run.probe_rows import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings
 
 SMALL = {"dataset": Synthetic(rows=3000, vocabulary=300), "model": WideDeep(bottom_layers=2, top_layers=1, width=16)}
@@ -122,3 +125,15 @@ def test_no_attack_reads_more_than_the_probe(tmp_path):
     worst = max(leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "gradient")
     assert probes["gradients"] > worst - 0.03
     assert probes["messages"] > worst - 0.03
+
+
+def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_others(rng):
+    y = (torch.rand(4000, generator=rng) < 0.3).long()
+    rows, table = ProbeRows(), LeakTable()
+    for name, count, noise in (("says nothing", 4000, 1e6), ("reads the label", 400, 0.1)):
+        scores = y[:count] + noise * torch.randn(count, generator=rng)
+        rows.hear_followed("a", (Kind.GRADIENT, name), torch.arange(count), y[:count], scores, torch.zeros(count).bool())
+    rows.grade(2, rng, table)
+    (leak,) = table.leaks()
+    assert leak.layer == FOLLOWED
+    assert leak.two_sided.mean > 0.99

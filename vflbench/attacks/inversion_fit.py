@@ -29,12 +29,16 @@ def total_variation(pictures: Tensor) -> Tensor:
 
 @dataclass
 class Fit:
-    """One party's messages, and the distance of the embeddings of candidate features from them."""
+    """One party's messages, and the distance of the embeddings of candidate features from them.
+
+    noise: variance of a received number, relative to the mean square length of a row.
+    """
 
     model: PeerModel
     received: Layers
     compress: Mapping[str, Callable[[Tensor], Tensor]]
     prior: AuxiliaryPrior | None = None
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         self.area = area_of(self.model.numeric)
@@ -54,6 +58,22 @@ class Fit:
     def vectors(self, z: Tensor) -> Tensor:
         """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
         return self.centre + self.spread * z.view(len(z), *self.centre.shape)
+
+    @torch.no_grad()
+    def noise_at(self, x: Tensor, vectors: Tensor) -> float:
+        """Relative variance of a received number about that of fitted features x (n, k), vectors; the largest over layers.
+
+        Taken over closed ReLUs where there are any: an open one follows the noise, as far as features can be bent to it.
+        """
+        layers = self.model.network.from_vectors(x, vectors) if self.tables else self.model.network(x, self.no_ids(len(x)))
+        noises = []
+        for layer, h in self.received.items():
+            if layer in layers:
+                squared = (self.sent(layer, layers[layer]) - h).square()
+                is_closed = layers[layer] == 0
+                mean = squared[is_closed].mean() if is_closed.any() else squared.mean()
+                noises.append(float(mean / self._energy[layer]))
+        return max(noises)
 
     def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
         """(m,) relative squared distance of f(x) from the received embeddings. x: (m, k) with ids (m, c), or vectors."""

@@ -11,7 +11,7 @@ from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.numerics.decoder import fit_decoder
 
-_ASKED = 4  # times that each row is asked about, each with noise of its own
+ASKED = 4  # times that each row is asked about, each with noise of its own
 _DETERMINISTIC = 0.1  # of the mean square that compression changes counts as noise; a rounded number isn't quite a bin
 _QUIETEST = 3e-3  # of a received number's mean square; the search doesn't end where the network fits exactly
 _LEAST = 1e-3  # of a column's variance, so that the covariance has an inverse
@@ -52,25 +52,33 @@ def auxiliary_prior(
 ) -> AuxiliaryPrior:
     """The prior D(h), with the covariance of x' - D(h'): D a decoder fitted to one half of the known rows, x', h' the other.
 
+    D's answer is moved towards the mean of the known rows by the share that is best for x', h': a decoder that has learned
+    noise by heart answers with that mean.
+
     received: layer -> h (n, d). known: x', the columns of m other rows. answer: what the party would send for these, with
     fresh noise. sent, embedded: what the attacker computes for them, layer -> (m, d), compressed and not. width, steps: of
     the decoder.
     """
-    answers = [answer() for _ in range(_ASKED)]
+    answers = [answer() for _ in range(ASKED)]
     asked = torch.cat([torch.cat([layers[layer] for layer in received], dim=1) for layers in answers])
-    numeric, categorical = known.numeric.repeat(_ASKED, 1), known.categorical.repeat(_ASKED, 1)
-    is_fitted = (torch.arange(len(known.numeric), device=numeric.device) % 2 == 0).repeat(_ASKED)
+    numeric, categorical = known.numeric.repeat(ASKED, 1), known.categorical.repeat(ASKED, 1)
+    is_fitted = (torch.arange(len(known.numeric), device=numeric.device) % 2 == 0).repeat(ASKED)
     decoder = fit_decoder(asked[is_fitted], numeric[is_fitted], categorical[is_fitted], rng, width=width, steps=steps)
-    errors = (numeric - decoder(asked)[0])[~is_fitted].double()
+    mean = known.numeric.mean(dim=0)
+    steps_taken, steps_due = (decoder(asked)[0] - mean)[~is_fitted].double(), (numeric - mean)[~is_fitted].double()
+    share = float((steps_taken * steps_due).sum() / steps_taken.square().sum().clamp_min(1e-30))
+    share = min(1.0, max(0.0, share))
+    errors = steps_due - share * steps_taken
     floor = _LEAST * numeric.double().var(dim=0, correction=0).mean().clamp_min(1e-6)
     covariance = errors.T @ errors / max(1, len(errors)) + floor * torch.eye(errors.shape[1], device=errors.device)
     whitening = torch.linalg.cholesky(torch.linalg.inv(covariance)).to(numeric.dtype)
     slopes, noises = {}, []
     for layer, h in received.items():
-        h_of, f = torch.cat([layers[layer] for layers in answers]).double(), sent[layer].double().repeat(_ASKED, 1)
+        h_of, f = torch.cat([layers[layer] for layers in answers]).double(), sent[layer].double().repeat(ASKED, 1)
         slopes[layer] = max(0.0, float((h_of * f).sum() / f.square().sum().clamp_min(1e-30)))
         noise = (h_of - slopes[layer] * f).square().mean()
         noise += _DETERMINISTIC * (sent[layer] - embedded[layer]).double().square().mean()
         energy = h.double().square().sum(dim=1).mean().clamp_min(1e-12)
         noises.append(max(float(noise / energy), _QUIETEST / h.shape[1]))
-    return AuxiliaryPrior(decoder(torch.cat(list(received.values()), dim=1))[0], whitening, max(noises), slopes)
+    guess = mean + share * (decoder(torch.cat(list(received.values()), dim=1))[0] - mean)
+    return AuxiliaryPrior(guess, whitening, max(noises), slopes)

@@ -1,7 +1,7 @@
 """Model inversion: features whose embeddings are those that were received."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.inversion_fit import Fit, total_variation
+from vflbench.attacks.inversion_fit import Fit
+from vflbench.attacks.inversion_pca import jointly
+from vflbench.attacks.inversion_penalty import LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
@@ -27,7 +29,7 @@ _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its col
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
-_STRENGTHS = {"total_variation": 0.1, "l2": 1e-3, "none": 0.0}
+_LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
 
 
 @options
@@ -37,22 +39,26 @@ class ModelInversion(Attack):
         white box:  x_i = argmin_(x in [0,1]^k) sum_l |f_l(x) - h_il|^2 / mean_j |h_jl|^2 + strength R(x)
         black box:  x_i = D(h_i),   D a network fitted to the pairs (f(x'), x') of auxiliary rows x'
 
-    l: what a party sends, its cut layer and the linear part if there is one. R: total variation of pictures, mean square
-    distance from 1/2 of other columns, or what auxiliary rows say. Categories are first relaxed to any vector near those of
-    their column's table. Then the ids of each column are scored one by one with the other columns fixed, and numeric columns
-    are fitted again, `sweeps` times.
+    l: what a party sends, its cut layer and the linear part if there is one. R: total variation of pictures, or mean square
+    distance from 1/2 of other columns. Its strength is what makes x_i the most likely features under noise of the variance
+    that the received numbers have about a first fit, at least 0.1 and 0.001. Categories are first relaxed to any vector near
+    those of their column's table. Then the ids of each column are scored one by one with the other columns fixed, and
+    numeric columns are fitted again, `sweeps` times.
 
-    regularizer=auxiliary is the strongest attack on wide embeddings that are compressed or noisy; on narrow ones, black_box
-    is as good. It may also ask, as the black box does, and starts from the decoder's answer:
+    Two priors are learned from auxiliary rows x', which are never those that are rebuilt. Their parties are asked for the
+    messages h' of these, as in the black box:
 
-        R(x_i) = sum_j (W^T (x_i - D(h_i)))_j^2,   W W^T the inverse covariance of x' - D(h') on rows set aside
+        pca         all parties together: x = clip(m + W z, 0, 1), W W^T the shrunk covariance of x', and
+                    z_i = argmin |L^T (h_i - a f(x) - b)|^2 + |z|^2, a, b and L L^T fitted to h' given f(x')
+        auxiliary   party by party: R(x_i) = |V^T (x_i - D(h_i))|^2, V V^T the inverse covariance of x' - D(h')
 
-    with the variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`).
+    pca needs numeric columns, and answers with m where messages say nothing (`attacks.inversion_pca`). auxiliary takes the
+    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`).
 
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
-    rows: rows of each audited batch that are rebuilt, from the first. strength: auto is 0.1 for total variation, 0.001 for
-    l2. knows_compression: the same compression is applied to f(x) before the comparison, with a straight-through gradient;
-    a quantized number then only has to fall into its bin. knows_noise_mean: the mean of the noise is subtracted.
+    rows: rows of each audited batch that are rebuilt, from the first. strength: of total variation or l2. knows_compression:
+    the same compression is applied to f(x) before the comparison, with a straight-through gradient; a quantized number then
+    only has to fall into its bin. pca doesn't need it. knows_noise_mean: the mean of the noise is subtracted.
     optimizer, lr, steps: of the descent; a row whose objective stalls stops earlier. restarts: number of starts, of which
     each row keeps the best. candidates: ids of a column that are scored exactly, the most promising ones. auxiliary,
     decoder_width, decoder_steps: rows and size of the decoder.
@@ -68,7 +74,7 @@ class ModelInversion(Attack):
 
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Count = 32
-    regularizer: Literal["auto", "total_variation", "l2", "auxiliary", "none"] = "auto"
+    prior: Literal["auto", "total_variation", "l2", "pca", "auxiliary", "none"] = "auto"
     strength: NonNegative | Literal["auto"] = "auto"
     knows_compression: bool = False
     knows_noise_mean: bool = False
@@ -83,10 +89,10 @@ class ModelInversion(Attack):
     decoder_steps: Count = 300
 
     def __post_init__(self) -> None:
-        if self.regularizer in ("none", "auxiliary") and self.strength not in ("auto", 0.0):
-            raise UserError("it goes with a regularizer that has a strength", key="strength", value=self.strength)
-        if self.mode == "black_box" and self.regularizer == "auxiliary":
-            raise UserError("it goes with mode=white_box", key="regularizer", value="auxiliary")
+        if self.prior in ("none", *_LEARNED) and self.strength not in ("auto", 0.0):
+            raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
+        if self.mode == "black_box" and self.prior in _LEARNED:
+            raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
         adapts = self.knows_compression or self.knows_noise_mean
         if self.mode == "black_box" and adapts:
             key = "knows_compression" if self.knows_compression else "knows_noise_mean"
@@ -97,8 +103,8 @@ class ModelInversion(Attack):
     def threat(self) -> Threat:
         white_box, black_box = {PeerModels}, {Queries, Auxiliary}
         knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
-        knows |= black_box if self.regularizer == "auxiliary" else set()
-        knows |= {Compression} if self.knows_compression else set()
+        knows |= black_box if self.prior in _LEARNED else set()
+        knows |= {Compression} if self.knows_compression and self.prior != "pca" else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
         return Threat(Seat.LABEL, knows)
 
@@ -111,7 +117,10 @@ class ModelInversion(Attack):
             }
             for party, layers in view[Embeddings].received.items()
         }
-        features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
+        if self.prior == "pca":
+            features = self._jointly(received, view)
+        else:
+            features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
     def _rebuild(self, party: str, received: Layers, view: View) -> OwnColumns:
@@ -119,7 +128,7 @@ class ModelInversion(Attack):
             return self._decode(party, received, view)
         compress = view[Compression].rules(party) if self.knows_compression else {}
         model, prior = view[PeerModels].models[party], None
-        if self.regularizer == "auxiliary":
+        if self.prior == "auxiliary":
             prior = self._learned_prior(party, received, Fit(model, received, compress), view)
         n = len(next(iter(received.values())))
         places = [slice(first, first + _AT_ONCE) for first in range(0, n, _AT_ONCE)]
@@ -130,33 +139,56 @@ class ModelInversion(Attack):
             parts = [self._invert(piece, view.rng) for piece in pieces]
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
+    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns]:
+        """The most likely columns of all parties at once, under a normal prior of the auxiliary rows."""
+        models, known = view[PeerModels].models, self._known(view)
+        for party in received:
+            if models[party].cardinalities:
+                problem = f"it goes with numeric columns alone, and party {party} has categorical ones; use auxiliary"
+                raise UserError(problem, key="attack.model_inversion.prior", value="pca")
+        rows = {party: known[party].numeric for party in received}
+        answers = partial(self._answers, known, view)
+        with torch.enable_grad():
+            return jointly(received, models, rows, lambda: {party: answers(party) for party in received})
+
+    def _known(self, view: View) -> dict[str, OwnColumns]:
+        """Party -> its columns of the auxiliary rows."""
+        size = self.auxiliary
+        return {p: OwnColumns(rows.numeric[:size], rows.categorical[:size]) for p, rows in view[Auxiliary].columns.items()}
+
+    def _answers(self, known: Mapping[str, OwnColumns], view: View, party: str) -> Layers:
+        """What the party would send for its auxiliary rows, less the mean of the noise if that is known."""
+        rows = known[party]
+        layers = view[Queries].answer[party](rows.numeric, rows.categorical, view.rng)
+        means = view[NoiseMean].means.get(party, {}) if self.knows_noise_mean else {}
+        return {layer: h - means[layer][:1] if layer in means else h for layer, h in layers.items()}
+
     def _decode(self, party: str, received: Layers, view: View) -> OwnColumns:
-        rows = view[Auxiliary].columns[party]
-        known = rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary]
-        answers = view[Queries].answer[party](*known, view.rng)
+        known = self._known(view)[party]
+        answers = view[Queries].answer[party](known.numeric, known.categorical, view.rng)
         h, asked = (torch.cat([layers[layer] for layer in received], dim=1) for layers in (received, answers))
         with torch.enable_grad():
-            decoder = fit_decoder(asked, *known, view.rng, width=self.decoder_width, steps=self.decoder_steps)
+            decoder = fit_decoder(
+                asked, known.numeric, known.categorical, view.rng, width=self.decoder_width, steps=self.decoder_steps
+            )
         return OwnColumns(*decoder(h))
 
     def _learned_prior(self, party: str, received: Layers, fit: Fit, view: View) -> AuxiliaryPrior:
-        rows = view[Auxiliary].columns[party]
-        known = OwnColumns(rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary])
-        means = view[NoiseMean].means.get(party, {}) if self.knows_noise_mean else {}
-
-        def answer() -> Layers:
-            layers = view[Queries].answer[party](known.numeric, known.categorical, view.rng)
-            return {layer: h - means[layer][:1] if layer in means else h for layer, h in layers.items()}
-
+        known = self._known(view)
+        answer, own = partial(self._answers, known, view, party), known[party]
         with torch.no_grad():
-            embedded = fit.model.network(known.numeric, known.categorical)
+            embedded = fit.model.network(own.numeric, own.categorical)
             sent = {layer: fit.sent(layer, embedded[layer]) for layer in received}
         with torch.enable_grad():
             sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
-            return auxiliary_prior(received, known, answer, sent, embedded, view.rng, **sizes)
+            return auxiliary_prior(received, own, answer, sent, embedded, view.rng, **sizes)
 
     def _invert(self, fit: Fit, rng: torch.Generator) -> OwnColumns:
         numeric, vectors = self._relax(fit, rng)
+        if fit.prior is None and self.strength == "auto" and self.prior != "none" and numeric.shape[1]:
+            fit.noise = fit.noise_at(numeric, vectors)
+            if is_scaled(fit, self.prior):
+                numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return OwnColumns(numeric, fit.no_ids(len(numeric)))
         ids = nearest_ids(vectors, fit.tables)
@@ -192,7 +224,7 @@ class ModelInversion(Attack):
         if fit.prior is not None:
             start[:, :k] = fit.prior.mean.repeat(self.restarts, 1)
         start[:, k:] = 0.0
-        strength = _STRENGTHS["l2"] if self.strength == "auto" else self.strength
+        strength = LEAST["l2"] if self.strength == "auto" else self.strength
 
         def objective(x: Tensor, rows: Tensor) -> Tensor:
             distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
@@ -203,12 +235,12 @@ class ModelInversion(Attack):
         return points[best, :k], fit.vectors(points[best, k:])
 
     def _descend(self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Points (n, k) within the box with the least objective plus regularizer, and its values (n,)."""
+        """Points (n, k) within the box with the least objective plus prior, and its values (n,)."""
         k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
         return descend(
-            lambda x, rows: objective(x, rows) + self._prior(x[:, :k], rows % len(fit), fit),
+            lambda x, rows: objective(x, rows) + penalty(x[:, :k], rows % len(fit), fit, self.prior, self.strength),
             start,
             low,
             high,
@@ -216,20 +248,3 @@ class ModelInversion(Attack):
             size=self.lr,
             method=self.optimizer,
         )
-
-    def _prior(self, x: Tensor, rows: Tensor, fit: Fit) -> Tensor | float:
-        """strength R(x), (n,)."""
-        if fit.prior is not None:
-            return fit.prior(x, rows)
-        area = fit.area
-        wanted = ("l2" if area is None else "total_variation") if self.regularizer == "auto" else self.regularizer
-        strength = _STRENGTHS[wanted] if self.strength == "auto" else self.strength
-        if not strength or not x.shape[1]:
-            return 0.0
-        if wanted == "total_variation":
-            if area is None:
-                problem = "it goes with pictures, and the columns of this party are none; use l2 or none"
-                raise UserError(problem, key="attack.model_inversion.regularizer", value=wanted)
-            return strength * total_variation(area.picture(x))
-        roughness = (x - 0.5).square().mean(dim=1)
-        return strength * roughness

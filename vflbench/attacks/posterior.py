@@ -73,7 +73,7 @@ class Posterior(Attack):
     def __post_init__(self) -> None:
         self._met: list[tuple[Tensor, Tensor]] = []  # ids, and gradients at the cut, of this epoch
         self._passed: list[Residuals] = []  # of epochs since the last answer
-        self._layer = ""
+        self._layer, self._epoch = "", 0
         self._direction = torch.empty(0, dtype=torch.float64)
         self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
@@ -92,8 +92,9 @@ class Posterior(Attack):
         if not layers:
             return
         ids, g = view.ids.cpu(), view[Gradients].layers[layers[-1]].cpu().float()
-        if self._met and 2 * int(torch.isin(ids, torch.cat([ids for ids, _ in self._met])).sum()) > len(ids):
-            self._end_epoch()  # it isn't asked after each epoch; left-over rows come twice, but are few
+        if view.epoch != self._epoch:
+            self._end_epoch()  # it isn't asked after each epoch
+            self._epoch = view.epoch
         self._layer = layers[-1]
         self._met.append((ids, g))
 
@@ -166,11 +167,12 @@ class Posterior(Attack):
             "met": [list(pair) for pair in self._met],
             "passed": [[one.ids, one.z, one.direction, one.most] for one in self._passed],
             "layer": self._layer,
+            "epoch": self._epoch,
             "joined": [self._direction, self._evidence, self._ids, self._ratios],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._met = [(ids.clone(), g.clone()) for ids, g in state["met"]]
         self._passed = [Residuals(ids.clone(), z.clone(), u.clone(), most) for ids, z, u, most in state["passed"]]
-        self._layer = state["layer"]
+        self._layer, self._epoch = state["layer"], state["epoch"]
         self._direction, self._evidence, self._ids, self._ratios = (values.clone() for values in state["joined"])

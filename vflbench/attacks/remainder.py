@@ -1,5 +1,6 @@
 """Remainder attack: who has noise where no gradient is?"""
 
+import math
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ from vflbench.options import Count, options
 _ITERATIONS = 5  # of the fits among which the rule chooses
 _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at
 _ROWS_A_COLUMN = 4  # of the rarer class, for which covariances are fitted
+_FITTED = 2048  # rows, at most, to which they are fitted, if these are enough
 _SURE, _STEPS = 3.0, 4  # nats for a standard deviation of the length; steps from there
 _GROWTH = 1.25  # from one rank that it tries to the next
 _MEMORY = 0.5  # weight of the last batch's gains beside this one's
@@ -73,10 +75,11 @@ class Remainder(Attack):
         by_class = gains.amax(dim=1) + _MEMORY * self._gains.get(layer, torch.zeros(2)).to(gains)
         self._gains[layer] = by_class
         scores = -t[gains[0].argmax()] if bool(by_class[0] >= by_class[1]) else t[gains[1].argmax()]
-        if self.rank != "auto" or len(g) * min(prior, 1 - prior) < _ROWS_A_COLUMN * g.shape[1]:
+        least = math.ceil(_ROWS_A_COLUMN * g.shape[1] / min(prior, 1 - prior))  # rows of both classes
+        if self.rank != "auto" or len(g) < least:
             return scores
         guess = (scores - scores.mean()) / scores.std(correction=0).clamp_min(1e-30)
-        return log_ratio_of_normals(g.double(), _SURE * guess, prior, _STEPS)
+        return log_ratio_of_normals(g.double(), _SURE * guess, prior, _STEPS, max(least, _FITTED))
 
 
 def ranks_to_try(n: int, d: int) -> list[int]:

@@ -48,7 +48,7 @@ class ResidualSum(Attack):
         self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), gradients (b, d), embeddings (b, d)
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted
         self._sums = torch.empty(0, dtype=torch.float64)
-        self._epochs = 0
+        self._epochs, self._epoch = 0, 0  # that are over; under way
         self._layer = ""
         self._direction = torch.empty(0, dtype=torch.float64)
 
@@ -66,8 +66,9 @@ class ResidualSum(Attack):
             return
         self._layer = layers[-1]
         ids = view.ids.cpu()
-        if self._met and 2 * int(torch.isin(ids, torch.cat([met[0] for met in self._met])).sum()) > len(ids):
+        if view.epoch != self._epoch:
             self._end_epoch()  # it isn't asked after each epoch
+            self._epoch = view.epoch
         g = view[Gradients].layers[self._layer].cpu().double()
         h = view[Embeddings].layers[self._layer].cpu().double()
         self._met.append([ids, g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h])
@@ -102,12 +103,17 @@ class ResidualSum(Attack):
 
     def state(self) -> dict[str, Any]:
         joined = [self._ids, self._sums, self._direction]
-        return {"met": [list(met) for met in self._met], "joined": joined, "epochs": self._epochs, "layer": self._layer}
+        return {
+            "met": [list(met) for met in self._met],
+            "joined": joined,
+            "epochs": [self._epochs, self._epoch],
+            "layer": self._layer,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._met = [[values.clone() for values in met] for met in state["met"]]
         self._ids, self._sums, self._direction = (values.clone() for values in state["joined"])
-        self._epochs, self._layer = state["epochs"], state["layer"]
+        (self._epochs, self._epoch), self._layer = state["epochs"], state["layer"]
 
 
 def in_usual_units(z: Tensor, t: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Ungroup(Attack):
         self._ids: list[Tensor] = []  # by epoch, (n,)
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
         self._sums: list[Tensor] = []  # (groups,)
-        self._layer = ""
+        self._layer, self._epoch = "", 0
         self._direction = torch.empty(0, dtype=torch.float64)
 
     @property
@@ -63,8 +63,9 @@ class Ungroup(Attack):
             return
         self._layer = layers[-1]
         ids = view.ids.cpu()
-        if self._met and 2 * int(torch.isin(ids, torch.cat([ids for ids, _, _ in self._met])).sum()) > len(ids):
+        if view.epoch != self._epoch:
             self._end_epoch()  # it isn't asked after each epoch
+            self._epoch = view.epoch
         vectors, group = view[Gradients].layers[self._layer].cpu().float().unique(dim=0, return_inverse=True)
         self._met.append([ids, group, vectors])
 

@@ -1,6 +1,5 @@
 """Few labelled rows among many without labels: ridge regressions averaged by their evidence, and scores made logits."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -45,15 +44,11 @@ def averaged_ridge(known: Tensor, targets: Tensor, rows: Tensor) -> tuple[Tensor
     if not len(variance) or not bool(y.any()):
         return torch.zeros_like(y), y.new_zeros(len(rows), y.shape[1])
     projected = centred[: len(known)] @ directions
-    fits = [fit for deviations in _priors(variance) for fit in _ridges(projected * deviations, deviations, y)]
-    chances = torch.softmax(torch.tensor([evidence for evidence, _, _ in fits], dtype=torch.float64), dim=0)
-    weights, left_out = torch.zeros(len(variance), y.shape[1], dtype=torch.float64, device=y.device), torch.zeros_like(y)
-    for chance, (_, w, without) in zip(chances.tolist(), fits, strict=True):
-        spread = float((variance[:, None] * w.square()).sum().sqrt())
-        if spread > 0:
-            weights += chance / spread * w
-            left_out += chance / spread * without
-    along = directions @ weights
+    fits = [_ridges(projected * deviations, deviations, y) for deviations in _priors(variance)]
+    evidence, weights, without = (torch.cat(values) for values in zip(*fits, strict=True))  # (j,), (j, r, m), (j, k, m)
+    spread = (variance[:, None] * weights.square()).sum(dim=(1, 2)).sqrt()
+    counts = torch.where(spread > 0, torch.softmax(evidence, dim=0) / spread, 0.0)
+    left_out, along = torch.tensordot(counts, without, 1), directions @ torch.tensordot(counts, weights, 1)
     return left_out, rows.double() @ (along / scale) - mean @ along
 
 
@@ -68,8 +63,9 @@ def _priors(variance: Tensor) -> Iterator[Tensor]:
             yield torch.where(place < rank, variance.rsqrt(), 0.0)
 
 
-def _ridges(x: Tensor, deviations: Tensor, y: Tensor) -> Iterator[tuple[float, Tensor, Tensor]]:
-    """For each noise: the log evidence, weights (r, m), and predictions (k, m) of each known row by a fit without it.
+def _ridges(x: Tensor, deviations: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each of l noises: the log evidence (l,), weights (l, r, m), and predictions (l, k, m) of each known row by a fit
+    without it. No noises where x is zero.
 
     x: (k, r) in units in which the weights have variance 1. y: (k, m), centred. The scale of both variances is integrated
     out.
@@ -78,15 +74,15 @@ def _ridges(x: Tensor, deviations: Tensor, y: Tensor) -> Iterator[tuple[float, T
     u, s, v = _thin_svd(x - x.mean(dim=0))
     squares, along = s.square(), u.T @ y
     beyond = (y.square().sum() - along.square().sum()).clamp_min(0)
-    for noise in _NOISE if float(squares.sum()) > 0 else ():
-        ridge = noise * float(squares.sum())
-        misfit = float((along.square() / (squares + ridge)[:, None]).sum() + beyond / ridge)
-        volume = float((squares[: k - 1] / ridge).log1p().sum()) + (k - 1) * math.log(ridge)
-        evidence = -m / 2 * ((k - 1) * math.log(max(misfit, 1e-300)) + volume)
-        shrunk = squares / (squares + ridge)
-        leverage = u.square() @ shrunk + 1 / k
-        left_out = y - (y - u @ (shrunk[:, None] * along)) / (1 - leverage).clamp_min(1e-3)[:, None]
-        yield evidence, deviations[:, None] * (v @ ((s / (squares + ridge))[:, None] * along)), left_out
+    noises = squares.new_tensor(_NOISE if float(squares.sum()) > 0 else [])
+    ridge = (noises * squares.sum())[:, None]
+    misfit = (along.square().sum(dim=1) / (squares + ridge)).sum(dim=1) + beyond / ridge[:, 0]
+    volume = (squares[: k - 1] / ridge).log1p().sum(dim=1) + (k - 1) * ridge[:, 0].log()
+    evidence = -m / 2 * ((k - 1) * misfit.clamp_min(1e-300).log() + volume)
+    shrunk = squares / (squares + ridge)  # (l, q)
+    leverage = shrunk @ u.square().T + 1 / k  # (l, k)
+    left_out = y - (y - u @ (shrunk[..., None] * along)) / (1 - leverage).clamp_min(1e-3)[..., None]
+    return evidence, deviations[:, None] * (v @ ((s / (squares + ridge))[..., None] * along)), left_out
 
 
 def _thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

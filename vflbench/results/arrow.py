@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from vflbench.errors import UserError
 from vflbench.results.files import METRICS
+from vflbench.results.levels import level_of
 from vflbench.results.rows import COLUMNS, Row
 from vflbench.results.runs import Run, read_runs
 
@@ -28,7 +29,8 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
     run: the run's folder, relative to `folder`. experiment, dataset, defense, adversary: what was chosen; several defenses
     are joined by +, and a run without defense or adversary has `none`. seed. failed: why a run counts as failed although it
-    came to its end. The other columns are those of metrics.csv (`vflbench.results.rows.Row`). What does not apply is null.
+    came to its end. level: what the attack of the row knows (`vflbench.results.levels`). The other columns are those of
+    metrics.csv (`vflbench.results.rows.Row`). What does not apply is null.
 
     options: dotted keys of config.yaml, each of which becomes a column; null in runs without that option.
 
@@ -38,7 +40,7 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
     root = Path(folder)
     if not root.is_dir():
         raise UserError("there is no such folder", key="folder", value=folder)
-    taken = [key for key in options if key in ("run", "failed", *COLUMNS)]
+    taken = [key for key in options if key in ("run", "failed", "level", *COLUMNS)]
     if taken:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     runs, tables = [], []
@@ -59,8 +61,10 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
         if types[key] == pyarrow.string():
             facts = [values | {key: None if values[key] is None else str(values[key])} for values in facts]
     wide = []
-    for values, table in zip(facts, tables, strict=True):
+    for run, values, table in zip(runs, facts, tables, strict=True):
         columns = {name: pyarrow.repeat(pyarrow.scalar(v, types[name]), len(table)) for name, v in values.items()}
+        levels = [level_of(attack, run.threats) if attack else None for attack in table["attack"].to_pylist()]
+        columns["level"] = pyarrow.array(levels, pyarrow.string())
         wide.append(pyarrow.table({**columns, **{name: table[name] for name in COLUMNS}}))
     return pyarrow.concat_tables(wide)
 

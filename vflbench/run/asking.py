@@ -59,9 +59,7 @@ class Asking:
         if not len(rows):
             return
         shown = {kind: fact.rows(rows) for kind, fact in round_.facts.get(post.party, {}).items() if kind in post.reads}
-        facts = post.facts(
-            self.supply.to(post, shown), Hints(rows[:0], rows[:0]), torch.arange(len(rows), device=rows.device)
-        )
+        facts = post.facts(self.supply.to(post, shown), None)
         self._answer(post, post.view(round_.epoch, round_.step, self.names.of(round_.ids[rows]), facts))
 
     def about_batch(self, post: Post, round_: Round, labels: Tensor, canary: Tensor, hints: Hints, tables: Tables) -> None:

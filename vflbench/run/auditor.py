@@ -135,10 +135,13 @@ class Auditor:
                 self.tables.probed.meet(round_, labels, canary, self._crossing, len(self.audited))
             if round_.private is not None:
                 self._private[round_.step] = round_.private
+        followed = {
+            first: self._end.followed.among(round_.ids, first)
+            for first in sorted({post.attack.follows for post in self.posts} - {0})
+        }
         for post in self.posts:
             if post.attack.follows:
-                rows = self._end.followed.among(round_.ids, post.attack.follows)
-                self._asking.show(post, round_, self._with_known(post, round_.ids, rows))
+                self._asking.show(post, round_, self._with_known(post, round_.ids, followed[post.attack.follows]))
             elif is_audited and post.attack.collects:
                 self._asking.show(post, round_, torch.arange(len(round_.ids), device=round_.ids.device))
             elif is_audited and post.attack.answers_batches():

@@ -16,7 +16,7 @@ from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.numerics.pixels import Area, area_of, put_together
 
 _ROWS = 10_000
-"""Training rows, evenly spread, for the recogniser; as many held-out rows are the basis of guesses."""
+"""Training rows, evenly spread, for the recognisers; as many held-out rows are the basis of guesses."""
 
 _SHOWN = 20  # rows in the picture of a run
 
@@ -31,7 +31,10 @@ class Grader:
 
     Beside each answer, the same table has guesses that need no message (their message is `none`), under the layers `mean`
     (of the held-out rows; of categories the most frequent), `class_mean` (the same by class, which the label party knows),
-    `random_row` (a held-out row, drawn at random) and `true`.
+    `random_row` (a held-out row, drawn at random), `nearest_row` (the held-out row nearest to the true one, the best that
+    copying a held-out row could give; it takes the truth to choose it) and `true`.
+
+    Two recognisers are each trained on half of the training rows. A row is recognised by the one that has not seen it.
     """
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
@@ -72,19 +75,21 @@ class Grader:
                     graded.append((party, picture_figures(true_part, rebuilt_part), None))
         if whole is not None and rebuilt is not None:
             figures = picture_figures(whole, rebuilt)
-            figures["recognised"] = self._recogniser.accuracy(rebuilt, rows.labels)
+            figures["recognised"] = self._recognised(rebuilt, rows)
             graded.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
         return graded
 
     def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
         held_out, device = self._known, rows.ids.device
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
+        nearest = sum(_distances(rows.features[p], held_out.features[p]) for p in parties).argmin(dim=1)
         means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}
         means = {k: rows_of if len(rows_of) else held_out for k, rows_of in means.items()}
         return {
             "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
             "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
             "random_row": {p: held_out.features[p].rows(drawn) for p in parties},
+            "nearest_row": {p: held_out.features[p].rows(nearest) for p in parties},
             "true": {p: rows.features[p] for p in parties},
         }
 
@@ -92,13 +97,32 @@ class Grader:
     def _known(self) -> VerticalTable:
         return self._held_out.sample(_ROWS)
 
+    def _recognised(self, pictures: Tensor, rows: VerticalTable) -> float:
+        """The share of pictures whose class is recognised, by recognisers that have not seen the true ones."""
+        halves, recognisers = self._recognisers
+        is_first = torch.isin(rows.ids, halves[0])
+        chosen = [(~is_first).nonzero()[:, 0], is_first.nonzero()[:, 0]]
+        right = [
+            recogniser.accuracy(pictures[places], rows.labels[places]) * len(places)
+            for recogniser, places in zip(recognisers, chosen, strict=True)
+            if len(places)
+        ]
+        return sum(right) / len(rows)
+
     @cached_property
-    def _recogniser(self) -> Recogniser:
+    def _recognisers(self) -> tuple[tuple[Tensor, ...], tuple[Recogniser, ...]]:
+        """Two halves of the training rows, as ids, and a recogniser trained on each."""
         rows = self._train.sample(_ROWS)
         pictures = _whole(rows.features, list(non_label_parties(rows.columns)))
         if pictures is None:
             raise ValueError("the columns of these parties are no pictures")
-        return Recogniser(pictures, rows.labels, rows.classes, torch.Generator().manual_seed(self._seed))
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self._seed)).to(rows.ids.device)
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        trained = (
+            Recogniser(pictures[half], rows.labels[half], rows.classes, torch.Generator().manual_seed(self._seed))
+            for half in halves
+        )
+        return tuple(rows.ids[half] for half in halves), tuple(trained)
 
 
 def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str, Features]:
@@ -126,6 +150,14 @@ def _area(columns: Columns) -> Area | None:
 def _numbers(block: Features, truth: Features) -> Tensor:
     """All columns as (n, columns) in [0, 1]: of a categorical one 0 where it is as in `truth`, else 1."""
     return torch.cat([block.numeric, (block.categorical != truth.categorical).to(block.numeric.dtype)], dim=1)
+
+
+def _distances(block: Features, others: Features) -> Tensor:
+    """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
+    apart = torch.cdist(block.numeric.double(), others.numeric.double()).square()
+    for own, other in zip(block.categorical.T, others.categorical.T, strict=True):
+        apart = apart + (own[:, None] != other[None])
+    return apart
 
 
 def _means(block: Features, rows: int) -> Features:

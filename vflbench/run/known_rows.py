@@ -72,6 +72,7 @@ class KnownRows:
     def __init__(self, train: Population, most: int, rng: torch.Generator, canaries: Canaries):
         """most: how many the most curious attack knows."""
         self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
+        self._facts: dict[int, Known] = {}
         if most:
             rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
             kept = (~canaries.among(rows.ids)).nonzero()[:, 0].cpu()
@@ -84,8 +85,10 @@ class KnownRows:
             self.ids, self.labels = rows.ids[order[chosen]], labels[chosen]
 
     def fact(self, count: int, names: RowNames) -> Known:
-        """The first so many."""
-        return Known(names.of(self.ids[:count]), self.labels[:count])
+        """The first so many. names: the same at each call."""
+        if count not in self._facts:
+            self._facts[count] = Known(names.of(self.ids[:count]), self.labels[:count])
+        return self._facts[count]
 
     def among(self, ids: Tensor, count: int) -> Tensor:
         """(n,) bool: which of these rows are among the first so many."""

@@ -99,14 +99,14 @@ class Post:
             return None
         return torch.cat([positives, classes.to(positives.device)])
 
-    def facts(self, known: Facts, hints: Hints, rows: Tensor | None = None) -> dict[type[Fact], Fact]:
-        """The declared facts of this party, and its hints. rows: places of the rows that the view is about, if not all."""
+    def facts(self, known: Facts, hints: Hints | None) -> dict[type[Fact], Fact]:
+        """The declared facts of this party, and its hints, if they are drawn for these rows."""
         knows = self.attack.threat.knows
         declared = {kind: fact for kind, fact in known.items() if kind in knows}
         if not self.visible and isinstance(embeddings := declared.get(Embeddings), Embeddings):
             declared[Embeddings] = Embeddings(embeddings.layers)
-        if rows is not None:
-            return {kind: fact.rows(rows) for kind, fact in declared.items()}
+        if hints is None:
+            return declared
         given = {BatchHints: BatchHints(hints.positives[: self.threat.hints]), ClassHints: ClassHints(hints.classes)}
         return declared | {kind: fact for kind, fact in given.items() if kind in knows}
 

@@ -109,13 +109,16 @@ class ProbeRows:
     def _grade_followed(
         self, heard: Sequence[Sequence[Tensor]], classes: int, rng: torch.Generator, key: Key, table: LeakTable
     ) -> None:
-        ids = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique()
+        """On the rows about which all of them were asked: those of the attack that follows fewest."""
+        ids, asked_by = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique(return_counts=True)
+        ids = ids[asked_by == len(heard)]
         labels, columns = torch.zeros_like(ids), []
         for asked, truth, usable, answer in heard:
-            place = torch.searchsorted(ids, asked[usable])
-            labels[place] = truth[usable]
+            is_kept = usable & torch.isin(asked, ids)
+            place = torch.searchsorted(ids, asked[is_kept])
+            labels[place] = truth[is_kept]
             columns.append(answer.new_full((len(ids), *answer.shape[1:]), torch.nan))
-            columns[-1][place] = answer[usable]
+            columns[-1][place] = answer[is_kept]
         order = torch.randperm(len(ids), generator=rng)
         batch = torch.arange(len(ids)) * _GROUPS // max(1, len(ids))
         scores, half = probe([], [column[order] for column in columns], labels[order], batch, classes, rng)

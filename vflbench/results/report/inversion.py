@@ -19,7 +19,8 @@ from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
 from vflbench.results.runs import Run
 
 FIGURES = ("mse", "psnr", "ssim", "recognised", "r2", "id_accuracy")
-GUESSES = ("mean", "class_mean", "random_row", "true")
+GUESSES = ("mean", "class_mean", "random_row", "nearest_row", "true")
+_GUESSED = {"true": "the true rows", "nearest_row": "the held-out row nearest to the true one"}
 
 
 def rebuilt(run: Run, attack: str, figure: str, guess: str | None = None) -> float:
@@ -70,7 +71,7 @@ def inversion_table(table: Sequence[Line], by: Sequence[str], attack: str) -> st
         values = {
             f: mean_interval([v for run in runs if not math.isnan(v := rebuilt(run, attack, f, guess))]) for f in figures
         }
-        cells = [f"no message: {guess.replace('_', ' ')}" if guess != "true" else "the true rows", *[""] * len(by)]
+        cells = [_GUESSED.get(guess, f"no message: {guess.replace('_', ' ')}"), *[""] * len(by)]
         rows.append("| " + " | ".join([*cells, "", "", "", *(_cell(values[f]) for f in figures)]) + " |")
     return "\n".join(rows)
 

@@ -77,7 +77,7 @@ def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: 
             for j, d in enumerate(columns):
                 if (m, d) in by_cell and not math.isnan(values[i, j]):
                     dark = scale(values[i, j]) < 0.6
-                    sign = "" if by_cell[m, d].get("proved", 1.0) == 1 else ">"
+                    sign = "" if _ended(by_cell[m, d]) == 1 else ">"
                     axes.text(
                         j, i, f"{sign}{values[i, j]:.2g}", ha="center", va="center", color="w" if dark else "k", fontsize=8
                     )
@@ -94,9 +94,14 @@ def _mean(values: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in values) / sum(weight for _, weight in values)
 
 
+def _ended(figures: Mapping[str, float]) -> float:
+    """The share of searches that ended. Runs without this figure called them `proved`."""
+    return figures.get("ended", figures.get("proved", 1.0))
+
+
 def _seconds(figures: Mapping[str, float] | None, name: str) -> str:
     if not figures or name not in figures:
         return "-"
-    ended = figures.get("proved", 1.0)
+    ended = _ended(figures)
     time = f"{figures[name] * 1000:.3g} ms" if figures[name] < 1 else f"{figures[name]:.3g} s"
     return time if ended == 1 else f"> {time} ({ended:.0%} ended)"
