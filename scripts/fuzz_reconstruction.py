@@ -317,10 +317,8 @@ def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
     if kind == 0:
         return updates + spread * rng.laplace(size=updates.shape)
     if kind == 1:
-        return (
-            updates
-            + spread * rng.normal(size=updates.shape) * (np.arange(len(updates)) == rng.integers(len(updates)))[:, None]
-        )
+        one = np.arange(len(updates)) == rng.integers(len(updates))
+        return updates + one[:, None] * spread * rng.normal(size=updates.shape)
     if kind == 2 and spread > 0:
         return np.round(updates / spread) * spread
     if kind == 3:
