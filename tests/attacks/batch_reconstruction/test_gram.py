@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reconstruction_rounds import batch
 
+from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.modular_rank import rank
 
@@ -76,3 +77,10 @@ def test_the_rank_modulo_a_prime_is_the_rank():
 def test_the_rank_of_a_nearly_dependent_integer_matrix_is_full():
     big = 10**8
     assert rank(np.array([[big + 1, big], [big, big - 1]])) == 2
+
+
+def test_small_integers_do_not_wrap_around():
+    gram = Gram.of(np.ones((100, 1)), np.ones(100))
+    for kind in (np.int8, np.uint8, np.int16):
+        small = Gram(gram.alpha.astype(kind), gram.beta.astype(kind), 100)
+        assert enumerate_batches(small, time_limit=None).unique, kind

@@ -231,3 +231,46 @@ def test_partly_shared_updates_are_refused_without_enough_rounds_or_a_fixed_batc
     assert "need a known batch size" in recover(thetas, sent, whole=False, knows=False).note
     noise = np.where(hidden, 0, 0.05 * draw.normal(size=updates.shape))
     assert recover(thetas, sent + noise, whole=False).gram is None
+
+
+def test_models_that_hardly_move_are_not_rounded_to_wrong_sums():
+    """Where labels cancel, models stay near 0, and the updates are rounded like the terms of single rows, which do not."""
+    ones = np.ones((18, 1), dtype=np.int64)
+    y = np.repeat([1, -1], 9)
+    for scale in (1e-17, 1e-16, 1e-3):
+        thetas = scale * np.array([[1.0], [-2.0]])
+        updates = np.array([theta - 0.3 * gradient(ones, y, theta) - theta for theta in thetas])
+        recovered = recover(thetas, updates, rate=0.3, batch_size=18, schema=Schema((0,)))
+        assert recovered.gram is None or recovered.gram.alpha.tolist() == [[18]], scale
+        assert (recovered.gram is not None) == (scale == 1e-3), scale
+
+
+def test_models_between_local_steps_are_rounded_as_well():
+    """The labels of two local steps cancel: the model goes to 9e-9 and back to 2e-16, and its rounding hides the batches."""
+    ones, rate = np.ones((2, 1), dtype=np.int64), 3.740510759687001e-08
+    theta, thetas, updates = np.zeros(1), [], []
+    for _ in range(2):
+        half = theta - rate * gradient(ones, np.array([1, 1]), theta) / 2
+        after = half - rate * gradient(ones, np.array([-1, -1]), half) / 2
+        thetas.append(theta)
+        updates.append(after - theta)
+        theta = theta + (after - theta)
+    schema = Schema((0,), intercept=True)
+    found = recover(np.array(thetas), np.array(updates), rate=rate, reduction="mean", batches=2, batch_size=2, schema=schema)
+    assert found.gram is None or found.assumption or found.gram.alpha.tolist() == [[4]]
+
+
+def test_a_column_that_was_never_sent_is_not_one_of_zeros():
+    """The rounding of large models, of which updates are differences, is not an update that was sent."""
+    x = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
+    y = np.array([1, -1, 1, -1, 1])
+    draw = np.random.default_rng(0)
+    for rate in (1e-3, 1e-6):
+        thetas, updates = draw.normal(size=(40, 3)), []
+        for theta in thetas:
+            sent = -rate * gradient(x, y, theta) * [1, 1, 0]
+            own = -rate * gradient(*batch(5, 3, draw), theta)
+            updates.append(2 * ((theta + (sent + own) / 2) - theta) - own)
+        found = recover(thetas, np.array(updates), rate=rate, batch_size=5, whole=False, schema=Schema((0, 1, 2)))
+        assert found.kept.tolist() == [0, 1], rate
+        assert np.array_equal(found.gram.alpha, (x.T @ x)[:2, :2]), rate

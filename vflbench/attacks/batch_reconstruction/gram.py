@@ -21,6 +21,13 @@ class Gram:
     beta: np.ndarray | None
     rows: int
 
+    def __post_init__(self) -> None:
+        """Integers of fewer bits as int64: sums of theirs would wrap around."""
+        for name in ("alpha", "beta"):
+            part = getattr(self, name)
+            if part is not None and np.issubdtype(part.dtype, np.integer) and part.dtype != np.uint64:
+                object.__setattr__(self, name, part.astype(np.int64, copy=False))
+
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray | None = None) -> "Gram":
         """The Gram matrix of a batch. x: (m, d) of 0 and 1, y: (m,) of -1 and +1. Raises ValueError for anything else."""

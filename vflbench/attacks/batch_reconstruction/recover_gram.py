@@ -10,6 +10,7 @@ from vflbench.attacks.batch_reconstruction.asynchronous.local_map import recover
 from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import TotalSums, recover_total
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns
+from vflbench.attacks.batch_reconstruction.recovery.affine import rounding_unit
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
 from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums
 from vflbench.attacks.batch_reconstruction.recovery.selective import selective_sums
@@ -19,7 +20,8 @@ _DEVIATIONS = 6.0  # standard errors that a true value may be off
 _LARGEST_ERROR = 1e-3  # of alpha's entries; with a larger one real-valued columns can't be distinguished from noise
 _ONLY_BINARY = "the columns hold only 0 and 1, which no schema says"
 _NOTHING_BEYOND = "no row has a part in a direction that no model took"
-_ZERO = 1e-12  # of the largest coordinate: the rounding of a coordinate that was sent as 0
+_ZERO = 1e-12  # of the largest coordinate, and
+_ROUNDINGS = 64.0  # of the models: the rounding of a coordinate that was sent as 0
 
 RecoveryMethod = Literal["least_squares", "lattice"]
 
@@ -86,7 +88,9 @@ def recover_gram(
     known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows}
     likely: RecoveredSums | None = None
     if not rules.whole:
-        recovered = selective_sums(thetas, updates, _shared(updates), rate=rules.rate, rows=rows, schema=rules.schema)
+        recovered = selective_sums(
+            thetas, updates, _shared(thetas, updates), rate=rules.rate, rows=rows, schema=rules.schema
+        )
     elif method == "lattice":
         if rules.schema is not None and len(rules.schema.binary) < thetas.shape[1]:
             why = "integer relations take binary columns only, and by the schema there are others"
@@ -190,7 +194,8 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if rules.schema is not None and len(rules.schema.binary) < thetas.shape[1]:
         why = "several local steps are undone for binary columns only, and by the schema there are others"
         return RecoveredGram({"rounds": float(len(thetas))}, note=why)
-    local_map = recover_map(thetas, updates)
+    labelled = rules.batches * (rules.batch_size if rules.reduction == "sum" else 1)
+    local_map = recover_map(thetas, updates, intermediate=rules.rate / 2 * labelled)
     figures = {"rounds": float(len(thetas)), **({} if local_map.condition is None else {"condition": local_map.condition})}
     if local_map.refusal is not None:
         return RecoveredGram(figures, note=local_map.refusal)
@@ -212,9 +217,13 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     )
 
 
-def _shared(updates: np.ndarray) -> np.ndarray:
-    """(n, d) bool: which coordinates were sent; the others are 0 up to rounding."""
-    return np.abs(updates) > _ZERO * np.abs(updates).max(axis=1, keepdims=True)
+def _shared(thetas: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    """(n, d) bool: which coordinates were sent; the others are 0 up to rounding, of the models that they are differences of.
+
+    A coordinate that was never sent must not pass for one whose updates are 0, and so for a column of zeros.
+    """
+    rounding = _ROUNDINGS * rounding_unit(thetas, updates) * (np.abs(thetas).max() + np.abs(updates).max())
+    return np.abs(updates) > np.maximum(_ZERO * np.abs(updates).max(axis=1, keepdims=True), rounding)
 
 
 def _figures(recovered: RecoveredSums) -> dict[str, float]:

@@ -68,6 +68,17 @@ def test_candidates_that_are_other_rows_are_refused():
     assert divide_rows([z], hidden, eta, 0.01).refusal == "the rate hides it"
 
 
+def test_a_candidate_with_too_many_divisions_to_try_is_not_excluded():
+    row = np.zeros(20, dtype=np.int64)
+    row[0] = 1
+    alpha = np.outer(row, row)
+    total = TotalSums(alpha_sum=4 * alpha, second=3 * alpha, proved=True)
+    eta, z = np.zeros(20), np.tile(row, (4, 1))
+    assert divide_rows([z], total, eta, 0.01, rows=1).unique
+    undecided = np.tile(np.eye(20, dtype=np.int64), (2, 1))
+    assert not divide_rows([undecided, z], total, eta, 0.01, rows=1).unique
+
+
 def test_one_row_and_one_column():
     """d = 1: A_2 = a_2 a_1 and the sum a_1 + a_2 leave which is which open, unless a batch's size forbids one."""
     gamma, eta = compose([np.array([[1]])] * 2, [np.array([1]), np.array([-1])], 0.01)

@@ -51,6 +51,7 @@ def divide_rows(
     for z in candidates:
         division = row_membership(z, total.second, rows=rows)
         if division.membership is None:
+            one_division = one_division and division.complete  # a division that was not found may exist
             continue
         one_division = one_division and division.unique
         if total.beta_sum is not None and total.second_labels is not None:

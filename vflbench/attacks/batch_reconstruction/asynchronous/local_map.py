@@ -63,14 +63,18 @@ def expansion_terms(
     return expansion
 
 
-def recover_map(thetas: np.ndarray, differences: np.ndarray, *, unit: float | None = None) -> LocalMap:
+def recover_map(
+    thetas: np.ndarray, differences: np.ndarray, *, unit: float | None = None, intermediate: float = 0.0
+) -> LocalMap:
     """gamma and eta by least squares, from theta_0 and theta_n - theta_0 of rounds with the same batches in the same order.
 
     thetas, differences: (n, d), n >= d + 1, thetas affinely independent. unit: relative rounding of the differences,
-    estimated from the values if None. Raises ValueError for invalid shapes or numbers.
+    estimated from the values if None. intermediate: how far labels can move the models between the local steps, rate / 2
+    times the rows of all steps (sum) or the number of steps (mean). These models are rounded as well, and may be far larger
+    than the first and the last one, where labels cancel. Raises ValueError for invalid shapes or numbers.
     """
     thetas, differences = checked_pairs(thetas, differences)
-    largest = np.abs(thetas).max(initial=0.0) + np.abs(differences).max(initial=0.0)
+    largest = np.abs(thetas).max(initial=0.0) + np.abs(differences).max(initial=0.0) + intermediate
     fit = fit_affine(thetas, differences, floor=4 * rounding_unit(thetas, differences, unit) * float(largest))
     if fit.refusal:
         return LocalMap(fit.rounds, condition=fit.condition, refusal=fit.refusal)

@@ -60,7 +60,7 @@ def least_squares(
     check_rate_and_rows(rate, rows)
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
-    floor = scale * rounding_floor(thetas, updates, rate, unit)
+    floor = scale * rounding_floor(thetas, updates, rate, unit, rows=rows if reduction == "sum" else 1)
     known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
     if shared is None:
         fit = fit_directions(thetas, scale * values, floor=floor, known=known, nothing_beyond=nothing_beyond)
@@ -100,9 +100,14 @@ def _why_nothing(n: int, d: int) -> str:
     return f"the thetas of {n} rounds are not affinely independent, and no column's own sums are determined"
 
 
-def rounding_floor(thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None) -> float:
-    """The absolute rounding error of 4 g. It is relative to the parameters: updates may be their differences."""
-    largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0)
+def rounding_floor(
+    thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None, *, rows: float | None = None
+) -> float:
+    """The absolute rounding error of 4 g. It is relative to the parameters: updates may be their differences.
+
+    rows: m (1 for mean gradients), if known. The terms -y/2 of the rows are rounded too, also where labels cancel.
+    """
+    largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0) + rate / 2 * (rows or 0)
     return 4 / rate * 4 * rounding_unit(thetas, updates, unit) * float(largest)
 
 

@@ -41,7 +41,7 @@ def selective_sums(
         sent = shared[:, i]
         if not sent.any():
             continue
-        floor = rounding_floor(thetas[sent], updates[sent], rate, None)
+        floor = rounding_floor(thetas[sent], updates[sent], rate, None, rows=rows)
         fit = fit_directions(thetas[sent], -4 / rate * updates[sent][:, [i]], floor=floor, known=known)
         if not fit.fit.refusal and fit.determined[i]:
             fits[i] = fit
