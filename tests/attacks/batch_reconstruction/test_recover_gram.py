@@ -245,6 +245,14 @@ def test_models_that_hardly_move_are_not_rounded_to_wrong_sums():
         assert (recovered.gram is not None) == (scale == 1e-3), scale
 
 
+def test_relations_of_single_precision_models_that_hardly_move_are_no_proof():
+    ones, y = np.ones((10, 1), dtype=np.float32), np.repeat([1, -1], 5).astype(np.float32)
+    theta, rate = np.float32([5e-11]), np.float32(5e-4)
+    update = theta - rate * (ones.T @ (ones @ theta / np.float32(4) - y / np.float32(2))) - theta
+    found = recover(theta[None].astype(float), update[None].astype(float), method="lattice", rate=float(rate), batch_size=10)
+    assert found.gram is None or found.gram.alpha.tolist() == [[10]]
+
+
 def test_models_between_local_steps_are_rounded_as_well():
     """The labels of two local steps cancel: the model goes to 9e-9 and back to 2e-16, and its rounding hides the batches."""
     ones, rate = np.ones((2, 1), dtype=np.int64), 3.740510759687001e-08

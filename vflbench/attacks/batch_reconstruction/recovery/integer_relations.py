@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.recovery.affine import checked_pairs
+from vflbench.attacks.batch_reconstruction.recovery.affine import checked_pairs, rounding_unit
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import Reduction, check_rate_and_rows, rounding_floor
 from vflbench.attacks.batch_reconstruction.recovery.other_integers import (
     GUARD,
@@ -83,8 +83,8 @@ def integer_relations(
     refusal = ""
     for size in sizes:
         scale = size if reduction == "mean" else 1
-        # Products of integers up to m are rounded as well: by one part in 2^53 of theta each, if summed in float64.
-        needed = scale * floor + 2.0**-53 * size * float(np.abs(thetas).sum(1).max() + 2)
+        # The terms of single rows are rounded as well, theta.x and 2 y of each, also where their sum nearly vanishes.
+        needed = scale * floor + rounding_unit(thetas, updates, unit) * size * float(np.abs(thetas).sum(1).max() + 8)
         if relations is None or needed > 2 * error:
             relations, error = _reduced(thetas, 1 / needed), needed
         solution, refusal = _solve(relations, thetas, scale * values, error, size)
