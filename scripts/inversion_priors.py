@@ -22,6 +22,8 @@ FIGURES = ("mse", "ssim", "recognised")
 ATTACKS = {
     "total variation": {"knows_compression": True, "knows_noise_mean": True},
     "pca": {"prior": "pca", "knows_noise_mean": True},
+    "auxiliary": {"prior": "auxiliary", "knows_compression": True, "knows_noise_mean": True},
+    "black box": {"mode": "black_box"},
 }
 UNAWARE: dict[str, dict[str, Any]] = {"knows nothing of the defense": {}}
 NOISE = ["model.cut_width=64", "defense=[quantize,binomial]", "defense.binomial.biased=true"]
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--path", help="the folder of MNIST")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rows", type=int, default=48, help="pictures rebuilt of each of two batches")
+    parser.add_argument("--rows", type=int, default=64, help="pictures rebuilt, of one batch")
     parser.add_argument("--only", choices=SETTINGS, action="append", help="of the lines; may be given several times")
     options = parser.parse_args()
     print("| | attack | runs | bits a row | test accuracy | MSE | SSIM | recognised |\n|" + "---|" * 8, flush=True)
@@ -92,7 +94,7 @@ def _trained(
         "model=cnn",
         "epochs=3",
         "batch_size=64",
-        "audit.batches=2",
+        "audit.batches=1",
         "audit.epochs=last",
         "audit.probe=false",
         "attack=none",

@@ -36,7 +36,8 @@ def penalty(x: Tensor, rows: Tensor, fit: Fit, prior: str, strength: float | Lit
 
 
 def _kind(fit: Fit, prior: str) -> str:
-    return ("l2" if fit.area is None else "total_variation") if prior == "auto" else prior
+    """pca comes here with auxiliary rows that messages have refuted: as auto."""
+    return ("l2" if fit.area is None else "total_variation") if prior in ("auto", "pca") else prior
 
 
 def _strength(fit: Fit, kind: str, strength: float | Literal["auto"]) -> float:

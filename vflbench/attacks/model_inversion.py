@@ -104,7 +104,7 @@ class ModelInversion(Attack):
         white_box, black_box = {PeerModels}, {Queries, Auxiliary}
         knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
         knows |= black_box if self.prior in _LEARNED else set()
-        knows |= {Compression} if self.knows_compression and self.prior != "pca" else set()
+        knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
         return Threat(Seat.LABEL, knows)
 
@@ -117,9 +117,8 @@ class ModelInversion(Attack):
             }
             for party, layers in view[Embeddings].received.items()
         }
-        if self.prior == "pca":
-            features = self._jointly(received, view)
-        else:
+        features = self._jointly(received, view) if self.prior == "pca" else None
+        if features is None:
             features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
@@ -139,8 +138,8 @@ class ModelInversion(Attack):
             parts = [self._invert(piece, view.rng) for piece in pieces]
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
-    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns]:
-        """The most likely columns of all parties at once, under a normal prior of the auxiliary rows."""
+    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns] | None:
+        """The most likely columns of all parties at once under a normal prior of the auxiliary rows, if messages bear it out."""
         models, known = view[PeerModels].models, self._known(view)
         for party in received:
             if models[party].cardinalities:
