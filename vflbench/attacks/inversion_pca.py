@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.attacks.inversion_prior import ASKED
+from vflbench.attacks.inversion_prior import ASKED, FEWEST, is_larger
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import PeerModel
@@ -17,8 +17,6 @@ _LEAST = 1e-4  # of a received number's variance: the noise that it is taken to 
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing
 _STEPS, _PAIRS = 300, 20  # of the quasi-Newton search
 _ASIDE = 64  # known rows, at most a fifth of them, to which received messages are compared
-_FEWEST = 8  # of those rows, for a comparison
-_ERRORS = 3.0  # standard errors by which received messages may be less likely than those of known rows
 _WIDTHS = (1.0, 2.0)  # of the prior, in its own standard deviations
 
 
@@ -91,8 +89,8 @@ class Channel:
 
 @dataclass(frozen=True)
 class MostLikely:
-    """x: (n, k). energy: (n,), the least value of the objective; under a normal law of the messages it is chi-squared with as
-    many degrees of freedom as there are numbers, however noisy they are."""
+    """x: (n, k). energy: (n,), the least value of the objective; for linear f it is chi-squared with as many degrees of
+    freedom as messages have numbers, however noisy they are."""
 
     x: Tensor
     energy: Tensor
@@ -126,26 +124,23 @@ def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior
         return MostLikely(prior(z), energies(z))
 
 
-def believable(h: Tensor, aside: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel) -> Tensor | None:
+def believable(
+    h: Tensor, aside: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel
+) -> Tensor | None:
     """The most likely x (n, k) behind h (n, d), under the prior as far as h bears it out; None if it doesn't.
 
     aside: (m, d) messages of rows that prior and channel aren't fitted to. Where known rows are of another distribution than
-    that of the attacked ones, these have messages of a larger mean log energy than rows set aside, by more than three standard
-    errors. Then the standard deviations of the prior are doubled; None if messages still contradict it.
+    that of the attacked ones, messages have a larger mean log energy than those of rows set aside, by more than three
+    standard errors. Then the standard deviations of the prior are doubled; None if messages still contradict it.
     """
-    if len(aside) < _FEWEST:
+    if len(aside) < FEWEST:
         return most_likely(h, embed, prior, channel).x
-    usual = _logs(most_likely(aside, embed, prior, channel))
-    most = usual.mean() + _ERRORS * usual.std() * (1 / len(h) + 1 / len(aside)) ** 0.5
+    usual = most_likely(aside, embed, prior, channel).energy
     for width in _WIDTHS:
         answer = most_likely(h, embed, prior.times(width), channel)
-        if _logs(answer).mean() <= most:
+        if not is_larger(answer.energy, usual):
             return answer.x
     return None
-
-
-def _logs(answer: MostLikely) -> Tensor:
-    return answer.energy.clamp_min(1e-12).log()
 
 
 def jointly(

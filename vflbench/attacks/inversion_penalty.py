@@ -7,6 +7,8 @@ from torch import Tensor
 from vflbench.attacks.inversion_fit import Fit, total_variation
 from vflbench.errors import UserError
 
+LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
+
 LEAST = {"total_variation": 0.1, "l2": 1e-3}
 """Strength without noise, where the prior only chooses among exact fits."""
 
@@ -36,8 +38,8 @@ def penalty(x: Tensor, rows: Tensor, fit: Fit, prior: str, strength: float | Lit
 
 
 def _kind(fit: Fit, prior: str) -> str:
-    """pca comes here with auxiliary rows that messages have refuted: as auto."""
-    return ("l2" if fit.area is None else "total_variation") if prior in ("auto", "pca") else prior
+    """As auto for learned priors, which come here where messages contradict their auxiliary rows."""
+    return ("l2" if fit.area is None else "total_variation") if prior in ("auto", *LEARNED) else prior
 
 
 def _strength(fit: Fit, kind: str, strength: float | Literal["auto"]) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.inversion_fit import Fit
 from vflbench.attacks.inversion_pca import jointly
-from vflbench.attacks.inversion_penalty import LEAST, is_scaled, penalty
+from vflbench.attacks.inversion_penalty import LEARNED, LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
@@ -29,7 +29,6 @@ _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its col
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
-_LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
 
 
 @options
@@ -89,9 +88,9 @@ class ModelInversion(Attack):
     decoder_steps: Count = 300
 
     def __post_init__(self) -> None:
-        if self.prior in ("none", *_LEARNED) and self.strength not in ("auto", 0.0):
+        if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
-        if self.mode == "black_box" and self.prior in _LEARNED:
+        if self.mode == "black_box" and self.prior in LEARNED:
             raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
         adapts = self.knows_compression or self.knows_noise_mean
         if self.mode == "black_box" and adapts:
@@ -103,7 +102,7 @@ class ModelInversion(Attack):
     def threat(self) -> Threat:
         white_box, black_box = {PeerModels}, {Queries, Auxiliary}
         knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
-        knows |= black_box if self.prior in _LEARNED else set()
+        knows |= black_box if self.prior in LEARNED else set()
         knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
         return Threat(Seat.LABEL, knows)
@@ -139,7 +138,7 @@ class ModelInversion(Attack):
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
     def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns] | None:
-        """The most likely columns of all parties at once under a normal prior of the auxiliary rows, if messages bear it out."""
+        """The most likely columns of all parties at once under a normal prior of auxiliary rows, if messages bear it out."""
         models, known = view[PeerModels].models, self._known(view)
         for party in received:
             if models[party].cardinalities:
@@ -172,15 +171,12 @@ class ModelInversion(Attack):
             )
         return OwnColumns(*decoder(h))
 
-    def _learned_prior(self, party: str, received: Layers, fit: Fit, view: View) -> AuxiliaryPrior:
+    def _learned_prior(self, party: str, received: Layers, fit: Fit, view: View) -> AuxiliaryPrior | None:
         known = self._known(view)
-        answer, own = partial(self._answers, known, view, party), known[party]
-        with torch.no_grad():
-            embedded = fit.model.network(own.numeric, own.categorical)
-            sent = {layer: fit.sent(layer, embedded[layer]) for layer in received}
+        answer, network = partial(self._answers, known, view, party), fit.model.network
         with torch.enable_grad():
             sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
-            return auxiliary_prior(received, own, answer, sent, embedded, view.rng, **sizes)
+            return auxiliary_prior(received, known[party], answer, network, fit.sent, view.rng, **sizes)
 
     def _invert(self, fit: Fit, rng: torch.Generator) -> OwnColumns:
         numeric, vectors = self._relax(fit, rng)
