@@ -52,7 +52,11 @@ class ModelInversion(Attack):
         auxiliary   party by party: R(x_i) = |V^T (x_i - D(h_i))|^2, V V^T the inverse covariance of x' - D(h')
 
     pca needs numeric columns, and answers with m where messages say nothing (`attacks.inversion_pca`). auxiliary takes the
-    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`).
+    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`). Where received messages
+    fit clearly worse than those of auxiliary rows set aside, the rows are of another distribution: pca doubles its standard
+    deviations, and if that isn't enough, or with auxiliary, the answer is that of prior=auto. Behind noise nothing tells.
+    Who has such rows does best with pca where messages are plain numbers or of many levels, and with auxiliary and
+    knows_compression where they are coarse, sparse or noisy.
 
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
     rows: rows of each audited batch that are rebuilt, from the first. strength: of total variation or l2. knows_compression:
