@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import Interval, interval_text
 from vflbench.results.files import SUMMARY
 from vflbench.results.levels import PROBE
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
@@ -58,15 +58,14 @@ def markdown(table: Sequence[Line], attacks: Sequence[str]) -> str:
     header = ["defense", DEPTH, "runs", *MODEL.values(), *attacks]
     rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for line in table:
-        cells = [line.defense, str(line.options[0]), str(len(line.runs)), *map(text, figures(line, attacks).values())]
+        cells = [
+            line.defense,
+            str(line.options[0]),
+            str(len(line.runs)),
+            *map(interval_text, figures(line, attacks).values()),
+        ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
-
-
-def text(interval: Interval) -> str:
-    if math.isnan(interval.mean):
-        return "-"
-    return f"{interval.mean:.3f}" + ("" if math.isnan(interval.low) else f" ({interval.low:.3f} - {interval.high:.3f})")
 
 
 def chart(table: Sequence[Line], attacks: Sequence[str]) -> Chart:

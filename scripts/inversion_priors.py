@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from vflbench import train
-from vflbench.numerics.interval import mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import interval_text, over_runs
 from vflbench.results.report.inversion import GUESSES, bits_per_row, rebuilt
 from vflbench.results.runs import read_run
 
@@ -69,10 +70,10 @@ def main() -> None:
             runs = [read_run(_trained(Path(place), options, overrides, ATTACKS | more, seed)) for seed in seeds]
             for attack, guess in [*((attack, None) for attack in ATTACKS | more), *(("pca", guess) for guess in GUESSES)]:
                 key = attack.replace(" ", "_")
-                found = {f: mean_interval([rebuilt(run, key, f, guess) for run in runs]) for f in FIGURES}
+                found = {f: over_runs((rebuilt(run, key, f, guess) for run in runs), range_of(f)) for f in FIGURES}
                 bits = sum(map(bits_per_row, runs)) / len(runs)
                 accuracy = sum(run.summary["test_accuracy"] for run in runs) / len(runs)
-                mse = f"{found['mse'].mean:.4f} ({found['mse'].low:.4f} - {found['mse'].high:.4f})"
+                mse = interval_text(found["mse"], ".4f")
                 cells = [name, guess or attack, len(runs), f"{bits:.0f}", f"{accuracy:.3f}", mse]
                 cells += [f"{found[f].mean:.2f}" for f in FIGURES[1:]]
                 print("| " + " | ".join(map(str, cells)) + " |", flush=True)

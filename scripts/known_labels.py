@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import Interval, interval_text
 from vflbench.results.files import SUMMARY
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
 from vflbench.results.report.comparison import Line, lines, read_runs
@@ -73,16 +73,10 @@ def markdown(table: Sequence[Line], layer: str | None = None) -> str:
     rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for line in table:
         for message in messages:
-            cells = [line.defense, message, str(len(line.runs)), text(line.over_seeds("train_auc"))]
-            cells += [text(leak(line, message, known, layer)) for known in counts]
+            cells = [line.defense, message, str(len(line.runs)), interval_text(line.over_seeds("train_auc"))]
+            cells += [interval_text(leak(line, message, known, layer)) for known in counts]
             rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
-
-
-def text(interval: Interval) -> str:
-    if math.isnan(interval.mean):
-        return "-"
-    return f"{interval.mean:.3f}" + ("" if math.isnan(interval.low) else f" ({interval.low:.3f} - {interval.high:.3f})")
 
 
 def chart(table: Sequence[Line], layer: str | None = None) -> Chart:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.numerics.interval import Interval, interval_text, over_runs
 from vflbench.results.files import SUMMARY
 from vflbench.results.levels import LEVELS, PROBE, REFERENCE, base_name
 from vflbench.results.report import quantity
@@ -80,7 +80,7 @@ def heat_map(runs: Sequence[Run]) -> HeatMap:
         if any(key[0] == level for key in columns)
     ]
     groups.append(Columns("strongest", tuple(levels), tuple(tuple(worst[n][level] for n in order) for level in levels)))
-    utility = tuple(f"{mean_interval([quantity.value(run, 'test_auc') for run in by_name[n]]).mean:.3f}" for n in order)
+    utility = tuple(f"{over_runs(quantity.value(run, 'test_auc') for run in by_name[n]).mean:.3f}" for n in order)
     facts = ("test AUC", utility), ("ceiling", tuple(ceiling(by_name[name]) for name in order))
     counts = sorted({len(of) for of in by_name.values()})
     note = NOTE.format(f"Means over {' or '.join(map(str, counts))} runs" if counts != [1] else "One run each")
@@ -136,12 +136,11 @@ def columns_of(runs: Sequence[Run]) -> list[Key]:
 
 
 def reading(runs: Sequence[Mapping[Key, float]], key: Key) -> Interval:
-    values = [value for run in runs for value in [run.get(key, math.nan)] if not math.isnan(value)]
-    return within_unit(mean_interval(values))
+    return over_runs((run.get(key, math.nan) for run in runs), (0.5, 1.0))
 
 
 def cell_of(attack: str, read: Interval) -> Cell:
-    return Cell(read.mean, "" if math.isnan(read.mean) else f"{attack}: {text(read)}")
+    return Cell(read.mean, "" if math.isnan(read.mean) else f"{attack}: {interval_text(read)}")
 
 
 def strongest(line: Mapping[Key, Interval], level: str) -> Cell:
@@ -150,7 +149,7 @@ def strongest(line: Mapping[Key, Interval], level: str) -> Cell:
     if not of_level:
         return Cell(math.nan)
     attack = max(of_level, key=lambda name: of_level[name].mean)
-    return Cell(of_level[attack].mean, f"{attack}: {text(of_level[attack])}", attack)
+    return Cell(of_level[attack].mean, f"{attack}: {interval_text(of_level[attack])}", attack)
 
 
 def ceiling(runs: Sequence[Run]) -> str:
@@ -160,10 +159,6 @@ def ceiling(runs: Sequence[Run]) -> str:
     if not stands:
         return "refuted" if promises else ""
     return f"{min(stands):.3f}"
-
-
-def text(read: Interval) -> str:
-    return f"{read.mean:.3f}" + ("" if math.isnan(read.low) else f" ({read.low:.3f} - {read.high:.3f})")
 
 
 def markdown(drawn: HeatMap) -> str:

@@ -33,7 +33,7 @@ from vflbench.generators import Generators
 from vflbench.messages.facts import Gradients, OwnColumns, OwnModel
 from vflbench.numerics.auc import auc
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.numerics.interval import UNIT, Interval, interval_text, over_runs
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.places import config_folder
 from vflbench.protocols.base import Session
@@ -98,7 +98,7 @@ def main() -> None:
             found |= readings(experiment, name, options.known, options.draws)
             print(f"seed {seed}, {name}: test AUC {found[name, 'test', MODEL]:.4f}", file=sys.stderr, flush=True)
         runs.append(found)
-    means = {key: within_unit(mean_interval([run[key] for run in runs])) for key in runs[0]}
+    means = {key: over_runs((run[key] for run in runs), UNIT) for key in runs[0]}
     for split in SPLITS:
         print(f"\n{split} rows\n\n{markdown(means, split, options.known)}")
     if options.picture:
@@ -189,14 +189,9 @@ def markdown(means: Mapping[tuple[str, str, int | str], Interval], split: str, k
     header = ["defense", MODEL, *(f"{k} labels" for k in columns[1:])]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for name in (*DEFENSES, OWN):
-        cells = [text(means[name, split, column]) if (name, split, column) in means else "" for column in columns]
+        cells = [interval_text(means[name, split, column]) if (name, split, column) in means else "" for column in columns]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines)
-
-
-def text(interval: Interval) -> str:
-    known = interval.low == interval.low
-    return f"{interval.mean:.3f}" + (f" ({interval.low:.3f} - {interval.high:.3f})" if known else "")
 
 
 def chart(means: Mapping[tuple[str, str, int | str], Interval], known: Sequence[int]) -> Chart:

@@ -13,13 +13,12 @@ each --ceiling beside the first, at the rates chosen for the first. --picture dr
 """
 
 import argparse
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.interval import UNIT, OverRuns, interval_text, over_runs
 from vflbench.results.files import SUMMARY
 from vflbench.results.report.chart import Chart, Point, Series, exact
 from vflbench.results.report.raster import write_png
@@ -135,13 +134,11 @@ def markdown(table: Mapping[Setting, Mapping[int, Sequence[Run]]]) -> str:
 def cell(runs: Sequence[Run]) -> str:
     if not runs:
         return "-"
-    value = test_auc(runs)
-    spread = "" if math.isnan(value.low) else f" ({value.low:.3f} - {value.high:.3f})"
-    return f"{value.mean:.3f}{spread} [{rate(runs[0]):g}]"
+    return f"{interval_text(test_auc(runs))} [{rate(runs[0]):g}]"
 
 
-def test_auc(runs: Sequence[Run]) -> Interval:
-    return mean_interval([run.summary["test_auc"] for run in runs])
+def test_auc(runs: Sequence[Run]) -> OverRuns:
+    return over_runs((run.summary["test_auc"] for run in runs), UNIT)
 
 
 def chart(table: Mapping[Setting, Mapping[int, Sequence[Run]]]) -> Chart:

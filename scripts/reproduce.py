@@ -1,7 +1,7 @@
 """Repeat every published table and figure that can be repeated here, on the given data, within a budget of time.
 
     python scripts/reproduce.py --all --data ../data --budget 2h
-    python scripts/reproduce.py --only marvell_sumkl,forward_figure5 --data ../data --scale 0.2 --out repeated
+    python scripts/reproduce.py --only marvell_sumkl,forward_figure5_alone --data ../data --scale 0.2 --out repeated
 
 Runs `vflbench train experiment=NAME` for each, --jobs of them at once, and continues where an earlier call stopped. The
 expected cost of the experiments (`vflbench list experiments`) and the budget determine the scale: the share of the rows

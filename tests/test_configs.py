@@ -2,8 +2,10 @@
 
 import inspect
 import re
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -17,6 +19,7 @@ from vflbench.defenses.base import Defense
 from vflbench.metrics.exposure import Exposure
 from vflbench.protocols.adversary import Adversary
 from vflbench.results.loggers.base import Logger
+from vflbench.results.report.reproductions import read_experiments
 from vflbench.run.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,13 +63,13 @@ def installed(name: str) -> bool:
 
 
 def test_every_experiment_builds():
-    for file in sorted((CONFIGS / "experiment").glob("*.yaml")):
-        build(composed(f"experiment={file.stem}"))
+    for name, experiment in read_experiments().items():
+        build(composed(f"experiment={name}", *REQUIRED.get(("dataset", experiment.dataset), [])))
 
 
 def test_the_published_experiment_has_the_published_settings():
     experiment = build(composed("experiment=published", "dataset=criteo", "dataset.path=x"))
-    assert (experiment.settings.batch_size, experiment.optimizer.lr) == (8192, 1e-4)
+    assert (experiment.settings.epochs, experiment.settings.batch_size, experiment.optimizer.lr) == (3, 8192, 1e-4)
     assert type(experiment.optimizer).__name__ == "Adam"
     assert (experiment.dataset.min_count, experiment.dataset.numeric_transform, experiment.dataset.fit_on) == (
         1,
@@ -118,6 +121,29 @@ def test_the_matrix_runs_every_defense_of_its_own_under_the_name_of_its_file():
     assert shared > 0.7
     assert set(two_epochs) == {"alibi", "label_dp", "label_dp_zero_sum", "label_gdp", "tpsl"}
     assert two_epochs == pytest.approx(dict.fromkeys(two_epochs, 0.68), abs=5e-4)
+
+
+SWEPT = [name for name, e in read_experiments().items() if e.sweep and any(v.quantity for v in e.values)]
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_a_sweep_has_a_run_for_each_published_value(name):
+    """Options that are swept are compared as they stand in the YAML, those of chosen defenses when they are composed."""
+    experiment = read_experiments()[name]
+    swept = {key: re.split(r",(?![^[]*\])", str(values).replace(" ", "")) for key, values in experiment.sweep.items()}
+    compared = [value.options for value in experiment.values if value.quantity]
+    words = [f"defense={one}" for one in swept.get("defense", [])] or [f"experiment={name}"]
+    required = REQUIRED.get(("dataset", experiment.dataset), [])
+    runs = [composed(word, *(required if "experiment" in word else [])) for word in words]
+    for options in compared:
+        plain = {key: wanted for key, wanted in options.items() if key in swept and key != "defense"}
+        assert all(any(float(one) == wanted for one in swept[key]) for key, wanted in plain.items()), options
+        assert any(_has(run, options.keys() - plain.keys(), options) for run in runs), options
+
+
+def _has(run: DictConfig, keys: Collection[str], options: Mapping[str, Any]) -> bool:
+    given = {key: OmegaConf.select(run, key) for key in keys} | {"defense": "+".join(run.defense) or "none"}
+    return all(given[key] == options[key] for key in keys)
 
 
 def test_settings_in_yaml_are_the_defaults_of_the_classes():

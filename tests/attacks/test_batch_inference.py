@@ -59,7 +59,7 @@ def test_rows_of_a_small_batch_are_recovered_and_read_as_if_they_had_been_sent(r
     recovered = sums_of_layers({"": round_.x, **layers}, round_.parameters)["f3"].least_squares()
     expected = round_.opened_gradients
     assert float((recovered - expected).norm() / expected.norm()) < 1e-3
-    lengths = [Norm().batch(view_of(Norm.threat, Gradients({"f3": g}))).layers["f3"] for g in (recovered, expected)]
+    lengths = [Norm().batch(view_of(Norm().threat, Gradients({"f3": g}))).layers["f3"] for g in (recovered, expected)]
     assert torch.allclose(*lengths, rtol=1e-2)
     direct = Direct().batch(view_of(Direct.threat, Gradients({"f3": expected}), shares(0.25))).layers["f3"]
     ours = scores(BatchInference(), round_)

@@ -3,7 +3,14 @@ import torch
 from attacks.views import embeddings, gradients, scores_of, shares, view_of
 
 from vflbench.attacks.base import MESSAGE_FACTS
-from vflbench.attacks.spectral import Spectral, cluster_by_size, point_to_positives, spectral_projections, upper_cluster
+from vflbench.attacks.spectral import (
+    Spectral,
+    cluster_by_size,
+    point_to_larger_deviation,
+    point_to_positives,
+    spectral_projections,
+    upper_cluster,
+)
 from vflbench.messages.message import Kind
 from vflbench.numerics.auc import auc
 
@@ -167,3 +174,19 @@ def test_gradients_of_the_batch_point_out_the_direction_and_its_sign(rng, prior)
 def test_a_direction_that_gradients_point_out_is_one_of_embeddings():
     with pytest.raises(ValueError, match="component"):
         Spectral(message="gradients", component="auto")
+
+
+def test_the_larger_deviation_is_that_of_the_smaller_cluster_whatever_the_prior(rng):
+    for positive, prior in ((0.3, 0.5), (0.45, 0.5), (0.3, 0.7)):
+        x, y = clusters(rng, positive=positive, gap=8.0)
+        for score in ("signed", "cluster"):
+            assert auc(scores(x, prior=prior, score=score, orient="larger_deviation"), y) > 0.98, (positive, prior, score)
+            assert auc(scores(-x, prior=prior, score=score, orient="larger_deviation"), y) > 0.98, (positive, prior, score)
+
+
+def test_the_larger_deviation_can_not_decide_between_clusters_of_equal_size():
+    """Deviations have equal sums on both sides of the mean, hence equal means, however far each cluster spreads."""
+    assert point_to_larger_deviation(torch.tensor([-5.0, -4.0, -3.0, 2.0, 4.0, 6.0] * 10)).abs().max() == 0
+    outlying = torch.tensor([-1.0] * 30 + [3.0] * 10)
+    assert torch.equal(point_to_larger_deviation(-outlying), outlying)
+    assert point_to_larger_deviation(torch.zeros(9)).abs().max() == 0

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from builders import run_in
 from defenses.contexts import drawing
 from scipy import integrate, stats
 from torch.nn import functional as F
@@ -170,7 +171,7 @@ def test_class_losses_are_cross_entropies_and_priors_their_probabilities(rng):
 def test_debias_is_refused_where_there_is_no_single_matrix():
     with pytest.raises(UserError, match="defense.label_dp.debias=True: it needs one transition matrix"):
         construct(LabelDp, {"mechanism": "lp_2st", "debias": True}, "defense.label_dp")
-    for wrong in ({"eps": 0.0}, {"eps": math.inf}, {"mechanism": "laplace"}):
+    for wrong in ({"eps": -1.0}, {"eps": math.inf}, {"mechanism": "laplace"}):
         with pytest.raises(UserError, match=next(iter(wrong))):
             construct(LabelDp, wrong, "defense.label_dp")
 
@@ -295,3 +296,52 @@ def test_the_arg_max_of_laplace_noise_has_another_eps():
     picked = (np.eye(k)[np.zeros(400_000, int)] + rng.laplace(size=(400_000, k))).argmax(1)
     own = (picked == 0).mean()
     assert math.log(own * (k - 1) / (1 - own)) == pytest.approx(effective(1.0), abs=0.02)
+
+
+def test_at_eps_0_labels_are_fair_coins_in_the_class_and_in_yaml(rng):
+    """The example of the documentation, LabelDP(eps=0.0), and the option of the same value."""
+    n = 40_000
+    for classes in (2, 3):
+        y = (torch.arange(n) % 4 == 0).long()
+        by_class = LabelDP(eps=0.0, classes=classes, seed=1)(y)
+        defense = construct(LabelDp, {"eps": 0}, "defense.label_dp")
+        by_option = defense.labels(y, logits_for(n, classes), drawing(rng, torch.arange(n)))
+        for noisy in (by_class, by_option):
+            for true in (0, 1):
+                frequency = noisy[y == true].bincount(minlength=classes).double() / int((y == true).sum())
+                assert torch.allclose(frequency, torch.full((classes,), 1 / classes).double(), atol=0.015), (classes, true)
+        for after in (Exposure(1, 1), Exposure(10, 10)):
+            assert defense.guarantee().leak_auc_after(after) == pytest.approx(0.5)
+            assert defense.guarantee().error_after(after) == pytest.approx(0.5)
+            assert defense.guarantee().epsilon_after(after) == 0
+
+
+@pytest.mark.parametrize("options", [{"target": "posterior"}, {"mechanism": "zero_sum"}, {"mechanism": "lp_2st"}])
+def test_at_eps_0_training_sees_nothing_of_the_labels(rng, options):
+    """Posteriors are the model's own predictions, so their loss has no gradient; lp_2st answers with the likeliest class."""
+    n = 500
+    y = torch.randint(2, (n,), generator=rng)
+    logits = torch.randn(n, 1, generator=rng, dtype=torch.float64, requires_grad=True)
+    defense = LabelDp(eps=0.0, **options)
+    defense.plan(3)
+    noisy = defense.labels(y, logits.detach(), drawing(rng, torch.arange(n)))
+    if "lp_2st" in options.values():
+        assert torch.equal(noisy, (logits[:, 0] > 0).long())
+        return
+    (gradient,) = torch.autograd.grad(defense.loss(logits, noisy), logits)
+    assert gradient.abs().max() < 1e-12
+
+
+def test_a_run_at_eps_0_promises_that_messages_add_nothing(tmp_path):
+    summary = run_in(tmp_path, defenses={"label_dp": LabelDp(eps=0.0, fresh_every_epoch=True)}, attacks={})
+    assert (summary["privacy"]["epsilon"], summary["privacy"]["epsilon_at_delta"]) == (0, 0)
+    assert not summary["privacy"]["violated"]
+    assert summary["guarantees"]["label_dp"]["leak_auc_all_messages"] == pytest.approx(0.5)
+
+
+def test_eps_0_allows_no_unbiased_loss_and_eps_is_not_negative():
+    with pytest.raises(UserError, match=r"debias.*eps = 0"):
+        construct(LabelDp, {"eps": 0.0, "debias": True}, "defense.label_dp")
+    for eps in (-0.1, math.inf, "1"):
+        with pytest.raises(UserError, match="eps"):
+            construct(LabelDp, {"eps": eps}, "defense.label_dp")

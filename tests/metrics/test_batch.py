@@ -10,7 +10,7 @@ Y = torch.tensor([1.0, 1, -1, -1]).double()
 GUESS = torch.tensor([1.0, 1, 0, 0])
 
 
-def figures(rows, labels=None, candidates=(), binary=None, steps=None, x=X, when=None):
+def figures(rows, labels=None, candidates=(), binary=None, steps=None, x=X, when=None, **guesses):
     return batch_figures(
         x,
         Y,
@@ -22,6 +22,7 @@ def figures(rows, labels=None, candidates=(), binary=None, steps=None, x=X, when
         guess_label=-1.0,
         steps=steps,
         binary=binary,
+        **guesses,
     )
 
 
@@ -53,6 +54,46 @@ def test_without_an_answer_the_guess_is_graded():
     assert result["entries_right"] == result["guess_entries_right"] == ((GUESS == X).sum() / 16).item()
     assert result["labels_right"] == result["guess_labels_right"] == 0.5
     assert result["columns_told"] == result["exact"] == 0
+
+
+def test_a_guess_of_rows_is_graded_as_an_answer_and_claims_nothing():
+    order = torch.tensor([2, 3, 1, 0])
+    result = figures(None, guessed_rows=X[order], guessed_labels=Y[order])
+    assert result["entries_right"] == result["labels_right"] == result["guessed_share"] == 1
+    assert result["exact"] == result["contained"] == result["columns_told"] == 0
+    rows = X[order].clone()
+    rows[1:] = math.nan
+    half = figures(rows, guessed_rows=X[order])
+    assert half["entries_right"] == 1
+    assert half["exact"] == half["guessed_share"] == half["columns_told"] == 0
+
+
+def test_guessed_columns_are_matched_with_the_known_ones():
+    rows = X.clone()
+    rows[:, 1:] = math.nan
+    known = torch.tensor([True, False, False, False])
+    result = figures(rows, guessed_rows=X[[3, 1, 2, 0]], binary=known)
+    assert result["entries_right"] == 1  # the known column is the same in rows 0 and 3
+    assert result["columns_told"] == 0.25
+    assert result["exact"] == 0
+
+
+def test_the_line_of_comparison_is_matched_as_an_answer_is():
+    x, guesses = (torch.rand(32, 12, generator=torch.Generator().manual_seed(k)).round().double() for k in (0, 1))
+    unmatched = (guesses == x).double().mean()
+    result = batch_figures(
+        x,
+        torch.ones(32),
+        torch.zeros(32),
+        **dict.fromkeys(("rows", "labels", "steps", "binary")),
+        candidates=(),
+        guess=torch.ones(12),
+        guess_label=1.0,
+        column_guesses=torch.stack([guesses, guesses.flip(0)]),
+    )
+    assert result["matched_guess_right"] == pytest.approx((guesses[matched(guesses, x)] == x).double().mean().item())
+    assert result["matched_guess_right"] > unmatched + 0.1
+    assert figures(X)["matched_guess_right"] == figures(X)["guess_entries_right"]
 
 
 def test_columns_without_an_answer_are_guessed_and_real_ones_must_be_near():

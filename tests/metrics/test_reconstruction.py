@@ -36,3 +36,15 @@ def test_the_first_example_is_kept_and_all_of_it_is_put_back():
 def test_the_share_of_nothing_is_not_defined():
     assert share(torch.tensor([True, False])) == 0.5
     assert math.isnan(share(torch.empty(0, dtype=torch.bool)))
+
+
+def test_intervals_over_batches_stay_in_the_range_of_their_figure():
+    table = ReconstructionTable()
+    for value in (1.0, 1.0, 0.0):
+        table.add(("a", "update", "p", "theta", True), {"exact": value, "ssim": 2 * value - 1, "mse": value, "r2": value})
+    figures = table.found()[0].figures
+    assert (figures["exact"].low, figures["exact"].high) == (0, 1)
+    assert (figures["ssim"].low, figures["ssim"].high) == (-1, 1)
+    assert (figures["mse"].low, figures["mse"].high) == (0, 1)
+    assert figures["r2"].low < 0
+    assert figures["r2"].high == 1

@@ -11,11 +11,12 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Updates
+from vflbench.messages.facts import OwnColumns, Schema, Updates
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
+from vflbench.protocols.federated_rows import signs
 from vflbench.protocols.logistic import gradient
 from vflbench.run.settings import Audit, Settings
 
@@ -77,6 +78,19 @@ def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
             assert torch.equal(done.training.labels, rows.labels[ids])
 
 
+def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
+    rows = table(rng, 40)
+    summed, plain = seat(rows, parties=4), seat(rows, parties=4, aggregation="plain")
+    for ids in rounds(summed, rows, epochs=1)[0]:
+        unseen, seen = (session.round(ids, watch=EVERYTHING).facts["d"][Updates] for session in (summed, plain))
+        assert not unseen.received
+        assert list(seen.received) == ["a", "b", "c"]
+        assert torch.allclose(sum(seen.received.values()), unseen.others, atol=1e-12)
+        x, y = (part[4:8] for part in (plain.design(rows.rows(ids)), signs(rows.labels[ids])))
+        assert torch.allclose(seen.received["b"], -0.1 * gradient(seen.before, x, y, "mean"), atol=1e-12)
+    assert torch.equal(summed.server.model, plain.server.model)
+
+
 def test_being_watched_changes_no_model_by_a_bit(rng):
     rows = table(rng, 24)
     alone, watched = seat(rows), seat(rows)
@@ -109,6 +123,25 @@ def test_an_intercept_is_a_column_of_ones(rng):
     assert design.shape == (24, 15)
     assert (design[:, 0] == 1).all()
     assert (design[:, 3:].sum(dim=1) == 2).all()  # a one for each categorical column
+
+
+def test_the_rules_say_which_columns_are_binary(rng):
+    """Two numeric columns, then 5 and 7 categories: a numeric one is binary if no participant has another number in it."""
+    rows = table(rng, 24)
+    categories, one_hot = tuple(range(2, 14)), ((2, 5), (7, 7))
+    assert seat(rows).rules.schema == Schema(categories, False, one_hot)
+    shifted = Schema((0, *(j + 1 for j in categories)), True, tuple((first + 1, size) for first, size in one_hot))
+    assert seat(rows, intercept=True).rules.schema == shifted
+    for column in range(2):
+        block = next(iter(rows.features.values()))
+        block.numeric[:, column] = torch.arange(len(rows)) % 2
+    assert seat(rows).rules.schema.binary == (0, 1, *categories)
+    block.numeric[-1, 1] = 2.0
+    session = seat(rows)
+    assert session.rules.schema.binary == (0, *categories)
+    design = session.design(rows)
+    for first, size in session.rules.schema.one_hot:
+        assert (design[:, first : first + size].sum(dim=1) == 1).all()
 
 
 def test_a_session_goes_on_where_another_stood(rng):

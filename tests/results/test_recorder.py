@@ -85,3 +85,15 @@ def test_quiet_prints_only_what_a_user_must_not_miss(tmp_path, capsys):
     recorder.say("a skipped attack", always=True)
     assert capsys.readouterr().out == "a skipped attack\n"
     assert (tmp_path / "train.log").read_text() == "an epoch\na skipped attack\n"
+
+
+def test_the_loss_log_is_written_whole_and_only_where_there_are_lines(tmp_path):
+    recorder = Recorder(tmp_path, "", {})
+    recorder.begin()
+    recorder.write_losses([])
+    assert not (tmp_path / "loss.log").exists()
+    for lines in (["epoch 0 step 100/100 loss: 0.5"], ["epoch 0 step 100/100 loss: 0.5", "epoch 1 step 100/100 loss: 0.4"]):
+        recorder.write_losses(iter(lines))
+        assert (tmp_path / "loss.log").read_text().splitlines() == lines
+    Recorder(tmp_path, "", {}, overwrite=True).begin()
+    assert not (tmp_path / "loss.log").exists()

@@ -78,7 +78,7 @@ def test_the_page_has_colours_and_intervals_and_the_picture_is_drawn(tree, tmp_p
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "m.html").read_text()
     assert PAGE_MARK in page[:400]
-    assert f'style="background:{colour(0.98)};color:#fff" title="direct: 0.980 (0.980 - 0.980)">0.980</td>' in page
+    assert f'style="background:{colour(0.98)};color:#fff" title="direct: 0.980 (2 runs: no interval)">0.980</td>' in page
     assert len(re.findall("<tr>", page)) == 2 + 3
     assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
     assert script_runs.run("matrix", tree).stdout == done.stdout  # the page is no run

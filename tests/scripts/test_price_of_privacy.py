@@ -32,7 +32,7 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
     assert done.returncode == 0, done.stderr
     head, _, first, second = done.stdout.splitlines()[:4]
     assert head == "| data | ceiling | defense | 1 epoch | 2 epochs |"
-    assert first == "| criteo | - | none | 0.800 [0.1] | - |"
+    assert first == "| criteo | - | none | 0.800 (1 run: no interval) [0.1] | - |"
     assert second.startswith("| criteo | 0.680 | label_dp zero_sum | - | 0.720 (")
     assert second.endswith("[0.2] |")
     assert "label_dp zero_sum, 0.680" in (tmp_path / "p.svg").read_text()

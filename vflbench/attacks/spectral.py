@@ -37,20 +37,24 @@ class Spectral(Attack):
     two clusters, or where their sizes must decide and are equal) or `abs` (|s_i|: positives are outliers; weak on click data
     with a quarter of positives, where both classes have long tails).
     orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, or the larger one if the prior is
-    above 1/2. `larger_score`: the one further from the origin along v, by |<x_i, v>| of uncentred values; a guess for
-    balanced classes, whose sizes are uninformative. `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
+    above 1/2. For balanced classes, whose sizes are uninformative, the published rule is that the cluster with the larger
+    scores is positive. `larger_score` reads it of uncentred values, |<x_i, v>|: the cluster further from the origin along
+    v. `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them.
+    Deviations on both sides of the mean add up to the same, so of two clusters apart this is the smaller one whatever the
+    prior, and neither (scores of 0) if they are equal: the rule adds nothing for balanced classes.
+    `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
 
     Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as much of a leak up to one bit.
     Read the two-sided value.
 
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022,
-    Algorithm 1 and section 5; `larger_score` in this form is ours.
+    Algorithm 1 and section 5; `larger_score` of uncentred values is ours.
     """
 
     message: Literal["embeddings", "gradients"] = "embeddings"
     component: Count | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
-    orient: Literal["smaller", "larger_score", "auto"] = "smaller"
+    orient: Literal["smaller", "larger_score", "larger_deviation", "auto"] = "smaller"
 
     def __post_init__(self) -> None:
         if self.component == "auto" and self.message == "gradients":
@@ -79,6 +83,8 @@ class Spectral(Attack):
         by_size = self.orient == "smaller" or (self.orient == "auto" and abs(prior - 0.5) > _BALANCED)
         if self.component == "auto":
             by_size = False  # the gradients have oriented it
+        elif self.orient == "larger_deviation":
+            projections = {layer: point_to_larger_deviation(s) for layer, s in projections.items()}
         elif not by_size:
             projections = {layer: point_away(s, layers[layer]) for layer, s in projections.items()}
         elif self.score == "signed":
@@ -147,6 +153,17 @@ def point_away(s: Tensor, x: Tensor) -> Tensor:
     mean = x.mean(dim=0)
     along = (x @ (mean / mean.abs().max().clamp_min(torch.finfo(x.dtype).tiny))).double()
     return s if float(s.double() @ (along - along.mean())) >= 0 else -s
+
+
+def point_to_larger_deviation(s: Tensor) -> Tensor:
+    """s or -s, whichever gives the cluster with the larger mean |s_i| the higher values; zeros if both means are equal.
+
+    s: (n,), centred.
+    """
+    upper, size = upper_cluster(s), s.double().abs()
+    if not bool(upper.any()):
+        return torch.zeros_like(s)
+    return s * torch.sign(size[upper].mean() - size[~upper].mean()).to(s)
 
 
 def upper_cluster(s: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf, open_dict, read_write
 
 from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.plugins import use_plugins
+from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.sweep import JobOutcome
 from vflbench.cli.train import run_and_report
 from vflbench.errors import UserError
@@ -28,7 +29,7 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
     """
     use_plugins([str(folder) for folder in plugins])
     try:
-        folder, outcome = _train(overrides)
+        folder, outcome = _train(with_privacy(overrides))
     except Exception as error:
         from vflbench.cli.mistakes import describe  # late: it imports all that can be chosen
 

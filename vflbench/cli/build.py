@@ -44,6 +44,8 @@ def build(config: DictConfig) -> Experiment:
         raise _missing(error) from error
     known = {*SINGLE, *KEYED, *SETTINGS, "audit", "name"}
     for key in nodes:
+        if key == "privacy":
+            raise UserError("it is read from the command line alone, as --privacy FILE", key="privacy")
         if key not in known:
             raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
     single: dict[str, Any] = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}

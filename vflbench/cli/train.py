@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.cli.environment import wait_passively
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.plugins import append_to_path, recorded_folders, split_plugins, use_plugins
+from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
 from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
 from vflbench.places import config_folder
@@ -45,6 +46,7 @@ def train(arguments: Sequence[str]) -> None:
 
     named, words = split_plugins(arguments)
     use_plugins(named)
+    words = with_privacy(words)
     if any(word.split("=")[0] in ("--config-name", "-cn") for word in words):
         # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
         is_override = [not word.startswith("-") and "=" in word for word in words]

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflbench.data.file_dataset import FileDataset
+from vflbench.data.days import DailyLog
 from vflbench.data.files import Part
+from vflbench.data.raw import RawTable
 from vflbench.data.text import TextFormat
+from vflbench.errors import UserError
 from vflbench.options import options
 
 FORMAT = TextFormat(
@@ -26,18 +29,27 @@ FORMAT = TextFormat(
 
 
 @options
-class Avazu(FileDataset):
+class Avazu(DailyLog):
     """Avazu click logs, raw `train.csv`: a header, label `click`, 22 categorical columns; `id` is dropped.
 
     A missing value is the empty string, a category of its own.
 
     hour: `raw` makes each hour of the ten days a category (as published); `day_and_hour` replaces the column by `day` and
-    `hour_of_day`.
+    `hour_of_day`, which `test_day` needs: no hour of the test day is met in training.
 
     Source: Avazu, "Click-Through Rate Prediction", Kaggle, 2014.
     """
 
     hour: Literal["raw", "day_and_hour"] = "raw"
+
+    def __post_init__(self) -> None:
+        if self.test_day is not None and self.hour == "raw":
+            problem = "it needs hour=day_and_hour: as `raw`, no hour of the test day is met in training"
+            raise UserError(problem, key="test_day", value=self.test_day)
+
+    def day_of_rows(self, raw: RawTable) -> np.ndarray:
+        codes = np.asarray(raw.categorical[:, raw.categorical_names.index("day")])
+        return np.unique(codes, return_inverse=True)[1] + 1  # codes are in the order of the days' names
 
     def text_format(self, parts: list[Part]) -> TextFormat:
         return FORMAT if self.hour == "raw" else replace(FORMAT, finish=_split_hour)

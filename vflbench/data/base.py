@@ -19,7 +19,7 @@ from vflbench.options import Count, Fraction, options
 _STRATUM = 1 << 18
 """Rows in a stratum of neighbours. Random draws are stratified, so that none needs memory for all rows."""
 
-_DROPPED, _TRAIN, _TEST, _VALIDATION = 0, 1, 2, 3
+DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
 
 
 @options
@@ -62,14 +62,14 @@ class Dataset:
         names = list(raw.names)
         assignment = self.assign(names)
         kept = self._choose_rows(raw, rng)
-        role = self._hold_out(kept.astype(np.uint8), _TEST, "test_fraction", rng)
+        role = self._test_rows(raw, kept, rng)
         if self.validation_fraction:
-            role = self._hold_out(role, _VALIDATION, "validation_fraction", rng)
+            role = self._hold_out(role, VALIDATION, "validation_fraction", rng)
         self._check_classes(raw, role)
         every_row_fitted = self.fit_on == "all"
         statistics = raw.statistics if every_row_fitted and kept.all() else None
         if statistics is None:
-            fitted = kept if every_row_fitted else role == _TRAIN
+            fitted = kept if every_row_fitted else role == TRAIN
             statistics = measure(raw, (start + offsets for start, offsets in _strata(fitted)))
         encoding = fit(
             raw,
@@ -85,8 +85,8 @@ class Dataset:
         digest = hashlib.sha256(raw.fingerprint.encode())
         digest.update(role)
         encoding.update(digest)
-        train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (_TRAIN, _TEST))
-        validation = EncodedRows(raw, encoding, role, _VALIDATION) if self.validation_fraction else None
+        train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
+        validation = EncodedRows(raw, encoding, role, VALIDATION) if self.validation_fraction else None
         return TrainTest(train, test, digest.hexdigest(), facts, notes, validation)
 
     def assign(self, names: Sequence[str]) -> Assignment:
@@ -119,12 +119,16 @@ class Dataset:
             _thin(kept, kept & positive, round(negatives * odds), rng)
         return kept
 
+    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
+        """(n,) uint8: TEST for test rows, TRAIN for other rows that are kept, DROPPED for the rest. kept: (n,) bool."""
+        return self._hold_out(kept.astype(np.uint8), TEST, "test_fraction", rng)
+
     def _hold_out(self, role: np.ndarray, purpose: int, option: str, rng: torch.Generator) -> np.ndarray:
         """(n,) uint8: `role` with training rows taken for this purpose; `option` names their share of all rows."""
-        kept, rows = role == _TRAIN, int(np.count_nonzero(role))
+        kept, rows = role == TRAIN, int(np.count_nonzero(role))
         count, left = max(1, math.floor(rows * getattr(self, option) + 0.5)), int(np.count_nonzero(kept))
         if left - count < 1:
-            purposes = {_TEST: "testing", _VALIDATION: "validation"}
+            purposes = {TEST: "testing", VALIDATION: "validation"}
             raise UserError(
                 f"of {left} row(s), {count} are for {purposes[purpose]} and none remains for training; more rows are needed",
                 key=f"dataset.{option}",
@@ -143,7 +147,7 @@ class Dataset:
     @staticmethod
     def _check_classes(raw: RawTable, role: np.ndarray) -> None:
         seen: set[int] = set()
-        for start, offsets in _strata(role == _TRAIN):
+        for start, offsets in _strata(role == TRAIN):
             seen.update(np.unique(raw.labels[start : start + _STRATUM][offsets]).tolist())
             if len(seen) > 1:
                 return

@@ -29,7 +29,7 @@ from vflbench.numerics.randomized_response import (
     randomized_response,
     response_with_prior,
 )
-from vflbench.options import Positive, attributes, options
+from vflbench.options import NonNegative, attributes, options
 
 _UNSEEN = -1
 
@@ -45,8 +45,9 @@ class LabelDp(LabelDefense):
         lp_2st                y' among the k likeliest classes of a prior p, for the k with the largest
                               e^eps / (e^eps + k - 1) (p_(1) + ... + p_(k)); a class that is not among them gives any of them
 
-    eps > 0. Each row's label is randomized once: y' is the same in every epoch, also in a resumed run. A row's random
-    numbers follow from its id and a 64-bit key, drawn at the first call, so that no memory per row is needed.
+    eps >= 0; at 0 y' is a fair coin (or die), as in `LabelDP`, and a posterior is the prior. Each row's label is randomized
+    once: y' is the same in every epoch, also in a resumed run. A row's random numbers follow from its id and a 64-bit key,
+    drawn at the first call, so that no memory per row is needed.
     mechanism: `zero_sum` is computed from y' and such numbers, so it costs no privacy. To the network x_t is y with fresh
     noise of variance T sd^2 whose mean over the epochs was replaced by that of y'. Epochs after the planned T have no noise.
     `lp_2st` uses the model's own prediction for p at the row's first visit, and stores two bytes a row. (Ghazi et al. train
@@ -73,7 +74,7 @@ class LabelDp(LabelDefense):
     against noise", ICLR 2021; Erlingsson et al., "RAPPOR", CCS 2014 (docs/findings.md).
     """
 
-    eps: Positive = 1.0
+    eps: NonNegative = 1.0
     mechanism: Literal["randomized_response", "zero_sum", "lp_2st"] = "randomized_response"
     target: Literal["auto", "label", "posterior"] = "auto"
     fresh_every_epoch: bool = False
@@ -83,6 +84,10 @@ class LabelDp(LabelDefense):
         if self.debias and (self.mechanism != "randomized_response" or self.target == "posterior"):
             problem = "it needs one transition matrix for all rows, which only labels of mechanism=randomized_response have"
             raise UserError(problem, key="debias", value=True)
+        if self.debias and self.eps == 0:
+            raise UserError(
+                "no estimate of the loss is unbiased at eps = 0, where labels say nothing", key="debias", value=True
+            )
         if self.fresh_every_epoch and self.mechanism == "zero_sum":
             problem = "noise that adds up to zero hides one y' of a row, and a fresh one each epoch has nothing to hide"
             raise UserError(problem, key="fresh_every_epoch", value=True)
@@ -127,6 +132,8 @@ class LabelDp(LabelDefense):
 
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""
+        if self.eps == 0:
+            return torch.zeros(len(noisy), columns_of(classes), dtype=torch.float64, device=noisy.device)
         estimate = response_estimate(noisy, classes, self.eps)
         visits = self._epochs if self.mechanism == "zero_sum" and context.epoch < self._epochs else 1
         deviation = response_deviation(classes, self.eps)

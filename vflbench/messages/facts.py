@@ -140,11 +140,24 @@ class OwnModel(Fact):
 
 
 @dataclass(frozen=True)
+class Schema:
+    """What participants of federated training know of their columns, because they all have the same ones.
+
+    binary: the columns that hold only 0 and 1, by number. intercept: whether column 0 is a column of ones. one_hot: first
+    column and size of each categorical column; every row has exactly one 1 among these.
+    """
+
+    binary: tuple[int, ...]
+    intercept: bool = False
+    one_hot: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Rules:
     """What every participant of federated training has agreed to.
 
     parties: participants. rate: of a local step. reduction: of a batch's gradients, sum or mean. batches: local steps a
-    round, one a batch. batch_size: rows of one such batch.
+    round, one a batch. batch_size: rows of one such batch. schema: of their columns, or None if it is not known.
     """
 
     parties: Count
@@ -152,6 +165,7 @@ class Rules:
     reduction: Literal["sum", "mean"]
     batches: Count
     batch_size: Count
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +173,8 @@ class Updates(Fact):
     """One round as a participant of federated training sees it.
 
     before, sent, after: (d,) float64, the model before the round, the update that the participant sent itself, and the model
-    that the server sent back, to which the mean of all updates was added.
+    that the server sent back, to which the mean of all updates was added. received: participant -> (d,), the updates of the
+    others where they can be seen one by one; empty where only sums are seen.
     """
 
     title = "updates"
@@ -169,6 +184,7 @@ class Updates(Fact):
     before: Tensor
     sent: Tensor
     after: Tensor
+    received: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def others(self) -> Tensor:

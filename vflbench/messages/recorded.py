@@ -73,7 +73,8 @@ def fact_from(name: str, node: Any, arrays: Arrays, rows: int) -> Fact:
     if isinstance(fact, OwnColumns) and fact.categorical.numel() and not _are_ids(fact.categorical):
         raise ValueError(f"{name}: categorical columns must hold ids, whole numbers from 0")
     if isinstance(fact, Updates):
-        _require_vectors(before=fact.before, sent=fact.sent, after=fact.after)
+        others = {f"update of {name}": update for name, update in fact.received.items()}
+        _require_vectors(before=fact.before, sent=fact.sent, after=fact.after, **others)
     return fact
 
 

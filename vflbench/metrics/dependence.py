@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from vflbench.numerics.dcor import distance_correlation
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.interval import UNIT, Interval, mean_interval
 
 _ROWS = 1024
 
@@ -44,7 +44,7 @@ class DependenceTable:
     def found(self) -> list[Dependence]:
         """One entry per layer, in the order of their first batches."""
         return [
-            Dependence(*place, mean_interval([value for value in values if not math.isnan(value)]))
+            Dependence(*place, mean_interval([value for value in values if not math.isnan(value)], UNIT))
             for place, values in self._values.items()
         ]
 

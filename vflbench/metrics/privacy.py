@@ -186,7 +186,7 @@ class Ledger:
         """
         if self.mu is not None:
             return gaussian_epsilon(delta, self.mu)
-        counts = [(release.epsilon, count) for _, release, count in self.entries]
+        counts = [(release.epsilon, count) for _, release, count in self.entries if release.epsilon > 0]
         few = sum(count for _, count in counts) < 2 or max(epsilon for epsilon, _ in counts) > _LARGEST
         if few and not self.gaussian:
             return self.epsilon

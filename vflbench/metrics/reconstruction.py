@@ -8,13 +8,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import UNIT, Interval, mean_interval
 
 Key = tuple[str, str, str, str, bool]
 """Attack, kind of message, party whose data it is, layer, and whether an attacker sees that."""
 
-_WITHIN_UNIT = ("mse", "recognised", "id_accuracy")
-"""Figures that lie in [0, 1], and so do their intervals."""
+_SCALED_ERROR = "mse"
+"""Of columns and pixels in [0, 1], and therefore in [0, 1] itself."""
 
 Example = tuple[Tensor, Tensor]
 """Some rows as they are and as they were rebuilt, of the same shape: (n, columns), or (n, height, width) for pictures."""
@@ -71,8 +72,8 @@ class ReconstructionTable:
         for key, batches in self._batches.items():
             names = dict.fromkeys(name for figures in batches for name in figures)
             defined = {n: [f[n] for f in batches if not math.isnan(f.get(n, math.nan))] for n in names}
-            figures = {name: mean_interval(values) for name, values in defined.items()}
-            figures |= {n: within_unit(v) for n, v in figures.items() if n.partition(":")[0] in _WITHIN_UNIT}
+            limits = {n: UNIT if n.partition(":")[0] == _SCALED_ERROR else range_of(n) for n in names}
+            figures = {name: mean_interval(values, limits[name]) for name, values in defined.items()}
             found.append(Reconstruction(*key, figures, len(batches), dict(self._notes.get(key, {}))))
         return found
 

@@ -1,9 +1,17 @@
 """Means and shares with confidence intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
+
+Range = tuple[float, float]
+"""The least and the largest value that a figure can have."""
+
+ANY: Range = (-math.inf, math.inf)
+UNIT: Range = (0.0, 1.0)
+LEAST_RUNS = 3
+"""So many runs have an interval. Of two runs, Student's t is 12.7: the interval would only say that two are too few."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,58 @@ class Estimate:
         return Interval(self.mean, self.mean - half, self.mean + half)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean, mean +- t(0.975, n - 1) s / sqrt(n); nan if there are no values."""
-    return Estimate.of(values).interval()
+@dataclass(frozen=True)
+class OverRuns(Interval):
+    """The mean of so many runs; low and high are nan for fewer than LEAST_RUNS."""
+
+    runs: int = 0
+
+
+def mean_interval(values: Sequence[float], limits: Range = ANY) -> Interval:
+    """Student's t interval of the mean, cut to the figure's range; nan if there are no values.
+
+        [max(a, mean - h), min(b, mean + h)],   h = t(0.975, n - 1) s / sqrt(n),   a, b: limits
+
+    Cutting costs no coverage: the true mean of values in [a, b] is in [a, b], so what is cut off never holds it. A t
+    interval of logits would be one of another mean than the one that is printed, and there is none for a value of a or b.
+    """
+    return cut(Estimate.of(values).interval(), limits)
+
+
+def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
+    """`mean_interval` of the values that are not nan, one a run; without an interval for fewer than LEAST_RUNS."""
+    known = [value for value in values if not math.isnan(value)]
+    interval = mean_interval(known, limits)
+    ends = (interval.low, interval.high) if len(known) >= LEAST_RUNS else (math.nan, math.nan)
+    return OverRuns(interval.mean, *ends, len(known))
+
+
+def cut(interval: Interval, limits: Range) -> Interval:
+    """The interval without what lies outside the limits; as it is if its mean does; nan stays nan."""
+    low, high = limits
+    if interval.mean < low or interval.mean > high:
+        return interval
+    return Interval(interval.mean, max(interval.low, low), min(interval.high, high))
 
 
 def within_unit(interval: Interval) -> Interval:
     """The interval cut to [0, 1], for AUCs and shares; nan stays nan."""
-    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, 1.0))
+    return cut(interval, UNIT)
+
+
+def interval_text(interval: Interval, digits: str = ".3f") -> str:
+    """`0.760 (0.751 - 0.769)`. Over runs without an interval: `0.760 (2 runs: no interval)`; of runs with one and the same
+    value, whose spread says nothing: `1.000 (5 equal runs)`.
+    """
+    if math.isnan(interval.mean):
+        return "-"
+    mean = f"{interval.mean:{digits}}"
+    runs = interval.runs if isinstance(interval, OverRuns) else 0
+    if math.isnan(interval.low):
+        return f"{mean} ({runs} run{'s' * (runs > 1)}: no interval)" if runs else mean
+    if runs and interval.high - interval.low <= 1e-12 * abs(interval.mean):
+        return f"{mean} ({runs} equal runs)"
+    return f"{mean} ({interval.low:{digits}} - {interval.high:{digits}})"
 
 
 def least_probability(successes: int, trials: int, alpha: float) -> float:

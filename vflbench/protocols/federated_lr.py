@@ -21,7 +21,7 @@ from vflbench.messages.threat import Seat
 from vflbench.options import Count, Positive, options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.federated_rows import FederatedRounds, deal, signs, width
+from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _SPARE_ROUNDS = 9
@@ -37,7 +37,9 @@ class FederatedLr(Protocol):
     parties: k participants a, b, c, ...; training rows are dealt out to them evenly, at random. The last one is curious: it
     sees every model and its own updates. batch_size: rows of a batch, `auto` as many as the dataset says, or 8. mode:
     `synchronous` (one batch a round) or `asynchronous` (`batches` local steps, one a batch, and then the difference is
-    sent). reduction: of a batch's gradients. intercept: a column of ones before the features.
+    sent). reduction: of a batch's gradients. intercept: a column of ones before the features. aggregation: `sum_only`, where
+    only the sum of all updates can be read (homomorphic or secure aggregation, or a server that all trust), so the curious
+    one sees the sum of the others'; `plain`, where it sees the update of each (it is the server, or in league with it).
 
     A participant cuts its rows into batches once, and uses each of them once an epoch. Only the curious one takes new
     batches in each epoch, so that the models of the rounds do not lie on one line. Categorical columns become one-hot. All
@@ -55,6 +57,7 @@ class FederatedLr(Protocol):
     rate: Positive = 0.1
     reduction: Literal["mean", "sum"] = "mean"
     intercept: bool = False
+    aggregation: Literal["sum_only", "plain"] = "sum_only"
 
     def __post_init__(self) -> None:
         if self.mode == "synchronous" and self.batches != 1:
@@ -101,9 +104,9 @@ class FederatedLrSession(Session):
 
     def __init__(self, protocol: FederatedLr, seating: Seating):
         self.intercept, self.wire, self.rows = protocol.intercept, seating.wire, seating.rows
+        self.plain = protocol.aggregation == "plain"
         names = ascii_lowercase[: protocol.parties]
         size = seating.round_size // (protocol.parties * protocol.batches)
-        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size)
         theta = torch.zeros(width(seating.table, intercept=self.intercept), dtype=torch.float64, device=seating.device)
         self.server = Server(theta)
         self.participants = [
@@ -118,6 +121,8 @@ class FederatedLrSession(Session):
             for name in names
         ]
         self._dealt = deal(seating.table, len(names), seating.generators["participants"])
+        schema = schema_of(self._dealt, intercept=self.intercept)
+        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema)
 
     @property
     def curious(self) -> str:
@@ -149,8 +154,9 @@ class FederatedLrSession(Session):
             return Round(epoch, step, known, training=training)
         curious = self.participants[-1]
         x = self.design(shares[-1])
+        received = {p.name: p.sent.clone() for p in self.participants[:-1]} if self.plain else {}
         facts: dict[type[Fact], Fact] = {
-            Updates: Updates(self.rules, before.clone(), curious.sent.clone(), curious.model.clone()),
+            Updates: Updates(self.rules, before.clone(), curious.sent.clone(), curious.model.clone(), received),
             OwnColumns: OwnColumns(x, x.new_empty((len(x), 0))),
         }
         private = self._private(shares) if Updates in watch else None

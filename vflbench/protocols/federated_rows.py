@@ -9,6 +9,7 @@ from torch import Tensor
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
+from vflbench.messages.facts import Schema
 
 _MOST_COLUMNS = 4096
 
@@ -48,6 +49,25 @@ def width(table: VerticalTable | EncodedRows, *, intercept: bool) -> int:
             key="dataset",
         )
     return total
+
+
+def schema_of(shares: Sequence[VerticalTable], *, intercept: bool) -> Schema:
+    """Of the design that these rows of all participants make: a column of ones first, if there is an intercept.
+
+    A numeric column is binary if no participant has another number than 0 and 1 in it.
+    """
+    binary, one_hot, column = ([0], [], 1) if intercept else ([], [], 0)
+    for party, columns in shares[0].columns.items():
+        for j in range(len(columns.numeric)):
+            values = [share.features[party].numeric[:, j] for share in shares]
+            if all(bool(((part == 0) | (part == 1)).all()) for part in values):
+                binary.append(column + j)
+        column += len(columns.numeric)
+        for size in columns.cardinalities:
+            binary.extend(range(column, column + size))
+            one_hot.append((column, size))
+            column += size
+    return Schema(tuple(binary), intercept, tuple(one_hot))
 
 
 def deal(table: VerticalTable | EncodedRows, parties: int, rng: torch.Generator) -> list[VerticalTable]:

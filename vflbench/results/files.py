@@ -7,6 +7,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 LOG = "train.log"
+LOSSES = "loss.log"
 ERROR = "error.txt"
 CHECKPOINT = "checkpoint.pt"
 LOCK = ".lock"
@@ -20,7 +21,7 @@ HONEST = "honest"
 """The folder of the same run without its adversary: a whole run folder of its own."""
 
 RESULTS = (
-    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS),
+    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES),
     *(EPOCHS_PICTURE, LAYERS_PICTURE, RECONSTRUCTIONS_PICTURE),
 )
 """What a run computes, in the order in which a new run deletes it: half of it never looks like a run that can go on."""

@@ -13,14 +13,14 @@ import yaml
 from tqdm import tqdm
 
 from vflbench.errors import UserError
-from vflbench.results.files import CONFIG, LOG, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
+from vflbench.results.files import CONFIG, LOG, LOSSES, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
 
 
 class Recorder:
-    """A folder with config.yaml, manifest.json, metrics.csv, train.log and, when the run is complete, summary.json.
+    """A folder with config.yaml, manifest.json, metrics.csv, train.log, loss.log and, of a complete run, summary.json.
 
     Nothing is written before `begin` or `go_on`: a run that can't start leaves the folder as it was.
 
@@ -125,6 +125,11 @@ class Recorder:
             os.fsync(file.fileno())
         if self.loggers is not None:
             self.loggers.write(rows)
+
+    def write_losses(self, lines: Iterable[str]) -> None:
+        """Write loss.log, of all epochs so far; nothing if there are no lines."""
+        if text := "".join(f"{line}\n" for line in lines):
+            self._write(LOSSES, text)
 
     def progress_bar(self, what: str, rows: int) -> "tqdm[Any]":
         """A bar over that many rows, shown if stderr is a terminal and `bar` is set."""

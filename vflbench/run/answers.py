@@ -202,7 +202,8 @@ class Marker:
             raise UserError(problem, key="attack", value=post.name)
         truth = self._private[answer.step]
         names = ("rows", "labels", "candidates", "guess", "guess_label", "steps", "binary")
-        parts = {name: getattr(answer, name) for name in names}
+        guesses = ("guessed_rows", "guessed_labels", "column_guesses")
+        parts = {name: getattr(answer, name) for name in (*names, *guesses)}
         tables.reconstructions.add(
             (post.name, str(post.message), truth.owner, answer.layer, post.visible),
             {**batch_figures(truth.x, truth.y, truth.steps, **parts), **answer.figures},

@@ -89,6 +89,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     recorder.keep(findings.examples)
                     recorder.say(result.line())
                     progress.end_epoch(result)
+                    recorder.write_losses(line for each in progress.results for line in each.loss_lines())
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))

@@ -14,7 +14,7 @@ from vflbench.protocols.base import Session
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.round_recorder import RoundRecorder
-from vflbench.run.summary import EpochResult
+from vflbench.run.summary import LOSS_EVERY, EpochResult
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Epoch:
 
     def result(self, findings: Findings) -> EpochResult:
         """What training and the attacks came to; what the model is worth is still to be measured."""
+        ends = range(LOSS_EVERY, self.step + 1, LOSS_EVERY)
+        losses = [math.fsum(self.losses[end - LOSS_EVERY : end]) / LOSS_EVERY for end in ends]
         loss, penalty = math.fsum(self.losses) / self.step, math.fsum(self.penalties) / self.step
         return EpochResult(
             self.number,
@@ -49,6 +51,8 @@ class Epoch:
             dict(self.seconds),
             dependence=findings.dependence,
             reconstructions=findings.reconstructions,
+            steps=self.step,
+            losses=losses,
         )
 
     def state(self) -> dict[str, Any]:

@@ -23,6 +23,9 @@ from vflbench.run.account import account, embedding_account, failure
 from vflbench.run.canaries import Canaries
 from vflbench.run.verdict import messages_changed, promised, verdict
 
+LOSS_EVERY = 100
+"""Steps between lines of loss.log."""
+
 TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 
 
@@ -30,7 +33,7 @@ TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 class EpochResult:
     """One epoch. utility: train and test -> metric -> value. traffic, seconds: by phase.
 
-    figures: what the defenses counted and measured.
+    figures: what the defenses counted and measured. steps: of the epoch. losses: the mean loss of each LOSS_EVERY steps.
     """
 
     epoch: int
@@ -43,6 +46,8 @@ class EpochResult:
     figures: list[Figures] = field(default_factory=list)
     dependence: list[Dependence] = field(default_factory=list)
     reconstructions: list[Reconstruction] = field(default_factory=list)
+    steps: int = 0
+    losses: list[float] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         """The same in numbers, strings, lists and dicts."""
@@ -57,6 +62,8 @@ class EpochResult:
             "figures": [[f.party, f.layer, f.message, dict(f.values)] for f in self.figures],
             "dependence": [[d.party, d.layer, d.visible, [d.dcor.mean, d.dcor.low, d.dcor.high]] for d in self.dependence],
             "reconstructions": [one.state() for one in self.reconstructions],
+            "steps": self.steps,
+            "losses": list(self.losses),
         }
 
     @classmethod
@@ -70,6 +77,14 @@ class EpochResult:
         lists = {"leaks": leaks, "figures": figures, "dependence": dependence}
         lists["reconstructions"] = [Reconstruction.from_state(one) for one in state["reconstructions"]]
         return cls(**{**state, "traffic": traffic, **lists})
+
+    def loss_lines(self) -> list[str]:
+        """`epoch 0 step 100/2582 loss: 0.588637`: the mean loss of the 100 steps that end there, for step 100, 200, ..."""
+        ends = [LOSS_EVERY * (i + 1) for i in range(len(self.losses))]
+        return [
+            f"epoch {self.epoch} step {end}/{self.steps} loss: {loss:.6f}"
+            for end, loss in zip(ends, self.losses, strict=True)
+        ]
 
     def line(self) -> str:
         """The epoch in one line for a person."""
@@ -130,6 +145,7 @@ def summarise(
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
         "loss": last.loss,
+        "first_epoch_loss": {str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
         "leak_auc": _tree(last.leaks, "raw"),
         "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
         **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},

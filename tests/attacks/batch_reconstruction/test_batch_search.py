@@ -8,9 +8,17 @@ from vflbench.attacks.batch_reconstruction import batch_search
 from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
 from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, search
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+from vflbench.attacks.batch_reconstruction.search_result import side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.messages.facts import Schema
 
-RULES = TrainingRules(others=1, rate=0.1, reduction="sum", batches=1, batch_size=5)
+
+def rules(columns, **changes):
+    """Of columns that are all binary."""
+    usual = {"others": 1, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 5}
+    return TrainingRules(**usual | changes, schema=Schema(tuple(range(columns))))
+
+
 OPTIONS = SearchOptions(time_limit=1e6)  # a limit that no test reaches
 
 
@@ -21,7 +29,7 @@ def draw():
 
 def test_the_batch_and_its_labels_are_recovered_with_the_figures_of_the_search(draw):
     x, y = batch(5, 12, draw)
-    result = search(*rounds(x, y, 14, draw), RULES, OPTIONS)
+    result = search(*rounds(x, y, 14, draw), rules(12), OPTIONS)
     assert np.array_equal(sort_rows(result.rows), sort_rows(x))
     labels = {tuple(row): label for row, label in zip(result.rows.tolist(), result.labels.tolist(), strict=True)}
     assert [labels[tuple(row)] for row in x.tolist()] == y.tolist()
@@ -32,9 +40,9 @@ def test_the_batch_and_its_labels_are_recovered_with_the_figures_of_the_search(d
 def test_a_result_of_fewer_rounds_is_not_searched_for_again(draw, monkeypatch):
     x, y = batch(5, 8, draw)
     thetas, updates = rounds(x, y, 14, draw)
-    first = search(thetas[:10], updates[:10], RULES, OPTIONS)
+    first = search(thetas[:10], updates[:10], rules(8), OPTIONS)
     monkeypatch.setattr(batch_search, "enumerate_batches", None)
-    again = search(thetas, updates, RULES, OPTIONS, first)
+    again = search(thetas, updates, rules(8), OPTIONS, first)
     assert np.array_equal(again.rows, first.rows)
     assert again.figures["rounds"] == 14
 
@@ -42,18 +50,19 @@ def test_a_result_of_fewer_rounds_is_not_searched_for_again(draw, monkeypatch):
 def test_too_few_rounds_and_a_time_limit_are_reported(draw):
     x, y = batch(5, 8, draw)
     thetas, updates = rounds(x, y, 14, draw)
-    assert "too few rounds" in search(thetas[:8], updates[:8], RULES, OPTIONS).note
-    limited = search(thetas, updates, RULES, SearchOptions(time_limit=0.0))
+    assert "too few rounds" in search(thetas[:8], updates[:8], rules(8), OPTIONS).note
+    limited = search(thetas, updates, rules(8), SearchOptions(time_limit=0.0))
     assert limited.rows is None
     assert limited.note.startswith("limit: ")
-    assert limited.gram is not None
+    assert len(limited.grams) == 1
+    assert limited.guessed_rows.shape == (5, 8)
 
 
 def test_real_columns_follow_from_the_binary_ones(draw):
     x, y = batch(5, 12, draw)
     whole = np.column_stack([x, draw.random((5, 2))])
     thetas = draw.random((18, 14)) - 0.5
-    result = search(thetas, -0.1 * (thetas @ (whole.T @ whole) / 4 - whole.T @ y / 2), RULES, OPTIONS)
+    result = search(thetas, -0.1 * (thetas @ (whole.T @ whole) / 4 - whole.T @ y / 2), rules(12), OPTIONS)
     assert result.binary.tolist() == [True] * 12 + [False] * 2
     order = [int(np.abs(result.rows[:, :12] - row).sum(1).argmin()) for row in x]
     assert np.allclose(result.rows[order], whole, atol=1e-6)
@@ -61,8 +70,8 @@ def test_real_columns_follow_from_the_binary_ones(draw):
 
 def test_several_matching_batches_give_each_entry_a_share(draw):
     x = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # has the products of 111, 100, 010, 001
-    rules = TrainingRules(others=1, rate=0.1, reduction="sum", batches=1, batch_size=4)
-    result = search(*rounds(x, np.array([1, 1, 1, 1]), 8, draw), rules, OPTIONS)
+    its_rules = rules(3, others=1, rate=0.1, reduction="sum", batches=1, batch_size=4)
+    result = search(*rounds(x, np.array([1, 1, 1, 1]), 8, draw), its_rules, OPTIONS)
     assert result.figures["matches"] == len(result.candidates) == 2
     assert result.figures["entries_certain"] < 1
     assert np.allclose(result.shares.sum(0), x.sum(0))
@@ -73,8 +82,8 @@ def test_two_local_batches_are_recovered_in_the_order_of_their_steps(draw):
     parts = batches(4, 14, 2, draw)
     gamma, eta = compose([x.T @ x for x, _ in parts], [x.T @ y for x, y in parts], 0.01)
     thetas = draw.normal(size=(20, 14))
-    rules = TrainingRules(others=1, rate=0.01, reduction="sum", batches=2, batch_size=4)
-    result = search(thetas, eta - thetas @ gamma.T, rules, OPTIONS)
+    its_rules = rules(14, others=1, rate=0.01, reduction="sum", batches=2, batch_size=4)
+    result = search(thetas, eta - thetas @ gamma.T, its_rules, OPTIONS)
     assert result.figures["told_apart"] == result.figures["unique"] == 1
     assert result.steps.tolist() == [0] * 4 + [1] * 4
     for step, (x, y) in enumerate(parts):
@@ -84,6 +93,83 @@ def test_two_local_batches_are_recovered_in_the_order_of_their_steps(draw):
 
 def test_an_integer_programme_finds_the_batch_too(draw):
     x, y = batch(5, 12, draw)
-    result = search(*rounds(x, y, 14, draw), RULES, SearchOptions(solver="highs", time_limit=1e6))
+    result = search(*rounds(x, y, 14, draw), rules(12), SearchOptions(solver="highs", time_limit=1e6))
     assert np.array_equal(sort_rows(result.rows), sort_rows(x))
-    assert (result.figures["proved"], result.figures["unique"]) == (1, 0)  # a programme returns one batch of possibly many
+    figures = result.figures
+    assert (figures["ended"], figures["proved"], figures["unique"]) == (1, 0, 0)  # one batch of possibly many
+
+
+def test_no_figure_claims_what_rests_on_an_assumption(draw):
+    """The least batch size that fits is one of many: twice the rows, each of them twice, have the same mean gradients."""
+    x, y = batch(5, 12, draw)
+    its_rules = rules(12, others=1, rate=0.1, reduction="mean", batches=1, batch_size=5)
+    thetas, updates = rounds(x, y, 14, draw, mean=True)
+    known = search(thetas, updates, its_rules, OPTIONS)
+    assert known.figures["unique"] == known.figures["proved"] == known.figures["entries_certain"] == 1
+    unknown = search(thetas, updates, its_rules, SearchOptions(knows_batch_size=False, time_limit=1e6))
+    assert np.array_equal(sort_rows(unknown.rows), sort_rows(x))
+    assert unknown.assumption
+    assert unknown.figures["matches"] == 1
+    assert unknown.figures["unique"] == unknown.figures["proved"] == unknown.figures["entries_certain"] == 0
+
+
+def test_sums_that_are_only_plausible_prove_nothing(draw):
+    """Three local batches: the sum is the one that roots and rounding make most likely."""
+    claims = set()
+    for rate in (0.001, 0.08):
+        parts = batches(2, 10, 3, draw)
+        gamma, eta = compose([x.T @ x for x, _ in parts], [x.T @ y for x, y in parts], rate)
+        thetas = draw.normal(size=(20, 10))
+        its_rules = rules(10, others=1, rate=rate, reduction="sum", batches=3, batch_size=2)
+        result = search(thetas, eta - thetas @ gamma.T, its_rules, OPTIONS)
+        assert (result.figures["unique"] == 0) == bool(result.assumption), rate
+        assert bool(result.assumption) == ("not ruled out" in result.note), rate
+        claims.add(result.figures["unique"])
+    assert claims == {0, 1}
+
+
+def test_columns_without_an_answer_are_not_certain(draw):
+    x, y = batch(5, 3, draw)
+    whole = np.column_stack([x, draw.random((5, 2))])
+    thetas = draw.random((12, 5)) - 0.5
+    result = search(thetas, -0.1 * (thetas @ (whole.T @ whole) / 4 - whole.T @ y / 2), rules(3), OPTIONS)
+    assert np.isnan(result.rows[:, 3:]).all()  # three columns don't determine five rows
+    assert result.figures["entries_certain"] <= 3 / 5
+
+
+def test_where_nothing_is_found_a_guess_follows_from_alpha(draw):
+    x, y = batch(24, 16, draw)
+    result = search(*rounds(x, y, 20, draw), rules(16, batch_size=24), SearchOptions(time_limit=0.0))
+    assert result.rows is None
+    assert (result.figures["matches"], result.figures["proved"], result.figures["unique"]) == (0, 0, 0)
+    assert np.array_equal(result.guessed_rows.sum(0), x.sum(0))
+    assert set(result.guessed_labels) == {-1, 1}
+
+
+def test_two_local_batches_at_a_large_rate_are_recovered_one_by_one(draw):
+    """22 rows x 20 columns together, 11 x 20 each."""
+    parts = batches(11, 20, 2, draw)
+    gamma, eta = compose([x.T @ x for x, _ in parts], [x.T @ y for x, y in parts], 1.7321 / 11)
+    thetas = draw.normal(size=(30, 20))
+    its_rules = rules(20, others=1, rate=1.7321, reduction="mean", batches=2, batch_size=11)
+    result = search(thetas, eta - thetas @ gamma.T, its_rules, OPTIONS)
+    assert result.figures["told_apart"] == result.figures["unique"] == result.figures["entries_certain"] == 1
+    for step, (x, y) in enumerate(parts):
+        recovered = np.column_stack([result.rows, result.labels])[result.steps == step]
+        assert sorted(recovered.tolist()) == sorted(np.column_stack([x, y]).tolist()), step
+
+
+def test_batches_of_several_participants_stand_side_by_side(draw):
+    results = []
+    for _ in range(2):
+        x, y = batch(4, 12, draw)
+        results.append(search(*rounds(x, y, 14, draw), rules(12, batch_size=4), OPTIONS))
+    both = side_by_side(results, [4, 4], most=10)
+    assert both.rows.shape == (8, 12)
+    assert both.figures["unique"] == both.figures["entries_certain"] == 1
+    limited = search(*rounds(x, y, 14, draw), rules(12, batch_size=4), SearchOptions(time_limit=0.0))
+    half = side_by_side([results[0], limited], [4, 4], most=10)
+    assert np.isnan(half.rows[4:]).all()
+    assert not np.isnan(half.guessed_rows[4:]).any()
+    assert half.figures["unique"] == half.figures["proved"] == 0
+    assert not half.candidates

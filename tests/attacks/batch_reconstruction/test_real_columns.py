@@ -31,7 +31,8 @@ def test_random_mixed_tables_are_split_and_their_real_features_solved():
         x, is_binary, y = mixed_table(8, 14, 3, 2, rng, intercept=seed % 2 == 1)
         recovered = unrounded(x, y, rng)
         tolerance = np.maximum(1e-6, 6 * recovered.alpha_error)
-        columns = binary_columns(recovered.real_alpha, recovered.real_beta, 8, tolerance=tolerance)
+        intercept = int(np.flatnonzero(x.all(0) & is_binary)[0]) if seed % 2 else None
+        columns = binary_columns(recovered.real_alpha, recovered.real_beta, 8, tolerance=tolerance, intercept=intercept)
         kept, others = np.flatnonzero(is_binary), np.flatnonzero(~is_binary)
         assert np.array_equal(columns.kept, kept), seed
         assert set(columns.left_out) == set(others), seed
@@ -52,13 +53,19 @@ def test_an_intercept_distinguishes_counts_from_bits_where_nothing_else_does():
     x = np.array([[1, 1, 0, 2], [1, 0, 0, 0], [1, 1, 1, 0], [1, 0, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=float)
     y = np.array([1, 1, -1, 1, -1, -1])
     alpha, beta = x.T @ x, x.T @ y
-    columns = binary_columns(alpha, beta, 6)
-    assert columns.intercept == 0
+    columns = binary_columns(alpha, beta, 6, intercept=0)
     assert columns.kept.tolist() == [0, 1, 2]
     assert columns.left_out == {3: "its sum is 2, that of its squares 4: equal only for 0 and 1"}
     without = binary_columns(alpha[1:, 1:], beta[1:], 6)
-    assert without.intercept is None
     assert without.kept.tolist() == [0, 1, 2]  # sums alone do not exclude {0, 2} here, as documented
+
+
+def test_products_that_are_not_known_check_nothing():
+    x = np.eye(4)[:, [0, 1, 2, 3]]
+    real = np.array([[0.5, 1], [2, 3], [1, 1], [0, 2]])
+    gram = np.array([[real[:, 0] @ real[:, 0], np.nan], [np.nan, np.nan]])
+    assert np.allclose(real_features(x, x.T @ real, gram).values, real)
+    assert "among themselves" in real_features(x, x.T @ real, gram + 1e3).refusal
 
 
 def test_a_column_with_integral_sums_is_left_out_by_its_products():

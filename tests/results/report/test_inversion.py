@@ -63,10 +63,10 @@ def test_figures_are_those_of_whole_pictures(runs):
 def test_a_line_is_the_mean_over_seeds_and_guesses_follow(runs):
     rows = inversion_table(lines(runs, BY), BY, "inversion").split("\n")
     assert rows[0] == "| defense | defense.quantize.levels | runs | bits a row | test accuracy | mse | ssim |"
-    assert rows[2].startswith("| quantize | 2 | 2 | 16 | 0.85 (")
-    assert "| 0.6 (" in rows[2]
-    assert rows[3] == "| quantize | 16 | 1 | 128 | 0.95 | 0.01 | 0.9 |"
-    assert rows[4] == "| no message: mean |  |  |  |  | - | 0.2 (0.2 - 0.2) |"
+    assert rows[2].startswith("| quantize | 2 | 2 | 16 | 0.85 (2 runs: no interval)")
+    assert "| 0.6 (2 runs: no interval)" in rows[2]
+    assert rows[3].replace(" (1 run: no interval)", "!") == "| quantize | 16 | 1 | 128 | 0.95! | 0.01! | 0.9! |"
+    assert rows[4] == "| no message: mean |  |  |  |  | - | 0.2 (3 equal runs) |"
 
 
 def test_the_picture_has_a_point_and_a_row_of_pictures_per_line(runs):

@@ -85,7 +85,7 @@ def test_the_page_needs_nothing_but_itself(reported):
 @pytest.mark.usefixtures("without_png")
 def test_one_seed_says_so(tmp_path):
     page = write_report([sweep(tmp_path, seeds=1)], tmp_path / "report")
-    assert "0.760 (one run)" in page.read_text()
+    assert "0.760 (1 run: no interval)" in page.read_text()
     assert read_table(page.parent, "runs_criteo_settings")["none"]["test AUC low"] == ""
 
 

@@ -1,9 +1,16 @@
+import itertools
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import script_runs
 
-from vflbench.results.report.solver_times import cells_of, cells_table, draw_cells
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.integer_programme.formulation import write_programme
+from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import PulpProgramme
+from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import SolverBudget
+from vflbench.results.report.solver_times import cells_of, cells_table, draw_cells, published_cells
 from vflbench.results.runs import Run
 
 
@@ -30,11 +37,30 @@ def test_runs_that_rebuilt_no_batch_from_updates_are_left_out():
 
 def test_the_table_has_published_and_measured_seconds_and_marks_searches_that_did_not_end():
     cells = cells_of([run(8, 20, one("exact", 0.002, matches=1.0, unique=1.0), one("cbc", 2.0, proved=0.5))])
-    line = cells_table(cells).splitlines()[2]
-    assert line == "| 8, 20 | 4.4 s | 2 ms | > 2 s (50% ended) | 1 | 100% |"
+    lines = cells_table(cells).splitlines()
+    assert "| 8, 20 | 4.43 s | 2 ms | > 2 s (50% ended) | 1 | 0% |" in lines
+    assert r"| 11, 5 | \* | not run | not run | - | - |" in lines
     figure = draw_cells(cells)
     assert [axes.get_title() for axes in figure.axes[:3]] == ["published", "exact", "cbc"]
     assert ">2" in [text.get_text() for text in figure.axes[2].texts]
+
+
+def test_all_20_published_cells_are_there_and_two_are_marked():
+    cells = published_cells()
+    assert set(cells) == set(itertools.product((3, 5, 8, 9, 11), (5, 10, 15, 20)))
+    assert {cell for cell, value in cells.items() if value.number is None} == {(9, 5), (11, 5)}
+    assert all((value.mark == "*") == (value.number is None) for value in cells.values())
+
+
+def test_the_published_programme_has_the_published_number_of_constraints():
+    sizes = script_runs.load("programme_size")
+    for rows, columns in published_cells():
+        assert sizes.counted(rows, columns).constraints == sizes.published_count(rows, columns)
+    x = np.random.default_rng(1).integers(0, 2, (5, 6))
+    programme = PulpProgramme(SolverBudget(math.inf, 1, 0))
+    write_programme(programme, Gram.of(x, 2 * x[:, 0] - 1), "published")
+    problem = programme.problem
+    assert sizes.counted(5, 6, labels=True) == (problem.numConstraints(), problem.numVariables())
 
 
 def test_the_script_prints_the_table_of_a_folder(tmp_path):
@@ -42,5 +68,7 @@ def test_the_script_prints_the_table_of_a_folder(tmp_path):
     folder.mkdir()
     (folder / "config.yaml").write_text("dataset: {rows: 9, features: 20}\ndefense: {}\nattack: {}\n")
     (folder / "summary.json").write_text(json.dumps({"reconstructions": [one("exact", 0.002)]}))
-    assert "| 9, 20 | 90 s | 2 ms |" in script_runs.run("quantification_table", tmp_path).stdout
+    printed = script_runs.run("quantification_table", tmp_path).stdout
+    assert "| 9, 20 | 89.852 s | 2 ms |" in printed
+    assert "| 7,240 | 7,240 | 3,600 | 8,000 | 3,969 |" in printed
     assert script_runs.run("quantification_table", tmp_path / "none").returncode != 0

@@ -1,16 +1,19 @@
 """Batch reconstruction: a whole private batch, from the updates that were computed on it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, SearchResult, search
+from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, search
+from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
+from vflbench.attacks.batch_reconstruction.search_result import SearchResult, side_by_side
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.options import Count, Positive, options
@@ -23,17 +26,20 @@ class BatchReconstruction(Attack):
         4 g(theta) = alpha theta - 2 beta,   alpha = X^T X,   beta = X^T Y:   d + 1 rounds of one batch determine both,
         and then X, Y in integers from alpha and beta
 
-    With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together.
+    With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together; where
+    it sees each update (protocol.aggregation=plain), it rebuilds each batch alone.
 
     recovery: of alpha and beta, `least_squares` over d + 1 rounds or more, or `lattice`, integer relations among few rounds
     (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra `cpsat`) solve
     an integer programme for one. formulation: of the programme, `tight`, or as `published`. knows_batch_size: otherwise the
     batch size follows from the mean gradients, as the least one that makes all numbers integers. time_limit: seconds for one
-    batch. max_batches: matching batches that are listed at most. Columns that are not binary are recognised, and solved for
-    where the binary ones determine the rows.
+    batch. max_batches: matching batches that are listed at most. Columns that are not binary, by the rules' schema, are
+    solved for where the binary ones determine the rows. Without a schema they are recognised by their sums, which proves
+    nothing: like every `assumption` of a result, it sets what figures claim to 0.
 
-    The answer holds the first matching batch; `matches` counts all of them. Without an answer, every entry is guessed by the
-    majority of the attacker's rows, and every label by that of the training rows.
+    The answer holds the first matching batch; `matches` counts all of them. Where none is found, the answer is a guess, and
+    counts as no match: a batch whose X^T X is near alpha, by annealing, and where alpha isn't known, draws by the shares of
+    ones in the attacker's own rows, and for labels the majority of the training rows.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019; the enumeration, the tight
     programme, integer relations, real-valued columns and the answer to asynchronous training are ours.
@@ -50,14 +56,16 @@ class BatchReconstruction(Attack):
 
     def __post_init__(self) -> None:
         self._rounds: dict[str, dict[str, Any]] = {}  # step -> what is kept of its rounds
-        self._results: dict[str, SearchResult] = {}
+        self._results: dict[str, list[SearchResult]] = {}  # one for each update that it sees
 
     def batch(self, view: View) -> None:
         """Keep one more round of the batch of view.step."""
         updates, columns = view[Updates], view[OwnColumns].numeric.double().cpu()
-        kept = self._rounds.setdefault(str(view.step), _nothing(updates.rules, columns.shape[1]))
+        kept = self._rounds.setdefault(
+            str(view.step), _nothing(updates.rules, max(1, len(updates.received)), columns.shape[1])
+        )
         kept["before"] = torch.cat([kept["before"], updates.before[None].cpu()])
-        kept["others"] = torch.cat([kept["others"], updates.others[None].cpu()])
+        kept["others"] = torch.cat([kept["others"], _seen(updates)[None].cpu()])
         withheld = (updates.sent.cpu() == 0) & (columns != 0).any(dim=0) & bool(updates.before.any())
         kept["partial"] = kept["partial"] + int(withheld.any())
         kept["ones"], kept["rows"] = kept["ones"] + columns.sum(dim=0), kept["rows"] + len(columns)
@@ -71,9 +79,14 @@ class BatchReconstruction(Attack):
         """positive: the share of positives among the training rows."""
         key, kept = str(step), self._rounds[str(step)]
         thetas, updates = kept["before"].numpy(), kept["others"].numpy()
-        self._results[key] = search(thetas, updates, _training_rules(kept), self._options(), self._results.get(key))
-        guess, label = (kept["ones"] / kept["rows"] > 0.5).double(), 1.0 if positive > 0.5 else -1.0
-        return _answer(step, self._results[key], guess, label)
+        sources, rules = updates.shape[1], _training_rules(kept)
+        rules = rules if sources == 1 else replace(rules, others=1)
+        earlier = self._results.get(key, [None] * sources)
+        self._results[key] = [search(thetas, updates[:, k], rules, self._options(), earlier[k]) for k in range(sources)]
+        rows = rules.others * rules.batches * rules.batch_size
+        result = side_by_side(self._results[key], [rows] * sources, self.max_batches)
+        shares, label = kept["ones"] / kept["rows"], 1.0 if positive > 0.5 else -1.0
+        return _answer(step, result, guesses_by_columns(shares.numpy(), sources * rows, seed=step), shares, label)
 
     def _options(self) -> SearchOptions:
         names = ("recovery", "solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
@@ -90,13 +103,13 @@ class BatchReconstruction(Attack):
         }
 
 
-def _nothing(rules: Rules, columns: int) -> dict[str, Any]:
+def _nothing(rules: Rules, sources: int, columns: int) -> dict[str, Any]:
     """What is kept of a batch before its first round."""
     empty = torch.empty((0, columns), dtype=torch.float64)
     return {
         "rules": asdict(rules),
         "before": empty,
-        "others": empty,
+        "others": torch.empty((0, sources, columns), dtype=torch.float64),
         "ones": torch.zeros(columns).double(),
         "rows": 0,
         "partial": 0,
@@ -107,11 +120,34 @@ def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
     """What all participants agreed to. Updates are partial if, in most rounds, the attacker's own has entries withheld."""
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
-    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=2 * kept["partial"] < len(kept["before"]))
+    schema = None if rules["schema"] is None else Schema(**rules["schema"])
+    whole = 2 * kept["partial"] < len(kept["before"])
+    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=whole, schema=schema)
 
 
-def _answer(step: int, result: SearchResult, guess: Tensor, guess_label: float) -> RebuiltBatch:
-    arrays = {name: getattr(result, name) for name in ("rows", "labels", "steps", "binary", "shares")}
+def _seen(updates: Updates) -> Tensor:
+    """(s, d): the update of each other participant where they are seen one by one, else their sum."""
+    return torch.stack(list(updates.received.values())) if updates.received else updates.others[None]
+
+
+def _answer(step: int, result: SearchResult, column_guesses: np.ndarray, shares: Tensor, guess_label: float) -> RebuiltBatch:
+    names = ("rows", "labels", "steps", "binary", "shares", "guessed_rows", "guessed_labels")
+    arrays = {name: getattr(result, name) for name in names}
     tensors: dict[str, Any] = {name: None if part is None else torch.from_numpy(part) for name, part in arrays.items()}
+    guesses = torch.from_numpy(column_guesses).double()
+    guessed = tensors["guessed_rows"]
+    if guessed is not None:
+        tensors["guessed_rows"] = torch.where(guessed.isnan(), guesses[0], guessed)
+    elif result.rows is None or np.isnan(result.rows).any():
+        tensors["guessed_rows"] = guesses[0]
     candidates = tuple(torch.from_numpy(batch) for batch in result.candidates)
-    return RebuiltBatch(step, guess, guess_label, **tensors, candidates=candidates, figures=result.figures, note=result.note)
+    return RebuiltBatch(
+        step,
+        (shares > 0.5).double(),
+        guess_label,
+        **tensors,
+        column_guesses=guesses,
+        candidates=candidates,
+        figures=result.figures,
+        note=result.note,
+    )

@@ -15,14 +15,13 @@ _LARGEST_TOLERANCE = 0.25  # beyond it an integer is no evidence of a binary col
 class BinaryColumns:
     """kept: ascending indices of the columns that pass all tests. left_out: column -> why it is not binary.
 
-    alpha: (k, k) int64 and beta: (k,) int64 of the kept columns. intercept: the index of the column of ones, or None.
+    alpha: (k, k) int64 and beta: (k,) int64 of the kept columns.
     """
 
     kept: np.ndarray
     left_out: dict[int, str]
     alpha: np.ndarray
     beta: np.ndarray
-    intercept: int | None
 
 
 def binary_columns(
@@ -42,10 +41,11 @@ def binary_columns(
     most violations is left out; among equals, the one whose products are farther from integers.
 
     alpha: (d, d) float64, unrounded; beta: (d,). rows: m. tolerance: the largest distance from an integer, below 1/4; a
-    number or (d, d), for example six standard errors. intercept: index of the column of ones. If None, it is a column with
-    alpha_ii = m and alpha_ij = alpha_jj for at least one other j.
-    A column that takes only 0 and 1 in this batch by chance counts as binary. Without an intercept a column of counts may
-    pass; a solver then finds no batch. Raises ValueError for wrong shapes or a tolerance of 1/4 or more.
+    number or (d, d), for example six standard errors. intercept: index of the column of ones, if there is one.
+    These tests are necessary, and no proof: columns of other numbers, -1 and +1 for example, can have the same sums, and a
+    solver may then find a batch that is not the true one. With an intercept, a column of whole numbers that passes is
+    binary. Only a schema (`Schema.binary`) names binary columns for certain. A column that takes only 0 and 1 in this batch
+    by chance counts as binary. Raises ValueError for wrong shapes or a tolerance of 1/4 or more.
     """
     alpha, beta = np.asarray(alpha, dtype=float), np.asarray(beta, dtype=float)
     d = len(beta)
@@ -54,8 +54,6 @@ def binary_columns(
     slack = np.broadcast_to(np.asarray(tolerance, dtype=float), (d, d))
     if not (slack < _LARGEST_TOLERANCE).all():
         raise ValueError(f"the tolerance must be below 1/4, not {slack.max():.2g}")
-    if intercept is None:
-        intercept = _find_intercept(alpha, beta, rows, slack)
     left_out = {}
     for i in range(d):
         if why := _why_not_binary(alpha, beta, rows, slack, intercept, i):
@@ -75,23 +73,11 @@ def binary_columns(
     )
     chosen = np.array(kept, dtype=np.int64)
     integers = np.rint(alpha[np.ix_(chosen, chosen)]).astype(np.int64)
-    return BinaryColumns(chosen, left_out, integers, np.rint(beta[chosen]).astype(np.int64), intercept)
+    return BinaryColumns(chosen, left_out, integers, np.rint(beta[chosen]).astype(np.int64))
 
 
 def _integral(x: np.ndarray, slack: np.ndarray) -> np.ndarray:
     return np.abs(x - np.rint(x)) <= slack
-
-
-def _find_intercept(alpha: np.ndarray, beta: np.ndarray, rows: int, slack: np.ndarray) -> int | None:
-    ones = np.diagonal(alpha)
-    counts = []
-    for i in map(int, np.flatnonzero(np.abs(ones - rows) <= np.diagonal(slack))):
-        if _why_not_binary(alpha, beta, rows, slack, None, i):
-            continue
-        others = (np.abs(alpha[i] - ones) <= slack[i]) & _integral(ones, np.diagonal(slack)) & (ones > 0.5)
-        counts.append((int(others.sum()) - 1, -i))
-    count, index = max(counts, default=(0, 0))
-    return -index if count > 0 else None
 
 
 def _why_not_binary(
@@ -179,15 +165,36 @@ class RealFeatures:
     refusal: str | None = None
 
 
+def with_likely_columns(rows: np.ndarray, kept: np.ndarray, batch: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The unknown columns of the rows filled from another batch, if it has the same rows in the columns that are known.
+
+    rows: (m, d), nan where unknown; kept: columns that are known. batch: (m, c), values of the columns `columns`, `kept`
+    among them. Returns (m, d).
+    """
+    places = {int(column): k for k, column in enumerate(columns)}
+    part = batch[:, [places[int(column)] for column in kept]]
+    order, other = np.lexsort(rows[:, kept].T), np.lexsort(part.T)
+    if not np.array_equal(rows[order][:, kept], part[other]):
+        return rows
+    filled = rows.copy()
+    aligned = np.empty_like(batch)
+    aligned[order] = batch[other]
+    unknown = np.isnan(rows[:, columns])
+    filled[:, columns] = np.where(unknown, aligned, rows[:, columns])
+    return filled
+
+
 def real_features(
     x_binary: np.ndarray, alpha_br: np.ndarray, alpha_rr: np.ndarray | None = None, *, tolerance: float = 1e-3
 ) -> RealFeatures:
     """The other features of the same rows: the solution of X_B^T x = alpha_BR, unique if the rows of X_B are independent.
 
+    A feature with an unknown product, nan in alpha_BR, stays nan.
+
     x_binary: (m, b) of 0 and 1, the reconstructed rows. alpha_br: (b, r), products of its columns with the real-valued ones;
     with beta (b, 1) in place of alpha_br the solution is the labels. alpha_rr: (r, r), products of the real-valued columns;
-    a check that the solution does not use. Another batch with the same X_B^T X_B fails it or the residual. tolerance:
-    relative, of both checks. Raises ValueError for wrong shapes.
+    a check that the solution does not use, nan where unknown. Another batch with the same X_B^T X_B fails it or the
+    residual. tolerance: relative, of both checks. Raises ValueError for wrong shapes.
     """
     x, right = np.asarray(x_binary, dtype=float), np.asarray(alpha_br, dtype=float)
     if x.ndim != 2 or right.ndim != 2 or len(right) != x.shape[1]:
@@ -199,18 +206,23 @@ def real_features(
     if independent < rows:
         why = f"the {rows} binary rows have rank {independent}, so their other features are not determined"
         return RealFeatures(refusal=why)
-    values = np.linalg.lstsq(x.T, right, rcond=None)[0]
+    solved = np.isfinite(right).all(axis=0)
+    if not solved.any():
+        return RealFeatures(refusal="their products with the binary columns are not known precisely")
+    values = np.full((rows, right.shape[1]), np.nan)
+    values[:, solved] = np.linalg.lstsq(x.T, right[:, solved], rcond=None)[0]
     condition = float(np.linalg.cond(x))
-    scale = max(1.0, float(np.abs(right).max(initial=0.0)))
-    residual = float(np.abs(x.T @ values - right).max(initial=0.0))
+    scale = max(1.0, float(np.abs(right[:, solved]).max(initial=0.0)))
+    residual = float(np.abs(x.T @ values - right)[:, solved].max(initial=0.0))
     if residual > tolerance * scale:
         why = f"no features of these rows have these products (off by {residual:.2g}): not this batch, or noise"
         return RealFeatures(condition=condition, residual=residual, refusal=why)
     if alpha_rr is None:
         return RealFeatures(values, condition, residual)
     gram = np.asarray(alpha_rr, dtype=float)
-    off = float(np.abs(values.T @ values - gram).max(initial=0.0))
-    if off > tolerance * condition * max(1.0, float(np.abs(gram).max(initial=0.0))):
+    known = np.isfinite(gram) & np.outer(solved, solved)
+    off = float(np.abs(values.T @ values - gram).max(initial=0.0, where=known))
+    if off > tolerance * condition * max(1.0, float(np.abs(gram).max(initial=0.0, where=known))):
         why = f"the products of the features among themselves are wrong (off by {off:.2g}): not this batch"
         return RealFeatures(condition=condition, residual=residual, gram_residual=off, refusal=why)
     return RealFeatures(values, condition, residual, off)

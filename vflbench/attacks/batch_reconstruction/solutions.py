@@ -6,16 +6,23 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-Status = Literal["proved", "partial", "limit", "infeasible"]
+Status = Literal["proved", "found", "partial", "limit", "infeasible"]
 
 
 @dataclass(frozen=True)
 class Solutions:
     """The matching batches of a search, each verified in integers, and what the search proved.
 
-    status: `proved` (the search was exhaustive, so all matching batches are known; or an integer programme returned one
-    optimal solution that was verified), `partial` (some verified batches, search not finished), `limit` (no batch within
-    the limit), `infeasible` (no batch exists).
+    status: what is known of the batches with this Gram matrix, up to the order of their rows:
+
+    - `proved`: `batches` are all of them. A second search, or an argument that needs none, confirmed it: see the package
+      `certificate`.
+    - `infeasible`: none exists, confirmed in the same way.
+    - `found`: an integer programme ended with this batch. Nothing is claimed of others.
+    - `partial`: these batches match. The search did not end, or a second one did not confirm that no batch is missing.
+    - `limit`: no batch was found, and nothing is claimed. `note` says which limit was reached.
+
+    complete: whether the status is `proved` or `infeasible`.
     batches: matching X (m, d) uint8, rows in lexicographic order, each once up to row order.
     labels: for each batch the labellings that fit beta, each (m,) in [0, 1]. A value is the share of positives among the
     equal rows, since only their number is determined; it is nan for rows of zeros, whose labels enter no sum. None if beta
@@ -34,6 +41,11 @@ class Solutions:
     note: str = ""
     method: str = field(default="", kw_only=True)
     labellings: int | None = field(default=None, kw_only=True)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the search came to its own end, and not to a limit."""
+        return self.status in ("proved", "found", "infeasible")
 
     @property
     def unique(self) -> bool:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import UNIT, OverRuns, interval_text, over_runs
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run, read_runs
 
@@ -15,6 +16,8 @@ QUANTITIES = ("reading", "raw", "two_sided", "oriented", "distance")
 """Of a leak AUC a: what it counts as, max(two_sided, net); a; max(a, 1 - a); the mean over batches of max(a, 1 - a);
 |a - 0.5|.
 """
+_TWO_SIDED = (0.5, 1.0)
+_RANGES = {"reading": _TWO_SIDED, "raw": UNIT, "two_sided": _TWO_SIDED, "oriented": _TWO_SIDED, "distance": (0.0, 0.5)}
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class Line:
     options: tuple[Any, ...]
     runs: tuple[Run, ...]
 
-    def over_seeds(self, name: str, attack: str | None = None, layer: str | None = None) -> Interval:
+    def over_seeds(self, name: str, attack: str | None = None, layer: str | None = None) -> OverRuns:
         """Over its runs: a number of summary.json or, with an attack, one of QUANTITIES of its leak AUC."""
         values = [run.summary[name] if attack is None else leak_of(run, attack, layer)[name] for run in self.runs]
-        interval = mean_interval([value for value in values if value is not None and not math.isnan(value)])
-        return interval if attack is None and "auc" not in name else within_unit(interval)
+        limits = range_of(name) if attack is None else _RANGES[name]
+        return over_runs((value for value in values if value is not None), limits)
 
 
 def leak_of(run: Run, attack: str, layer: str | None = None) -> dict[str, float]:
@@ -67,7 +70,7 @@ def attacks_of(runs: Sequence[Run]) -> list[str]:
 
 
 def markdown(table: Sequence[Line], by: Sequence[str], attacks: Sequence[str], layer: str | None = None) -> str:
-    """A Markdown table: mean (low - high) over the runs of each line; one run has no interval."""
+    """A Markdown table: mean (low - high) over the runs of each line; fewer than three runs have no interval."""
     names = {"reading": "", "raw": ", one-sided", "two_sided": ", two-sided", "oriented": ", oriented"}
     names["distance"] = ", \\|AUC - 0.5\\|"
     columns = [(attack, name) for attack in attacks for name in QUANTITIES]
@@ -75,8 +78,8 @@ def markdown(table: Sequence[Line], by: Sequence[str], attacks: Sequence[str], l
     rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for line in table:
         cells = [line.defense, *("" if v is None else str(v) for v in line.options), str(len(line.runs))]
-        cells.append(_cell(line.over_seeds("test_auc")))
-        cells += [_cell(line.over_seeds(name, attack, layer)) for attack, name in columns]
+        cells.append(interval_text(line.over_seeds("test_auc")))
+        cells += [interval_text(line.over_seeds(name, attack, layer)) for attack, name in columns]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
@@ -89,10 +92,3 @@ def along(table: Sequence[Line], position: int = 0) -> Iterator[tuple[float, Lin
 
 def _rank(value: Any) -> tuple[bool, float, str]:
     return (True, value, "") if isinstance(value, float | int) else (False, 0.0, str(value))
-
-
-def _cell(interval: Interval) -> str:
-    if math.isnan(interval.mean):
-        return "-"
-    mean = f"{interval.mean:.3f}"
-    return mean if math.isnan(interval.low) else f"{mean} ({interval.low:.3f} - {interval.high:.3f})"

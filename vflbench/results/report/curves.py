@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from vflbench.numerics.interval import mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import over_runs
 from vflbench.results.read import read_metrics
 from vflbench.results.report import quantity
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
-from vflbench.results.report.groups import Group, bounded
+from vflbench.results.report.groups import Group
 from vflbench.results.report.sections import Section, chosen
 from vflbench.results.report.table_formats import text_of
 from vflbench.results.rows import Row, readings
@@ -71,7 +72,7 @@ def _leak(rows: Iterable[Row], metric: str, attack: str, run: Run) -> dict[int, 
 def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
     points = []
     for epoch in sorted({epoch for run in runs for epoch in run}):
-        interval = bounded(figure, mean_interval([r[epoch] for r in runs if epoch in r and not math.isnan(r[epoch])]))
+        interval = over_runs((run[epoch] for run in runs if epoch in run), range_of(figure))
         name = f"{group.name}\n{what}, epoch {epoch}: {text_of(interval)}\n{group.count}"
         points.append(Point(exact(epoch), interval, name))
     return tuple(points)

@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vflbench.numerics.interval import mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import over_runs
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import bounded
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 from vflbench.results.runs import mappings
@@ -41,7 +41,7 @@ def layers(section: Section) -> Table:
     rows = []
     for place, values in cells.items():
         count = max(map(len, values.values()), default=0)
-        rows.append([*place, count, *(bounded(n, mean_interval(values.get(n, []))) for n in names)])
+        rows.append([*place, count, *(over_runs(values.get(n, []), range_of(n)) for n in names)])
     titles = [quantity.plain_title(n) for n in names]
     columns = ("setting", "attack", "level", "party", "layer", "seen by an attacker", "runs", *titles)
     note = (
@@ -65,7 +65,11 @@ def reconstructions(section: Section) -> Table:
                         values.setdefault(name, []).append(number)
     names = list(dict.fromkeys(name for values in cells.values() for name in values))
     rows = [
-        [*key, max(map(len, values.values()), default=0), *(mean_interval(values.get(name, [])) for name in names)]
+        [
+            *key,
+            max(map(len, values.values()), default=0),
+            *(over_runs(values.get(name, []), range_of(name)) for name in names),
+        ]
         for key, values in cells.items()
     ]
     columns = ("setting", "attack", "message", "party", "layer", "runs", *(name.replace("_", " ") for name in names))
@@ -92,7 +96,11 @@ def other_lists(section: Section) -> list[Table]:
         words = list(dict.fromkeys(word for _, place in cells for word in json.loads(place)))
         names = list(dict.fromkeys(name for values in cells.values() for name in values))
         rows = [
-            [setting, *(json.loads(place).get(word) for word in words), *(mean_interval(values.get(n, [])) for n in names)]
+            [
+                setting,
+                *(json.loads(place).get(word) for word in words),
+                *(over_runs(values.get(n, []), range_of(n)) for n in names),
+            ]
             for (setting, place), values in cells.items()
         ]
         columns = ("setting", *(text.replace("_", " ") for text in (*words, *names)))
@@ -188,7 +196,7 @@ def counts(section: Section) -> Table:
                 if not math.isnan(value):
                     place = (str(f.get(k, "")) for k in ("party", "layer", "message"))
                     cells.setdefault((g.name, str(f.get("figure", "")).replace("_", " "), *place), []).append(value)
-    rows = [[*key, len(values), mean_interval(values)] for key, values in cells.items()]
+    rows = [[*key, len(values), over_runs(values, range_of(key[1].replace(" ", "_")))] for key, values in cells.items()]
     columns = ("setting", "figure", "party", "layer", "message", "runs", "value")
     return Table(f"{section.slug}_figures", "What the defenses counted and measured", columns, rows)
 
@@ -197,13 +205,10 @@ def cost(section: Section) -> Table:
     rows = []
     for g in section.groups:
         kinds = dict.fromkeys(k for run in g.runs for k in run.summary.get("bytes_sent") or {})
-        sent = {
-            kind: mean_interval(finite([quantity.value(r, f"bytes_sent.{kind}") for r in g.runs])).mean / 1e6
-            for kind in kinds
-        }
+        sent = {kind: over_runs(quantity.value(r, f"bytes_sent.{kind}") for r in g.runs).mean / 1e6 for kind in kinds}
         by_kind = ", ".join(f"{kind} {megabytes:.3g}" for kind, megabytes in sent.items())
-        total = mean_interval(finite([quantity.value(r, "bytes_sent") for r in g.runs])).mean / 1e6
-        seconds = mean_interval(finite([quantity.value(r, "seconds") for r in g.runs]))
+        total = over_runs(quantity.value(r, "bytes_sent") for r in g.runs).mean / 1e6
+        seconds = over_runs((quantity.value(r, "seconds") for r in g.runs), range_of("seconds"))
         epochs = quantity.number(g.runs[0].summary.get("epochs"))
         count = None if math.isnan(epochs) else int(epochs)
         rows.append([g.name, len(g.runs), count, seconds, total, by_kind or None])

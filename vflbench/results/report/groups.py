@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vflbench.numerics.interval import Interval, mean_interval, within_unit
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
 from vflbench.results.identity import essential, plugins_among
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run
@@ -41,7 +42,8 @@ class Group:
     @property
     def count(self) -> str:
         """The number of runs, in words."""
-        return f"{len(self.runs)} runs" if len(self.runs) > 1 else "one run: no interval"
+        count = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        return count if len(self.runs) >= LEAST_RUNS else f"{count}: no interval"
 
     @property
     def seeds(self) -> list[Any]:
@@ -80,24 +82,17 @@ class Group:
         means = {attack: math.fsum(values) / len(values) for attack, values in by_name.items() if values}
         return max(means, key=means.__getitem__, default="")
 
-    def interval(self, name: str, layer: str | None = None) -> Interval:
-        """Mean and Student's 95 % interval over seeds; of an AUC or a share within [0, 1]."""
-        return bounded(name, mean_interval(list(self.values(name, layer).values())))
+    def interval(self, name: str, layer: str | None = None) -> OverRuns:
+        """Mean and Student's 95 % interval over seeds, within the range of the figure."""
+        return over_runs(self.values(name, layer).values(), range_of(name))
 
 
-def bounded(name: str, interval: Interval) -> Interval:
-    """The interval within [0, 1] for an AUC or a share, within [0.5, 1] for a two-sided AUC."""
-    if name.partition(":")[0] in ("leak_auc", "leak_two_sided", "leak_oriented", "leak_net"):
-        return Interval(interval.mean, max(interval.low, 0.5), min(interval.high, 1.0))
-    in_unit = any(word in name for word in ("auc", "accuracy", "leak")) and "ami" not in name
-    return within_unit(interval) if in_unit else interval
-
-
-def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -> tuple[Interval, int]:
+def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -> tuple[OverRuns, int]:
     """Mean and 95 % interval of value - baseline's value with the same seed, and the number of pairs."""
     values, theirs = group.values(name, layer), baseline.values(name, layer)
     differences = [values[seed] - theirs[seed] for seed in values if seed in theirs]
-    return mean_interval(differences), len(differences)
+    low, high = range_of(name)
+    return over_runs(differences, (low - high, high - low)), len(differences)
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import ANY, UNIT, Interval, OverRuns, Range, interval_text, over_runs
 from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.read import read_metrics
 from vflbench.results.report.comparison import Line
@@ -64,15 +65,13 @@ def inversion_table(table: Sequence[Line], by: Sequence[str], attack: str) -> st
     rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for line in table:
         cells = [line.defense, *("" if v is None else str(v) for v in line.options), str(len(line.runs))]
-        cells += [f"{_over(line, bits_per_row).mean:.0f}", _cell(_over(line, _utility))]
-        cells += [_cell(_over(line, partial(rebuilt, attack=attack, figure=f))) for f in figures]
+        cells += [f"{_over(line, bits_per_row).mean:.0f}", interval_text(_over(line, _utility, UNIT), ".3g")]
+        cells += [interval_text(_over(line, partial(rebuilt, attack=attack, figure=f), range_of(f)), ".3g") for f in figures]
         rows.append("| " + " | ".join(cells) + " |")
     for guess in GUESSES:
-        values = {
-            f: mean_interval([v for run in runs if not math.isnan(v := rebuilt(run, attack, f, guess))]) for f in figures
-        }
+        values = {f: over_runs((rebuilt(run, attack, f, guess) for run in runs), range_of(f)) for f in figures}
         cells = [_GUESSED.get(guess, f"no message: {guess.replace('_', ' ')}"), *[""] * len(by)]
-        rows.append("| " + " | ".join([*cells, "", "", "", *(_cell(values[f]) for f in figures)]) + " |")
+        rows.append("| " + " | ".join([*cells, "", "", "", *(interval_text(values[f], ".3g") for f in figures)]) + " |")
     return "\n".join(rows)
 
 
@@ -92,7 +91,8 @@ def draw_inversion(table: Sequence[Line], by: Sequence[str], attack: str, figure
     for axes, x_of in ((left, bits_per_row), (right, _utility)):
         for line in table:
             index = defenses.index(line.defense)
-            x, y = _over(line, x_of), _over(line, partial(rebuilt, attack=attack, figure=figure))
+            x = _over(line, x_of, UNIT if x_of is _utility else ANY)
+            y = _over(line, partial(rebuilt, attack=attack, figure=figure), range_of(figure))
             style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
             axes.errorbar([x.mean], [y.mean], xerr=_bars(x), yerr=_bars(y), linestyle="none", capsize=2, **style)
             axes.annotate(_name(line), (x.mean, y.mean), xytext=(5, 4), textcoords="offset points", fontsize=7, color="0.3")
@@ -156,16 +156,9 @@ def _utility_name(runs: Sequence[Run]) -> str:
     return "test accuracy" if any("test_accuracy" in run.summary for run in runs) else "test AUC"
 
 
-def _over(line: Line, quantity: Callable[[Run], float]) -> Interval:
-    return mean_interval([value for run in line.runs if not math.isnan(value := quantity(run))])
+def _over(line: Line, quantity: Callable[[Run], float], limits: Range = ANY) -> OverRuns:
+    return over_runs(map(quantity, line.runs), limits)
 
 
 def _bars(v: Interval) -> list[list[float]]:
     return [[0.0], [0.0]] if math.isnan(v.low) else [[v.mean - v.low], [v.high - v.mean]]
-
-
-def _cell(interval: Interval) -> str:
-    if math.isnan(interval.mean):
-        return "-"
-    mean = f"{interval.mean:.3g}"
-    return mean if math.isnan(interval.low) else f"{mean} ({interval.low:.3g} - {interval.high:.3g})"

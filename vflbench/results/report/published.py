@@ -1,27 +1,69 @@
 """The published values of a section's experiment beside the values here."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import Group, bounded
+from vflbench.results.report.groups import Group
 from vflbench.results.report.reproductions import PublishedExperiment, Value
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 
-NOT_HERE = "not available here"
+NO_NUMBER = "no number is printed"
+NOT_MEASURED = "not measured here"
+LOSS_OF = "loss_of:"
+"""`loss_of:test_auc`: what the undefended run of the same seed has more of."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published value beside the mean of the runs that repeat it. where: the data of these runs, in words."""
+
+    value: Value
+    here: OverRuns
+    where: str = ""
+
+    @property
+    def published(self) -> Any:
+        """The number, or the sign that stands in its place, with its reason."""
+        if self.value.number is not None:
+            return float(self.value.number)
+        return f"{self.value.mark} ({self.value.reason})" if self.value.mark else self.value.reason or NO_NUMBER
+
+    @property
+    def difference(self) -> OverRuns | None:
+        """Here - published; None where either is missing."""
+        number, here = self.value.number, self.here
+        if number is None or math.isnan(here.mean):
+            return None
+        return OverRuns(here.mean - number, here.low - number, here.high - number, here.runs)
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the published value is in the interval; None without an interval."""
+        number = self.value.number
+        if number is None or math.isnan(self.here.low):
+            return None
+        return self.here.low <= number <= self.here.high
 
 
 def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     """Published value, value here, and the difference; no rows if the experiment lists no values."""
-    rows = [[v.what, *_row(v, section), v.data or experiment.data] for v in experiment.values]
+    rows = []
+    for one in (compared(value, section) for value in experiment.values):
+        here: Any = one.here if one.here.runs else NOT_MEASURED
+        data = one.value.data or experiment.data
+        rows.append([one.value.what, one.published, here, one.here.runs, one.difference, data])
     columns = ("what", "published", "here", "runs", "here - published", "published for")
     note = " ".join(
         part
         for part in (
             f"Published on {experiment.data}, {experiment.scale}." if experiment.data else "",
-            f"Here on {scale_of(section)}.",
+            f"Here on {scale_of(section)}: mean (95 % t-interval over seeds). The difference has the same interval, moved.",
             experiment.note,
         )
         if part
@@ -29,23 +71,43 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     return Table(f"{section.slug}_published", "Beside the published values", columns, rows, note)
 
 
-def _row(value: Value, section: Section) -> list[Any]:
-    published = NOT_HERE if value.number is None else float(value.number)
-    here, runs = _here(value, section)
-    difference: Interval | None = None
-    if value.number is not None and not math.isnan(here.mean):
-        difference = Interval(here.mean - value.number, here.low - value.number, here.high - value.number)
-    return [published, here if runs else "not measured here", runs, difference]
-
-
-def _here(value: Value, section: Section) -> tuple[Interval, int]:
-    if value.quantity is None:
-        return mean_interval([]), 0
+def compared(value: Value, section: Section) -> Compared:
+    """The value beside the runs of the one group of the section that has its options, or of its groups of several days."""
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
-    runs = [run for g in groups for run in g.runs] if len(groups) == 1 else []
-    numbers = [quantity.value(run, value.quantity, section.layer) for run in runs]
-    numbers = [number for number in numbers if not math.isnan(number)]
-    return bounded(value.quantity, mean_interval(numbers)), len(numbers)
+    if value.quantity is None or len({_but_for_the_day(group) for group in groups}) != 1:
+        return Compared(value, over_runs([]))
+    name = value.quantity.removeprefix(LOSS_OF)
+    if name == value.quantity:
+        numbers = [quantity.value(run, name, section.layer) for group in groups for run in group.runs]
+        return Compared(value, over_runs(numbers, range_of(name)), scale_of(section))
+    return Compared(value, over_runs(losses(groups, section, name)), scale_of(section))
+
+
+def losses(groups: Sequence[Group], section: Section, name: str) -> list[float]:
+    """What the undefended run of the same seed, on the same day, has more of."""
+    found = []
+    for group in groups:
+        baseline = section.baseline(group)
+        theirs = {} if baseline in (None, group) else baseline.values(name, section.layer)
+        ours = group.values(name, section.layer)
+        found += [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
+    return found
+
+
+def _but_for_the_day(group: Group) -> str:
+    """The options that distinguish it from other groups, without the day on which it is tested."""
+    return str([group.defense, sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day")])
+
+
+def over_sections(value: Value, experiment: PublishedExperiment, parts: Sequence[Section]) -> list[Compared]:
+    """A comparison for each section of the experiment that repeats the value; of none, one without runs.
+
+    A value for a data set that the sections have by name is compared on that one alone.
+    """
+    data = (value.data or experiment.data).lower()
+    named = [part for part in parts if data.startswith(part.title.rpartition(" on ")[2].lower())]
+    made = [compared(value, part) for part in named or parts]
+    return [one for one in made if one.here.runs] or [Compared(value, over_runs([]))]
 
 
 def _has(group: Group, key: str, wanted: Any) -> bool:

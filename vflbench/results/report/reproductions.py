@@ -22,8 +22,9 @@ from vflbench.places import config_folder
 class Value:
     """A published number. options: dotted key -> value of the runs that repeat it.
 
-    number: None if it is not available here. quantity: the quantity of the runs that it is compared with, as in
-    `vflbench.results.report.quantity`; None if no run measures it.
+    number: None if no number is printed; mark: the sign that is printed in its place, and reason: what it stands for, or why
+    there is no number. quantity: the quantity of the runs that it is compared with, as in
+    `vflbench.results.report.quantity`, or `loss_of:` and its name for what a defense costs; None if no run measures it.
     """
 
     what: str
@@ -32,6 +33,8 @@ class Value:
     options: Mapping[str, Any] = field(default_factory=dict)
     unit: str = ""
     data: str = ""
+    mark: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.interval import UNIT, OverRuns, over_runs
 from vflbench.results.report.groups import Group
 
 BETA = 0.5
@@ -30,15 +30,14 @@ def dcs(attack: float, utility: float, *, ideal_attack: float, ideal_utility: fl
     return 1 / (1 + distance)
 
 
-def dcs_of(group: Group, baseline: Group | None, x: str, y: str, layer: str | None) -> tuple[Interval, int]:
+def dcs_of(group: Group, baseline: Group | None, x: str, y: str, layer: str | None) -> tuple[OverRuns, int]:
     """Mean and 95 % interval over seeds, and the number of runs with an undefended run of the same seed."""
     if baseline is None:
-        return mean_interval([]), 0
+        return over_runs([]), 0
     attack, utility, ideal = group.values(y, layer), group.values(x, layer), baseline.values(x, layer)
     seeds = [seed for seed in attack if seed in utility and seed in ideal]
     scores = [dcs(attack[s], utility[s], ideal_attack=COIN, ideal_utility=ideal[s]) for s in seeds]
-    interval = mean_interval(scores)
-    return Interval(interval.mean, interval.low, min(interval.high, 1.0)), len(scores)
+    return over_runs(scores, UNIT), len(scores)
 
 
 def pareto(points: Sequence[tuple[float, float]], *, x_low: bool = False, y_low: bool = True) -> list[int]:
@@ -63,8 +62,8 @@ class Headline:
     """
 
     group: Group
-    utility: Interval
-    leak: Interval
+    utility: OverRuns
+    leak: OverRuns
     surely: bool
 
 

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.results.layers import merged_order
 from vflbench.results.report import quantity
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
 from vflbench.results.report.curves import epoch_charts
-from vflbench.results.report.groups import Group, bounded, flatten, short, shown
+from vflbench.results.report.groups import Group, flatten, short, shown
 from vflbench.results.report.score import pareto
 from vflbench.results.report.sections import MOST_LINES, Section, chosen, sweeps
 from vflbench.results.report.table_formats import slugged, text_of
@@ -167,9 +168,9 @@ def layer_charts(section: Section) -> list[Chart]:
     return made
 
 
-def _of(group: Group, name: str, layer: str | None) -> Interval:
+def _of(group: Group, name: str, layer: str | None) -> OverRuns:
     values = [quantity.value(run, name, layer) for run in group.runs]
-    return bounded(name, mean_interval([v for v in values if not math.isnan(v)]))
+    return over_runs(values, range_of(name))
 
 
 def _layers(section: Section, attack: str) -> list[str]:
@@ -177,7 +178,7 @@ def _layers(section: Section, attack: str) -> list[str]:
     return [layer for layer in merged_order(run.layers for run in section.runs) if layer in layers]
 
 
-def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[Interval, bool]:
+def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[OverRuns, bool]:
     """The leak over the runs, at the party where it is largest, and whether it is visible; visible ones take precedence."""
     values, visible = [], False
     for run in group.runs:
@@ -187,4 +188,4 @@ def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[Inter
         numbers = [quantity.leak_value(leak, figure) for leak in seen or leaks]
         worst = max((v for v in numbers if not math.isnan(v)), default=math.nan)
         values += [] if math.isnan(worst) else [worst]
-    return bounded(figure, mean_interval(values)), visible
+    return over_runs(values, range_of(figure)), visible

@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
-from vflbench.numerics.interval import Interval, mean_interval
+from vflbench.numerics.figure_range import range_of
+from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.results.report import quantity
-from vflbench.results.report.detail_tables import details, finite
-from vflbench.results.report.groups import Group, bounded, paired
+from vflbench.results.report.detail_tables import details
+from vflbench.results.report.groups import Group, paired
 from vflbench.results.report.score import BETA, COIN, TOLERABLE, dcs_of, utility_at_tolerable_leak
 from vflbench.results.report.section_charts import ceiling
 from vflbench.results.report.sections import Section
@@ -66,15 +67,15 @@ def settings(section: Section) -> Table:
         interval, attack = g.interval(y, layer), g.worst_attack(y, layer)
         ends = [ceiling(g, "one_message"), ceiling(g, "all_messages")]
         values = [quantity.value(run, f"leak_distance:{attack}", layer) for run in g.runs] if attack else []
-        distance = bounded("leak_distance", mean_interval(finite(values)))
+        distance = over_runs(values, range_of("leak_distance"))
         rows.append([g.name, len(g.runs), g.interval(x, layer), interval, attack or None, distance, *ends, score, pairs])
     columns = (
         *("setting", "runs", quantity.title(x), quantity.title(y).replace(", worst attack", ""), "worst attack"),
         *("|leak AUC - 0.5|", "ceiling, one message", "ceiling, all messages", f"DCS (beta {BETA})", "runs in DCS"),
     )
     note = (
-        f"Leaks {section.where}: mean (95 % t-interval over seeds). One run has no interval. A ceiling is what a defense "
-        f"promises for one run.{quantity.assumptions(section.runs)}"
+        f"Leaks {section.where}: mean (95 % t-interval over seeds). Fewer than three runs have no interval. A ceiling is "
+        f"what a defense promises for one run.{quantity.assumptions(section.runs)}"
     )
     old = sum(not run.layers.recorded for run in section.runs)
     if old and layer is None:
@@ -151,7 +152,7 @@ def attacks(section: Section) -> Table:
     return Table(f"{section.slug}_attacks", f"Every attack: {what}", columns, rows, note)
 
 
-def _dcs(section: Section, group: Group) -> tuple[Interval, int]:
+def _dcs(section: Section, group: Group) -> tuple[OverRuns, int]:
     """Only of leak AUC: for other leaks it is not defined what an attack that guesses reaches."""
     baseline = section.baseline(group) if section.leak == "leak_auc" else None
     return dcs_of(group, baseline, section.utility, section.leak, section.layer)
@@ -166,9 +167,9 @@ def dcs_sentence() -> str:
     )
 
 
-def _mean(group: Group, name: str, section: Section) -> Interval:
+def _mean(group: Group, name: str, section: Section) -> OverRuns:
     values = [quantity.value(run, name, section.layer) for run in group.runs]
-    return bounded(name, mean_interval(finite(values)))
+    return over_runs(values, range_of(name))
 
 
 def _levels(section: Section) -> dict[str, str]:

@@ -7,16 +7,21 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from vflbench.places import config_folder
+from vflbench.results.report.reproductions import Value, read_experiment
 from vflbench.results.runs import Run, mappings
 
 Cell = tuple[int, int]
 """Rows and columns of a batch."""
 
-PUBLISHED: Mapping[Cell, float] = {(8, 20): 4.4, (9, 20): 90.0, (11, 20): 1635.0}
-"""Seconds of the published integer programme, for the cells that are known here.
+EXPERIMENT = "quantification_table1"
+_ROWS, _COLUMNS = "dataset.rows", "dataset.features"
 
-Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, table 1.
-"""
+
+def published_cells() -> dict[Cell, Value]:
+    """The published seconds of the integer programme by rows and columns; `*` where several batches match."""
+    values = read_experiment(config_folder() / "experiment" / f"{EXPERIMENT}.yaml").values
+    return {(value.options[_ROWS], value.options[_COLUMNS]): value for value in values}
 
 
 def cells_of(runs: Sequence[Run]) -> dict[Cell, dict[str, dict[str, float]]]:
@@ -27,7 +32,7 @@ def cells_of(runs: Sequence[Run]) -> dict[Cell, dict[str, dict[str, float]]]:
     cells: dict[Cell, dict[str, dict[str, list[tuple[float, int]]]]] = {}
     for run in runs:
         for entry in mappings(run.summary.get("reconstructions")):
-            rows, columns = run.option("dataset.rows"), run.option("dataset.features")
+            rows, columns = run.option(_ROWS), run.option(_COLUMNS)
             if entry.get("message") != "update" or not isinstance(rows, int) or not isinstance(columns, int):
                 continue
             figures = cells.setdefault((rows, columns), {}).setdefault(entry["attack"], {})
@@ -40,31 +45,54 @@ def cells_of(runs: Sequence[Run]) -> dict[Cell, dict[str, dict[str, float]]]:
     }
 
 
-def cells_table(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: str = "solver_seconds") -> str:
-    """Markdown: a line per cell with the seconds of each solver, and the share of searches that ended if not all did."""
+def cells_table(
+    cells: Mapping[Cell, Mapping[str, Mapping[str, float]]],
+    figure: str = "solver_seconds",
+    sizes: Mapping[Cell, Sequence[str]] | None = None,
+    size_names: Sequence[str] = (),
+) -> str:
+    """Markdown: a line per published or measured cell with the seconds of each solver, and the share of searches that ended
+    if not all did. With a twin: the share of batches for which another batch matches. sizes: cell -> more columns.
+    """
     attacks = list(dict.fromkeys(attack for of_cell in cells.values() for attack in of_cell))
-    head = ["m, d", "published", *attacks, "batches that fit", "unique"]
+    published = published_cells()
+    head = ["m, d", "published", *attacks, "batches that fit", "with a twin", *size_names]
     lines = [head, ["---"] * len(head)]
-    for cell, of_cell in cells.items():
-        is_exact = any("unique" in figures and figures.get("proved") == 1 for figures in of_cell.values())
-        matches = max((figures.get("matches", 0.0) for figures in of_cell.values()), default=0.0)
-        unique = max((figures.get("unique", 0.0) for figures in of_cell.values()), default=0.0)
-        published = f"{PUBLISHED[cell]:g} s" if cell in PUBLISHED else "not known here"
+    for cell in sorted({*cells, *published}):
+        of_cell = cells.get(cell, {})
         times = [_seconds(of_cell.get(attack), figure) for attack in attacks]
-        counts = [f"{matches:.3g}", f"{unique:.0%}"] if is_exact else ["-", "-"]
-        lines.append([f"{cell[0]}, {cell[1]}", published, *times, *counts])
+        lines.append([f"{cell[0]}, {cell[1]}", _published(published.get(cell)), *times, *_counts(of_cell)])
+        lines[-1] += (sizes or {}).get(cell, [""] * len(size_names))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _published(value: Value | None) -> str:
+    """`*` alone is a sign of Markdown's."""
+    if value is None:
+        return "not in the table"
+    return f"\\{value.mark}" if value.number is None else f"{value.number} s"
+
+
+def _counts(of_cell: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Mean number of batches that match, and the share of batches with another one; of searches that all ended."""
+    ended = [figures for figures in of_cell.values() if "unique" in figures and _ended(figures) == 1]
+    if not ended:
+        return ["-", "-"]
+    matches = max(figures.get("matches", 0.0) for figures in ended)
+    return [f"{matches:.3g}", f"{1 - max(figures['unique'] for figures in ended):.0%}"]
 
 
 def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: str = "solver_seconds") -> Figure:
     """A heat map per attack and one of the published values: rows by columns, seconds on one logarithmic scale.
 
-    `>` marks a cell in which not every search ended.
+    `>` marks a cell in which not every search ended, `*` one for which the paper gives no time.
     """
     attacks = list(dict.fromkeys(attack for of_cell in cells.values() for attack in of_cell))
-    rows, columns = (sorted({cell[k] for cell in cells} | {c[k] for c in PUBLISHED}) for k in (0, 1))
+    published = {cell: value.number for cell, value in published_cells().items() if value.number is not None}
+    marks = {cell: value.mark for cell, value in published_cells().items() if value.mark}
+    rows, columns = (sorted({cell[k] for cell in cells} | {c[k] for c in (*published, *marks)}) for k in (0, 1))
     maps: dict[str, Mapping[Cell, Mapping[str, float]]] = {
-        "published": {cell: {figure: seconds, "proved": 1.0} for cell, seconds in PUBLISHED.items()}
+        "published": {cell: {figure: seconds, "proved": 1.0} for cell, seconds in published.items()}
     }
     maps |= {attack: {cell: of_cell[attack] for cell, of_cell in cells.items() if attack in of_cell} for attack in attacks}
     times = [figures[figure] for by_cell in maps.values() for figures in by_cell.values() if figures.get(figure, 0) > 0]
@@ -77,10 +105,12 @@ def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: 
             for j, d in enumerate(columns):
                 if (m, d) in by_cell and not math.isnan(values[i, j]):
                     dark = scale(values[i, j]) < 0.6
-                    sign = "" if by_cell[m, d].get("proved", 1.0) == 1 else ">"
+                    sign = "" if _ended(by_cell[m, d]) == 1 else ">"
                     axes.text(
                         j, i, f"{sign}{values[i, j]:.2g}", ha="center", va="center", color="w" if dark else "k", fontsize=8
                     )
+        for m, d in marks if name == "published" else ():
+            axes.text(columns.index(d), rows.index(m), marks[m, d], ha="center", va="center", fontsize=8)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_title(name, fontsize=9)
@@ -94,9 +124,14 @@ def _mean(values: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in values) / sum(weight for _, weight in values)
 
 
+def _ended(figures: Mapping[str, float]) -> float:
+    """The share of searches that ended. Runs without this figure called them `proved`."""
+    return figures.get("ended", figures.get("proved", 1.0))
+
+
 def _seconds(figures: Mapping[str, float] | None, name: str) -> str:
     if not figures or name not in figures:
-        return "-"
-    ended = figures.get("proved", 1.0)
+        return "not run"
+    ended = _ended(figures)
     time = f"{figures[name] * 1000:.3g} ms" if figures[name] < 1 else f"{figures[name]:.3g} s"
     return time if ended == 1 else f"> {time} ({ended:.0%} ended)"

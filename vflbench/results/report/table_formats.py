@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import Interval, interval_text
 
 NOTHING = "-"
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
@@ -26,7 +26,7 @@ class Table:
     note: str = ""
 
     def csv(self) -> str:
-        """Numbers in full precision. An interval has three columns, the last two empty for a single run."""
+        """Numbers in full precision. An interval has three columns, the last two empty for fewer than three runs."""
         wide = {j for j in range(len(self.columns)) if any(isinstance(row[j], Interval) for row in self.rows)}
         header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
         text = io.StringIO()
@@ -54,13 +54,9 @@ class Table:
 
 
 def text_of(cell: Any) -> str:
-    """As a person reads it: `0.760 (0.751 to 0.769)`, or `0.760 (one run)` without an interval."""
+    """As a person reads it: `0.760 (0.751 to 0.769)`, or `0.760 (2 runs: no interval)`."""
     if isinstance(cell, Interval):
-        if math.isnan(cell.mean):
-            return NOTHING
-        digits = _digits(cell.mean)
-        mean = f"{cell.mean:{digits}}"
-        return f"{mean} (one run)" if math.isnan(cell.low) else f"{mean} ({cell.low:{digits}} to {cell.high:{digits}})"
+        return interval_text(cell, _digits(cell.mean)).replace(" - ", " to ")
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, float):

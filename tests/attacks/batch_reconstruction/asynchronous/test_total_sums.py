@@ -138,7 +138,7 @@ def test_proved_sums_are_right():
 def test_rates_that_hide_the_sums_and_invalid_input_are_refused():
     rng = np.random.default_rng(1)
     alphas, betas = sums(batches(8, 10, 2, rng))
-    large = recover_total(*compose(alphas, betas, 0.5), 0.5, 2, rows=8)
+    large = recover_total(*compose(alphas, betas, 0.5), 0.5, 2, rows=8, estimate="root")
     assert "the rate 0.5 hides the sum of 2 batches" in large.refusal
     small = recover_total(*compose(alphas, betas, 1e-9), 1e-9, 2, rows=8, error=1e-10)
     assert "too small for the precision" in small.refusal

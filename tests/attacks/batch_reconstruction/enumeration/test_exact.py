@@ -1,6 +1,8 @@
 """Every matching batch, once: against exhaustive search, against CP-SAT, and the methods against each other."""
 
+import csv
 import functools
+import gzip
 import itertools
 
 import numpy as np
@@ -17,6 +19,7 @@ from vflbench.attacks.batch_reconstruction.enumeration.column_search import Colu
 from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
 from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.modular_rank import rank
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.errors import UserError
 
@@ -223,6 +226,25 @@ def test_an_inconclusive_lattice_is_reported(monkeypatch):
     assert enumerate_batches(Gram.of(wide)).method == "candidates"
 
 
+def test_multiplicities_of_few_possible_rows_prove_a_batch_alone():
+    x, _ = draw(4, 23, 20)
+    solutions = enumerate_batches(Gram.of(x))
+    assert (solutions.method, solutions.unique) == ("multiplicities", True)
+    assert "quadratic form" in solutions.note
+    assert np.array_equal(solutions.batches[0], sort_rows(x))
+    other = enumerate_batches(Gram.of(x), method="candidates")
+    assert other.unique
+    assert as_set(other) == as_set(solutions)
+
+
+def test_several_multiplicities_are_reported():
+    x, _ = draw(0, 12, 4)
+    assert enumerate_batches(Gram.of(x)).count > 1
+    several = enumerate_batches(Gram.of(x), method="multiplicities")
+    assert (several.status, several.complete) == ("limit", False)
+    assert "several" in several.note
+
+
 def test_four_rows_that_xor_to_zero_can_be_switched():
     # a, b, c, a^b^c with disjoint supports of the differences: the paper's ambiguous batches.
     rng = np.random.default_rng(5)
@@ -287,13 +309,60 @@ def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
 
 
 def test_a_nearly_dependent_column_loses_no_row():
-    # A level less than 1e-7 from the span of the earlier ones: too near for leverages in floats, and not dependent.
+    # One column is less than 1e-7 from the span of others, in squared distance, and not dependent.
     x, _ = draw(63, 32, 64)
-    nearest = min(level.schur for level in order_columns(Gram.of(x).with_intercept))
-    assert 1e-9 < nearest < 1e-7
+    gram = Gram.of(x).with_intercept
+    placed = [level.column for level in order_columns(gram)]
+    lower = np.linalg.cholesky(gram[np.ix_(placed, placed)].astype(float))
+    assert 1e-9 < np.diagonal(lower).min() ** 2 < 1e-7
     solutions = enumerate_batches(Gram.of(x), method="candidates")
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+def triangular(columns: int) -> np.ndarray:
+    """Ones on the diagonal and where row minus column is odd: the inverse has entries like Fibonacci numbers."""
+    below = np.subtract.outer(np.arange(columns), np.arange(columns))
+    return ((below == 0) | ((below > 0) & (below % 2 == 1))).astype(np.uint8)
+
+
+def test_columns_that_floats_call_dependent_lose_no_row():
+    for first, second in ((0, 1), (5, 30), (17, 17), (34, 35)):
+        x = triangular(36)
+        x = np.r_[x, x[[first, second]]]
+        for method in METHODS:
+            solutions = enumerate_batches(Gram.of(x), method=method)
+            assert solutions.unique, (first, second, method)
+            assert np.array_equal(solutions.batches[0], sort_rows(x)), (first, second, method)
+
+
+def divisible_minor() -> np.ndarray:
+    """366 rows whose Gram matrix, with the intercept, has the determinant 23 (2^31 - 1): singular modulo that prime."""
+    rows = ("01001", "01100", "01110", "10000", "00001", "11000", "11101", "01101")
+    return np.repeat([[int(bit) for bit in row] for row in rows], [71, 31, 23, 52, 1, 65, 16, 107], axis=0)
+
+
+def test_a_dependence_modulo_the_prime_is_none():
+    x = divisible_minor()
+    gram = Gram.of(x)
+    assert rank(gram.with_intercept) == 5 < np.linalg.matrix_rank(gram.with_intercept)
+    for method in METHODS:
+        solutions = enumerate_batches(gram, method=method)
+        assert solutions.complete, method
+        assert sort_rows(x).tobytes() in as_set(solutions), method
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_rows_of_real_data_with_many_nearly_dependent_columns_are_found(data_folder):
+    with gzip.open(data_folder / "dna" / "dna.csv.gz", "rt") as file:
+        lines = list(csv.reader(file))
+    binary = [k for k, name in enumerate(lines[0]) if name.startswith("V")]
+    rows = np.random.default_rng(4).choice(len(lines) - 1, 64, replace=False)
+    x = np.array([[int(lines[1 + row][k]) for k in binary] for row in rows])
+    assert x.shape == (64, 180)
+    solutions = enumerate_batches(Gram.of(x), method="candidates")
+    assert sort_rows(x).tobytes() in as_set(solutions)
 
 
 def test_a_maximum_gives_a_lower_bound_only_if_it_is_exceeded():

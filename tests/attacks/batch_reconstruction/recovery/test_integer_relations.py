@@ -1,6 +1,7 @@
 """alpha and beta from a few rounds, as integer relations; ambiguous ones are refused."""
 
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -81,6 +82,40 @@ def test_a_coordinate_that_never_moves_is_ambiguous_although_all_else_fits():
     assert "not unique" in integer_relations(thetas, updates, rate=0.1, reduction="sum", rows=8).refusal
     alone = np.zeros((3, 1)), np.full((3, 1), 0.1 / 2 * 3)  # beta = 3, of any number of ones, without a batch size either
     assert "not unique" in integer_relations(*alone, rate=0.1, reduction="sum").refusal
+
+
+def test_a_batch_whose_other_solution_takes_several_relations_at_once_is_ambiguous():
+    """One round at theta = 0: alpha is free, and no single change of it leads from one batch to the other."""
+    for rows, y in (((0b01110, 0b10001), (-1, -1)), ((0b1100, 0b0011), (-1, -1)), ((0b0011, 0b1100), (-1, 1))):
+        d = max(rows).bit_length()
+        x, y = np.array([[row >> k & 1 for k in reversed(range(d))] for row in rows]), np.array(y)
+        updates = np.array([-0.1 * gradient(x, y, np.zeros(d))])
+        recovered = integer_relations(np.zeros((1, d)), updates, rate=0.1, reduction="sum", rows=2)
+        assert recovered.alpha is None, rows
+        assert "not unique" in recovered.refusal, rows
+
+
+def test_a_unique_solution_is_the_only_one_of_all_small_batches():
+    """Models of few digits have relations of their own. Whatever is answered is the only alpha and beta that fit."""
+    sizes = {"unique": 0, "refused": 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        m, d = 2, 3
+        x, y = batch(m, d, rng)
+        thetas = rng.normal(size=(1 + seed % 2, d)).round(seed % 3)
+        updates = np.array([-0.1 * gradient(x, y, theta) for theta in thetas])
+        recovered = integer_relations(thetas, updates, rate=0.1, reduction="sum", rows=m)
+        sums = set()
+        for bits, signs in product(product((0, 1), repeat=m * d), product((-1, 1), repeat=m)):
+            other, labels = np.reshape(bits, (m, d)), np.array(signs)
+            theirs = np.array([-0.1 * gradient(other, labels, theta) for theta in thetas])
+            if np.abs(theirs - updates).max() < 1e-12:
+                sums.add((*(other.T @ other).ravel().tolist(), *(other.T @ labels).tolist()))
+        if recovered.refusal is None and not recovered.assumption:
+            assert is_recovered(recovered, x, y), seed
+            assert len(sums) == 1, seed
+        sizes["refused" if recovered.refusal else "unique"] += 1
+    assert min(sizes.values()) >= 10, sizes
 
 
 def test_without_flint_the_error_says_what_to_install(monkeypatch):

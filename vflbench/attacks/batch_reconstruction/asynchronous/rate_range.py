@@ -1,5 +1,6 @@
 """The local step sizes at which an update reveals its batches: how far asynchronous training is a defense."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,7 @@ def rate_range(
     draws: int = 10,
     share: float = 0.9,
     density: float = 0.5,
-    estimate: Estimate = "root",
+    estimate: Estimate = "separation",
     rates: np.ndarray | None = None,
     dtype: type = np.float64,
 ) -> RateRange:
@@ -74,7 +75,9 @@ def rate_range(
             right[draw, k] = np.array_equal(total.alpha_sum, sum(alphas))
             wrong += not right[draw, k]
             proved_wrong += total.proved and not right[draw, k]
-            if right[draw, k] and total.second is not None and batches == 2:
+            if total.alphas is not None:
+                divided[draw, k] = np.array_equal(total.alphas, alphas)
+            elif right[draw, k] and total.second is not None and batches == 2:
                 division = row_membership(np.concatenate(x), total.second, rows=rows)
                 divided[draw, k] = division.unique
     low, high = _stretch(rates, right.mean(0) >= share)
@@ -86,6 +89,48 @@ def rate_range(
         wrong / max(accepted, 1),
         proved_wrong / max(accepted, 1),
     )
+
+
+@dataclass(frozen=True)
+class RateShares:
+    """At one rate, shares of the draws. sums: the sum of both alphas was right, with proof. batches: each of them was right.
+    proved_wrong: something that was called proved was wrong, or one of the two alphas.
+    """
+
+    rate: float
+    sums: float
+    batches: float
+    proved_wrong: float
+
+
+def shares_by_rate(
+    rows: int,
+    columns: int,
+    rates: Sequence[float],
+    rng: np.random.Generator,
+    *,
+    draws: int = 10,
+    density: float = 0.5,
+    dtype: type = np.float64,
+) -> list[RateShares]:
+    """Of two random local batches with mean gradients, at the rates of the protocol; otherwise as `rate_range`."""
+    found = np.zeros((len(rates), 3))
+    for _ in range(draws):
+        x = (rng.random((2, rows, columns)) < density).astype(np.int64)
+        y = rng.choice([-1, 1], (2, rows))
+        alphas, betas = [a.T @ a for a in x], [a.T @ b for a, b in zip(x, y, strict=True)]
+        thetas = rng.normal(size=(2 * columns, columns)).astype(dtype).astype(float)
+        for k, rate in enumerate(rates):
+            sent = _differences(thetas, alphas, betas, rate / rows).astype(dtype).astype(float)
+            local_map = recover_map(thetas, sent)
+            if local_map.refusal:
+                continue
+            error = float(local_map.gamma_error.max())
+            total = recover_total(local_map.gamma, local_map.eta, rate, 2, rows=rows, reduction="mean", error=error)
+            right = np.array_equal(total.alpha_sum, sum(alphas)) if total.proved else False
+            each = np.array_equal(total.alphas, alphas) if total.alphas is not None else False
+            found[k] += (right, each, (total.proved and not right) or (total.alphas is not None and not each))
+    return [RateShares(rate, *(found[k] / draws)) for k, rate in enumerate(rates)]
 
 
 def _differences(thetas: np.ndarray, alphas: list[np.ndarray], betas: list[np.ndarray], rate: float) -> np.ndarray:

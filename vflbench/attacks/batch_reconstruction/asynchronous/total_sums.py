@@ -6,10 +6,11 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import fractional_matrix_power
 
+from vflbench.attacks.batch_reconstruction.asynchronous.two_steps import two_steps
 from vflbench.attacks.batch_reconstruction.recovery.affine import chance_limit
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import SAFE_ERROR, Reduction, inconsistency
 
-Estimate = Literal["root", "rounding"]
+Estimate = Literal["separation", "root", "rounding"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class TotalSums:
     second: (d, d) int64, A_2 = sum_{i<j} alpha_j alpha_i; second_labels: (d,) int64, B_2 = sum_{i<j} alpha_j beta_i; each
     None if it is not determined to the integer.
     proved: whether no other alpha_sum of binary batches gives this gamma up to its error; otherwise the integers are the
-    most plausible ones. refusal: why there is no alpha_sum, or None.
+    most plausible ones. labels_proved: the same of beta_sum. alphas: alpha_1, alpha_2 of two batches if they are proved, or
+    None. error: of 2 eta / rate. needs: an assumption of the alphas. refusal: why there is no alpha_sum, or None.
     """
 
     alpha_sum: np.ndarray | None = None
@@ -28,7 +30,20 @@ class TotalSums:
     second: np.ndarray | None = None
     second_labels: np.ndarray | None = None
     proved: bool = False
+    labels_proved: bool = False
+    alphas: tuple[np.ndarray, np.ndarray] | None = None
+    error: float = 0.0
+    needs: str = ""
     refusal: str | None = None
+
+    @property
+    def assumption(self) -> str:
+        """What is not proved of the sums, or nothing."""
+        if self.needs:
+            return self.needs
+        if not self.proved:
+            return "other sums of binary batches are not ruled out"
+        return "" if self.beta_sum is None or self.labels_proved else "other sums of labelled rows are not ruled out"
 
 
 def recover_total(
@@ -40,7 +55,7 @@ def recover_total(
     rows: int | None = None,
     reduction: Reduction = "sum",
     error: float = 0.0,
-    estimate: Estimate = "root",
+    estimate: Estimate = "separation",
 ) -> TotalSums:
     """The alpha and beta of all batches together, which gamma and eta determine only because they are integers.
 
@@ -48,8 +63,9 @@ def recover_total(
     subtracts the higher terms that equal batches would have, (n/q) (I - (I - gamma)^(1/n)). Its error is q/2 sum_i D_i^2,
     D_i = alpha_i - A_1/n, the fluctuation between batches, and terms of q^2, so larger rates work. If its result is not
     verified, rounding is tried. beta_sum is rounded to the parity of alpha_sum's diagonal.
-    With two batches the expansion ends, so A_2 = (A_1 - gamma/q) / q must be integral: this is the check for n = 2. For more
-    batches the root must be near integers, or the predicted q A_2 below 1/2.
+    `separation` first separates every entry of gamma into its two integers, for two batches of a known size (`two_steps`),
+    and takes the root where that is not proved. With two batches the expansion ends, so A_2 = (A_1 - gamma/q) / q must be
+    integral: this is the check for n = 2. For more batches the root must be near integers, or the predicted q A_2 below 1/2.
 
     gamma: (d, d), eta: (d,), of `recover_map`. rate: the local step size; batches: n. rows: m of each batch, required for
     `mean` (the step is then rate / m), otherwise it only makes checks sharper. error: standard error of gamma's entries.
@@ -67,6 +83,11 @@ def recover_total(
         why = f"the rate is too small for the precision of gamma: alpha has a standard error of {error / q:.2g}"
         return TotalSums(refusal=why)
     scaled, precision = gamma / q, error / q
+    separable = estimate == "separation" and batches == 2 and rows is not None
+    if separable and (steps := two_steps(scaled, eta / (2 * q), q, rows, 8 * precision)):
+        proved = not steps.assumption
+        found = (steps.first, steps.beta_sum, steps.second, steps.second_labels, proved, proved, steps.alphas)
+        return TotalSums(*found, 8 * precision, steps.assumption)
     tried = []
     for real, evident in _estimates(scaled, q, batches, estimate):
         candidate = np.rint(real).astype(np.int64)
@@ -77,7 +98,8 @@ def recover_total(
             beta, second_labels = _labels(eta / (2 * q), candidate, q, batches, error / q)
             second_labels = None if second is None else second_labels  # both have the same third-order error
             proved = batches == 1 or _proved(scaled, candidate, q, batches, precision, all_rows)
-            return TotalSums(candidate, beta, second, second_labels, proved)
+            labels_proved = batches == 1 or (proved and _labels_proved(eta / (2 * q), candidate, q, batches, precision))
+            return TotalSums(candidate, beta, second, second_labels, proved, labels_proved, error=8 * precision)
         tried.append(why)
     return TotalSums(refusal=f"the rate {rate:g} hides the sum of {batches} batches: {tried[0]}")
 
@@ -88,7 +110,7 @@ def _estimates(scaled: np.ndarray, q: float, n: int, estimate: Estimate) -> list
     if n == 1:
         return [(symmetric, True)]
     estimates = []
-    if estimate == "root" and (root := _root(scaled, q, n)) is not None:
+    if estimate != "rounding" and (root := _root(scaled, q, n)) is not None:
         equal = (n / q) * (np.eye(len(scaled)) - root)
         estimates.append(((equal + equal.T) / 2, True))
     return [*estimates, (symmetric, False)]
@@ -188,3 +210,17 @@ def _proved(scaled: np.ndarray, alpha: np.ndarray, q: float, n: int, precision: 
         upper = bound
     least = np.ceil(symmetric - rest - slack)
     return bool((least == upper).all() and (upper == alpha).all())
+
+
+def _labels_proved(scaled: np.ndarray, alpha: np.ndarray, q: float, n: int, precision: float) -> bool:
+    """Whether only one vector of alpha's parity is as near to eta / (2 q) as beta_sum must be.
+
+    |B_k| <= A_1^(k-1) diag(A_1),   so   |beta_sum - eta / (2 q)| <= sum_{k=1..n-1} q^k A_1^k diag(A_1) + its error
+    """
+    rest, term = np.full(len(alpha), 8 * precision), np.diagonal(alpha).astype(float)
+    for _ in range(n - 1):
+        term = q * (alpha @ term)
+        rest = rest + term
+    parity = np.diagonal(alpha) % 2
+    low, high = np.ceil((scaled - rest - parity) / 2), np.floor((scaled + rest - parity) / 2)
+    return bool((low == high).all())

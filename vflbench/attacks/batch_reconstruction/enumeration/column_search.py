@@ -10,10 +10,10 @@ from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import (
     RowCandidates,
     dependent_bits_are_valid,
     leverages,
+    of_intercept,
     rows_allowed,
 )
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
-from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
 
 
 class ColumnSearch:
@@ -39,7 +39,7 @@ class ColumnSearch:
         if not dependent_bits_are_valid(self._levels[0], start).all():
             return
         sizes = np.full(1, self._rows)
-        yield from self._place(1, start, np.full(1, 1 / self._rows), sizes, np.zeros(1, dtype=np.int64))
+        yield from self._place(1, start, of_intercept(self._levels), sizes, np.zeros(1, dtype=np.int64))
 
     def _place(
         self, level: int, bits: np.ndarray, leverage: np.ndarray, sizes: np.ndarray, nodes: np.ndarray
@@ -84,5 +84,5 @@ class ColumnSearch:
         batch = np.empty((len(bits), len(self._gram)), dtype=np.int64)
         for k, level in enumerate(self._levels):
             batch[:, level.column] = bits[:, k]
-            batch[:, level.dependent] = bits[:, : k + 1] @ level.coefficients % PRIME
+            batch[:, level.dependent] = bits[:, : k + 1] @ level.coefficients % level.prime
         return np.repeat(batch[:, 1:], sizes, axis=0)

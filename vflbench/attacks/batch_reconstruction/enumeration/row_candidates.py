@@ -5,13 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.enumeration.column_order import Level
+from vflbench.attacks.batch_reconstruction.enumeration.leverage import ROUNDING
 from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
-from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
-
-# Tolerance for leverages, which are at most 1 and computed in floats.
-SLACK = 1e-4
-# A column nearer than this to the span of the earlier ones gives no reliable leverage and is not used for pruning.
-NEAREST = 1e-7
 
 
 @dataclass(frozen=True)
@@ -32,28 +27,32 @@ class RowCandidates:
 
 
 def leverages(levels: list[Level], level: int, bits: np.ndarray, leverage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """r^T alpha^+ r of the prefixes continued with a 0 and with a 1 at `level`.
+    """Lower bounds of r^T alpha^+ r for the prefixes r continued with a 0 and with a 1 at `level`.
 
     bits: (g, level) float, leverage: (g,) of the prefixes. At each level it grows by the squared distance of the bit from
-    its prediction by the earlier bits, over the Schur complement. n equal rows of leverage h satisfy n h <= 1.
+    its prediction by the earlier bits, over the Schur complement, as far as the level's cut is certain of it. n equal rows
+    of leverage h satisfy n h <= 1.
     """
-    current = levels[level]
-    if current.schur < NEAREST:
-        return leverage, leverage
-    predicted = bits @ current.slopes
-    return leverage + predicted**2 / current.schur, leverage + (1 - predicted) ** 2 / current.schur
+    cut = levels[level].cut
+    zero = bits @ cut.vector[:-1]
+    return leverage + zero**2 * cut.weight, leverage + (zero + cut.vector[-1]) ** 2 * cut.weight
+
+
+def of_intercept(levels: list[Level]) -> np.ndarray:
+    """(1,): the bound of the leverage of the prefix that all rows have."""
+    return levels[0].cut.vector ** 2 * levels[0].cut.weight
 
 
 def rows_allowed(leverage: np.ndarray, rows: int) -> np.ndarray:
-    """The largest number of equal rows with a leverage. leverage: (g,) > 0."""
-    return np.minimum(np.floor((1 + SLACK) / np.maximum(leverage, SLACK)), rows).astype(np.int64)
+    """The largest number of equal rows with a leverage. leverage: (g,) >= 0."""
+    return np.minimum(np.floor((1 + ROUNDING) / np.maximum(leverage, 1 / (2 * rows))), rows).astype(np.int64)
 
 
 def dependent_bits_are_valid(level: Level, bits: np.ndarray) -> np.ndarray:
     """Whether every column that depends on the levels so far is 0 or 1. bits: (g, level + 1) int64. Returns (g,) bool."""
     if not len(level.dependent) or not len(bits):
         return np.ones(len(bits), dtype=bool)
-    return ((bits @ level.coefficients) % PRIME <= 1).all(1)
+    return ((bits @ level.coefficients) % level.prime <= 1).all(1)
 
 
 def row_candidates(levels: list[Level], rows: int, widest: int, time_limit: TimeLimit) -> RowCandidates:
@@ -62,22 +61,22 @@ def row_candidates(levels: list[Level], rows: int, widest: int, time_limit: Time
     levels: of the Gram matrix of [1, X]. widest: the largest number of prefixes of a level; the tree stops before. If the
     rank is the number of rows, every row has leverage 1. Raises TimeLimitReached.
     """
-    bits, leverage = np.ones((1, 1), dtype=np.int64), np.full(1, 1 / rows)
+    bits, leverage = np.ones((1, 1), dtype=np.int64), of_intercept(levels)
     child: list[np.ndarray] = []
     allowed = [np.where(dependent_bits_are_valid(levels[0], bits), rows, 0)]
-    whole = all(level.schur >= NEAREST for level in levels)
+    least = min(level.cut.least for level in levels)
     for t in range(1, len(levels)):
         time_limit.check()
         both = np.concatenate(leverages(levels, t, bits.astype(float), leverage))
-        inside = np.flatnonzero(both <= 1 + SLACK)
+        inside = np.flatnonzero(both <= 1 + ROUNDING)
         if len(inside) > widest:
             return _without_dead_ends(child, allowed, rows)
         parents = len(bits)
         bit, parent = np.divmod(inside, parents)
         bits, leverage = np.c_[bits[parent], bit], both[inside]
         valid = dependent_bits_are_valid(levels[t], bits)
-        if t + 1 == rows and whole:
-            valid &= leverage >= 1 - 10 * SLACK
+        if t + 1 == rows:
+            valid &= leverage >= least
         bits, leverage = bits[valid], leverage[valid]
         child.append(np.full((parents, 2), -1))
         child[-1][parent[valid], bit[valid]] = np.arange(len(bits))

@@ -30,7 +30,7 @@ def cpsat(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverR
     """CP-SAT, in a process of its own. Raises UserError if OR-Tools is not installed."""
     if importlib.util.find_spec("ortools") is None:
         raise UserError("OR-Tools is not installed: pip install 'vflbench[cpsat]'", key=SOLVER_KEY, value="cpsat")
-    task = pickle.dumps((gram, formulation, budget.left, budget.threads, budget.seed))
+    task = pickle.dumps((gram, formulation, budget.left, budget.threads, budget.seed, budget.steps))
     package = str(Path(__file__).resolve().parents[4])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "vflbench.attacks.batch_reconstruction.integer_programme.cpsat"]
@@ -73,6 +73,8 @@ def solve_in_process(gram: Gram, formulation: Formulation, budget: SolverBudget)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = budget.left
     solver.parameters.num_workers = budget.threads
+    if budget.steps is not None:
+        solver.parameters.max_number_of_conflicts = budget.steps
     solver.parameters.random_seed = budget.seed
     solver.parameters.catch_sigint_signal = False  # it would treat Ctrl-C as a time limit
     status = solver.status_name(solver.solve(programme.model))
@@ -83,8 +85,8 @@ def solve_in_process(gram: Gram, formulation: Formulation, budget: SolverBudget)
 
 def _worker() -> None:
     """Read a task from stdin, write its result to stdout."""
-    gram, formulation, seconds, threads, seed = pickle.load(sys.stdin.buffer)
-    result = solve_in_process(gram, formulation, SolverBudget(time.monotonic() + seconds, threads, seed))
+    gram, formulation, seconds, threads, seed, steps = pickle.load(sys.stdin.buffer)
+    result = solve_in_process(gram, formulation, SolverBudget(time.monotonic() + seconds, threads, seed, steps))
     sys.stdout.buffer.write(pickle.dumps(result))
 
 

@@ -75,6 +75,8 @@ def _highs_adapter(budget: SolverBudget) -> type:
         def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802 - PuLP's name
             model = lp.solverModel
             model.setOptionValue("time_limit", budget.left)  # only here: PuLP takes time to write the model
+            if budget.steps is not None:
+                model.setOptionValue("mip_max_nodes", budget.steps)
             model.HandleUserInterrupt = True
 
             def run() -> None:
@@ -137,6 +139,7 @@ def cbc(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverRes
         variables, names, _, _ = programme.problem.writeMPS(str(model), rename=True)
         command = [program, str(model), "-sec", f"{budget.left:.2f}", "-timeMode", "elapsed"]
         command += ["-randomSeed", str(budget.seed), "-randomCbcSeed", str(budget.seed)]
+        command += [] if budget.steps is None else ["-maxNodes", str(budget.steps)]
         command += ["-threads", str(budget.threads)] if budget.threads > 1 else []
         command += ["-solve", "-printingOptions", "all", "-solution", str(solution)]
         if run_program(command, budget.left + GRACE_SECONDS) is None:

@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 
+from vflbench.attacks.batch_reconstruction.certificate.check import confirm_complete
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.cpsat import cpsat
 from vflbench.attacks.batch_reconstruction.integer_programme.formulation import Formulation
@@ -33,10 +34,11 @@ def solve(
     formulation: `tight` or the paper's own, `published`; see the module `formulation`. solver: `highs`, `cbc` or `cpsat`.
     time_limit: seconds, for writing the programme and solving it. threads, seed: for the solver.
 
-    Returns Solutions with count 1 and complete False, since a programme does not go on to the next batch: `proved` if the
-    solver ended, `partial` if it was stopped with a batch, `limit` if it was stopped without one, `infeasible` if alpha or
-    beta are inconsistent or the solver proved that no batch exists. The solver's values are always rounded and verified in
-    integers; a batch that fails the verification is discarded.
+    Returns Solutions with count 1 and complete False, since a programme does not go on to the next batch: `found` if the
+    solver ended with a batch, `partial` if it was stopped with one, `limit` if there is none, `infeasible` if alpha or beta
+    are inconsistent or the solver reports that no batch exists, and only if a search in integers confirms it: solvers
+    compute in floats. The solver's values are always rounded and verified in integers; a batch that fails is discarded.
+    `seconds` are those of the solver, without this confirmation.
 
     Raises UserError for an unknown formulation or an unknown or missing solver.
 
@@ -49,7 +51,17 @@ def solve(
     start = time.monotonic()
     budget = SolverBudget(start + time_limit, threads, seed)
     solutions = _solve(gram, formulation, SOLVERS[solver], budget)
-    return replace(solutions, seconds=time.monotonic() - start, method=f"{solver} {formulation}")
+    solutions = replace(solutions, seconds=time.monotonic() - start, method=f"{solver} {formulation}")
+    return _confirmed(gram, solutions) if solutions.complete else solutions
+
+
+def _confirmed(gram: Gram, solutions: Solutions) -> Solutions:
+    """Infeasible, or `limit` if the certificate does not confirm it."""
+    verdict = confirm_complete(gram.alpha, gram.beta, gram.rows, (), None if gram.beta is None else (), lambda: None)
+    note = f"{solutions.note}; {'confirmed' if verdict.confirmed else 'not confirmed'}: {verdict.reason}"
+    if verdict.confirmed:
+        return replace(solutions, note=note)
+    return replace(solutions, status="limit", complete=False, note=note)
 
 
 def _solve(gram: Gram, formulation: Formulation, solver: SolverFunction, budget: SolverBudget) -> Solutions:
@@ -65,7 +77,7 @@ def _solve(gram: Gram, formulation: Formulation, solver: SolverFunction, budget:
     if result.values is not None and (verified_batch := verified(result.values, gram)) is not None:
         x, labelling = verified_batch
         labels = None if labelling is None else ((labelling,),)
-        status: Status = "proved" if result.ended else "partial"
+        status: Status = "found" if result.ended else "partial"
         return Solutions(status, (x,), labels, count=1, note=result.note, labellings=None if labelling is None else 1)
     if result.ended is False and time.monotonic() < budget.deadline:  # later, a solver's "infeasible" may mean "stopped"
         return Solutions("infeasible", complete=True, note=result.note)

@@ -25,11 +25,12 @@ class SolverResult:
 
 @dataclass(frozen=True)
 class SolverBudget:
-    """deadline: on time.monotonic(). threads, seed: for the solver."""
+    """deadline: on time.monotonic(). threads, seed: for the solver. steps: nodes (CP-SAT: conflicts), None for no limit."""
 
     deadline: float
     threads: int
     seed: int
+    steps: int | None = None
 
     @property
     def left(self) -> float:

@@ -1,6 +1,6 @@
 """An affine map by least squares from noisy pairs, and the standard errors of its entries."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import t as student
@@ -8,8 +8,6 @@ from scipy.stats import t as student
 _DEVIATIONS = 6.0  # standard errors; a larger error has probability 2e-9
 FLOAT64 = 2.0**-53
 FLOAT32 = 2.0**-24
-_DIRECTION, _NO_DIRECTION = 1e-8, 1e-13
-"""Singular values, relative to the largest: at least this for a direction of the points, at most that for none."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,7 @@ class AffineFit:
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
     spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
     floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
+    inverse: (d, d), and value_error: (k,); the standard error of (v @ linear)_k is |v @ inverse| value_error_k.
     refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
     """
 
@@ -36,6 +35,8 @@ class AffineFit:
     condition: float | None = None
     floor_dominates: bool = True
     refusal: str | None = None
+    inverse: np.ndarray | None = None
+    value_error: np.ndarray | None = None
 
 
 def rounding_unit(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
@@ -64,17 +65,12 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
 
     points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. The fit
     needs d + 1 affinely independent points: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, with n the
-    normal of their hyperplane. There is one exception. If the points clearly lie in a smaller subspace, and the values of
-    all d coordinates lie in it as well, the map is fitted within this subspace and is 0 across it. The reason: parameters
-    only move along rows of the data, so no row has a component in a direction that they never take.
+    normal of their hyperplane. `directions.fit_directions` finds what points in a subspace determine.
     """
     n, d = points.shape
     spare = n - d - 1
     if spare < 0:
         return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates need {d + 1} pairs, there are {n}")
-    basis = _subspace(points, values)
-    if basis is not None:
-        return _fit_in_subspace(basis, points, values, floor)
     centre = points.mean(0)
     centred = points - centre
     length = np.linalg.norm(centred, axis=0)
@@ -99,7 +95,7 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
     if freedom:
         each = np.sqrt((residuals**2).sum(0) / spare)
         pooled = float(np.sqrt((residuals**2).sum() / freedom))
-        spread = np.maximum(each, pooled) * float(student.isf(1e-9, freedom)) / _DEVIATIONS
+        spread = np.maximum(each, pooled) * student_quantile(freedom)
     error = np.hypot(spread, floor)
     slope = np.linalg.norm(inverse, axis=1)
     offset = np.sqrt(1 / n + np.linalg.norm(centre @ inverse) ** 2)
@@ -114,29 +110,14 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
         float(spread.max(initial=0.0)),
         condition,
         bool(floor >= spread.max(initial=0.0)),
+        inverse=inverse,
+        value_error=error,
     )
 
 
-def _subspace(points: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """(d, r) orthonormal: the directions of the points, r < d of them, if values (n, d) have no others; else None."""
-    d = points.shape[1]
-    if values.shape[1] != d or not points.any():
-        return None
-    _, singular, vt = np.linalg.svd(points - points.mean(0), full_matrices=False)
-    taken = singular >= _DIRECTION * singular[0]
-    if taken.all() or (singular[~taken] > _NO_DIRECTION * singular[0]).any():
-        return None
-    basis = vt[taken].T
-    across = values - (values @ basis) @ basis.T
-    return basis if np.abs(across).max() <= 1e-9 * np.abs(values).max() else None
-
-
-def _fit_in_subspace(basis: np.ndarray, points: np.ndarray, values: np.ndarray, floor: float) -> AffineFit:
-    """The fit in coordinates of a subspace, transformed back."""
-    fit = fit_affine(points @ basis, values, floor=floor)
-    if fit.refusal:
-        return fit
-    return replace(fit, linear=basis @ fit.linear, linear_error=np.sqrt(basis**2 @ fit.linear_error**2))
+def student_quantile(freedom: int) -> float:
+    """By what to multiply a spread from `freedom` spare values, so that 6 of it are exceeded with probability 2e-9."""
+    return float(student.isf(1e-9, freedom)) / _DEVIATIONS
 
 
 def fit_shared(points: np.ndarray, values: np.ndarray, shared: np.ndarray, *, floor: float) -> AffineFit:

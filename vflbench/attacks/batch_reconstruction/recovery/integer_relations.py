@@ -6,16 +6,16 @@ from importlib import import_module
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.recovery.affine import checked_pairs
-from vflbench.attacks.batch_reconstruction.recovery.least_squares import (
-    RecoveredSums,
-    Reduction,
-    check_rate_and_rows,
-    inconsistency,
-    rounding_floor,
+from vflbench.attacks.batch_reconstruction.recovery.least_squares import Reduction, check_rate_and_rows, rounding_floor
+from vflbench.attacks.batch_reconstruction.recovery.other_integers import (
+    GUARD,
+    chance_of_fit,
+    other_integers,
+    scaled_to_integer,
 )
+from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums, inconsistency
 from vflbench.errors import UserError
 
-_GUARD = 2**12  # finer than the rounding of the updates, so that scaling to integers adds nothing
 _SLACK = 16  # rounding errors that a solution may be off
 _DENSITIES = (0.5, 0.3, 0.7, 0.1, 0.9, 0.02)
 
@@ -25,12 +25,12 @@ class _Relations:
     """The lattice of (v, weight (theta_t.v_alpha - 2 v_beta) for each t), v integer: reduced, and orthogonalised."""
 
     basis: np.ndarray  # (d + 1, d + 1 + n) Python integers
-    real: np.ndarray  # the same over _GUARD, float64
+    real: np.ndarray  # the same over GUARD, float64
     orthogonal: np.ndarray  # Gram-Schmidt vectors of `real`
     shortest: float  # no lattice vector but 0 is shorter
 
     def closest(self, target: np.ndarray) -> np.ndarray:
-        """A lattice point near the target (Babai's nearest plane), in Python integers times _GUARD."""
+        """A lattice point near the target (Babai's nearest plane), in Python integers times GUARD."""
         point = np.zeros(self.basis.shape[1], dtype=object)
         remainder = target.copy()
         for i in range(len(self.basis) - 1, -1, -1):
@@ -59,7 +59,7 @@ def integer_relations(
     A float64 pair carries some 45 bits for each coordinate, so two pairs determine 21 integers below 12. The lattice of
     (v, w (theta_t.v - 2 v_beta)), with w one over the rounding error of 4 g, is reduced once by LLL; row i is its point
     nearest to (centre, w 4 g_i). A solution must fit every pair up to rounding, be symmetric although each row is computed
-    independently, and be consistent.
+    independently, and be consistent. `other_integers` then proves that there is no second one, or `assumption` says so.
 
     thetas, updates: (n, d), n >= 1; of more than `most_pairs`, evenly spaced ones are used. rate, reduction, rows, unit: as
     in `least_squares`; without rows, sizes up to most_rows are tried, least first. A refusal names too few pairs (the
@@ -94,11 +94,29 @@ def integer_relations(
             solution, refusal = None, f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
         if solution is not None:
             alpha, beta = solution
+            within, most = _SLACK * error, rows or most_rows
+            verdict = other_integers(thetas, scale * values, alpha, beta, within=within, rows=most)
+            if verdict == "several":
+                refusal = f"the relation is not unique: other integers fit these {len(thetas)} pairs as well"
+                continue
             # For sums with an unknown batch size, `size` was only a bound on the entries.
             known = rows if reduction == "sum" else size
             residuals = scale * values - thetas @ alpha + 2 * beta
             result = RecoveredSums(len(thetas), rows=known, residual=float(np.sqrt(np.mean(residuals**2))), method="lattice")
-            return replace(result, alpha=alpha, beta=beta, real_alpha=alpha.astype(float), real_beta=beta.astype(float))
+            assumptions = []
+            if verdict == "undecided":
+                assumptions.append(f"no other integers fit these {len(thetas)} pairs")
+            if chance_of_fit(thetas, within=within, rows=most):
+                assumptions.append("the updates have no noise")
+            return replace(
+                result,
+                alpha=alpha,
+                beta=beta,
+                real_alpha=alpha.astype(float),
+                real_beta=beta.astype(float),
+                columns=np.arange(len(beta)),
+                assumption="; ".join(assumptions),
+            )
     if not rows:
         refusal = f"no batch size up to {most_rows} fits; of {sizes[-1]} rows, {refusal}"
     return RecoveredSums(len(thetas), rows=rows, refusal=refusal, method="lattice")
@@ -114,11 +132,11 @@ def _reduced(thetas: np.ndarray, weight: float) -> _Relations:
     columns = np.vstack([thetas.T, np.full((1, n), -2.0)])
     rows = []
     for i, column in enumerate(columns):
-        scaled = [_scaled_to_integer(weight * _GUARD, x) for x in column]
-        rows.append([_GUARD if j == i else 0 for j in range(d + 1)] + scaled)
+        scaled = [scaled_to_integer(weight * GUARD, x) for x in column]
+        rows.append([GUARD if j == i else 0 for j in range(d + 1)] + scaled)
     reduced = flint.fmpz_mat(rows).lll(delta=0.999)
     basis = np.array([[int(x) for x in row] for row in reduced.tolist()], dtype=object)
-    real = basis.astype(float) / _GUARD
+    real = basis.astype(float) / GUARD
     orthogonal = real.copy()
     for _ in range(2):  # twice is enough: the basis is reduced, its vectors are nearly orthogonal
         for i in range(len(real)):
@@ -126,13 +144,6 @@ def _reduced(thetas: np.ndarray, weight: float) -> _Relations:
                 b = orthogonal[j]
                 orthogonal[i] = orthogonal[i] - (orthogonal[i] @ b) / (b @ b) * b
     return _Relations(basis, real, orthogonal, float(np.linalg.norm(orthogonal, axis=1).min()))
-
-
-def _scaled_to_integer(weight: float, x: float) -> int:
-    """round(weight x), exactly."""
-    top, bottom = float(x).as_integer_ratio()
-    up, down = weight.as_integer_ratio()
-    return (2 * top * up + bottom * down) // (2 * bottom * down)
 
 
 def _solve(
@@ -197,12 +208,12 @@ def _row(
         centre[i], centre[d] = rows * density, 0.0
         target = np.concatenate([centre, values / error])
         point = relations.closest(target)
-        row = np.array([int(x) // _GUARD for x in point[: d + 1]], dtype=np.int64)
+        row = np.array([int(x) // GUARD for x in point[: d + 1]], dtype=np.int64)
         residuals = values - thetas @ row[:d] + 2 * row[d]
         inside = row[:d].min() >= 0 and row[:d].max() <= row[i] <= rows and abs(row[d]) <= row[i]
         if not inside or (row[d] - row[i]) % 2 or np.abs(residuals).max() > _SLACK * error:
             continue
-        distance = float(np.linalg.norm(point.astype(float) / _GUARD - target))
+        distance = float(np.linalg.norm(point.astype(float) / GUARD - target))
         if distance < nearest:
             best, nearest = (row[:d], int(row[d])), distance
     return best

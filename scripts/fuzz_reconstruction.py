@@ -1,0 +1,800 @@
+"""Random batches against every proof of the batch reconstruction: `proved`, `unique`, `entries_certain`, `told_apart`.
+
+    python scripts/fuzz_reconstruction.py --instances 20000 --seed 0
+    python scripts/fuzz_reconstruction.py --path asynchronous --instances 2000
+    python scripts/fuzz_reconstruction.py --path asynchronous --seed 0 --only 17    # one instance again, printed whole
+
+An instance is a private batch, the models of some rounds and the answers to them; some 40 % of the batches are structured
+or rank-deficient (tests/structured_batches.py). The messages are computed here, row by row. Small shapes are held against
+all batches that explain every message (tests/consistent_batches.py), larger ones against the true batch. Paths:
+
+    binary, parties, size     random models; several other participants; the batch size not known
+    mixed, signs, counts      real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
+    selective, noisy          partly sent updates (random or the largest coordinates); noise, and float32
+    few, zero                 fewer rounds than unknowns by the lattice recovery; gradient descent from theta = 0
+    asynchronous              two or three local steps a round, rates from 1e-8 to 4
+    enumeration, programme    the exact search by each method, also of sums of no batch; the integer programmes
+
+A claim is wrong if a batch that explains the messages contradicts it: one that is not among a proved list of candidates, a
+second one where `unique` is said, a batch that no order of rows reconciles with the certain entries, another division
+where `told_apart` is said, or the true batch where none is said to exist. Candidates that match without an assumption must
+have the products of the true batch. Whatever kind of numbers the true batch holds, it counts among those that explain the
+messages. Prints a table, and of each wrong claim what is needed to see it again; --out keeps these as JSON lines. Exit code
+1 if any claim is wrong. Same seed: same instances.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import consistent_batches as oracle
+from structured_batches import draw_batch, draw_labels
+
+from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, SearchResult, search
+from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+from vflbench.messages import facts
+
+Rng = np.random.Generator
+
+# Every shape (rows, columns) whose batches can be tried one by one with their labels, and without.
+_LABELLED = [(m, d) for d in range(1, 7) for m in range(1, 9) if oracle.number_of_batches(m, d, True) <= 50_000]
+_UNLABELLED = [(m, d) for d in range(1, 8) for m in range(1, 9) if oracle.number_of_batches(m, d, False) <= 50_000]
+_STEPS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2), (3, 2), (1, 3), (2, 3), (1, 4), (1, 5)]
+_ULP = 2.0**-52
+
+
+@dataclass
+class Drawn:
+    """A batch x (m, d) with labels y (m,), and what is known of its columns.
+
+    declared: (d,) bool, the columns that everybody knows to be binary. groups: (start, size) of one-hot columns.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    structure: str
+    intercept: bool
+    declared: np.ndarray
+    groups: list[tuple[int, int]]
+    has_schema: bool
+
+    def allows(self, batch: np.ndarray) -> bool:
+        """Whether a batch is as the columns are known to be."""
+        return bool(not self.intercept or batch[:, 0].all()) and all(
+            bool((batch[:, start : start + size].sum(axis=1) == 1).all()) for start, size in self.groups
+        )
+
+
+@dataclass
+class Instance(Drawn):
+    """A private batch and what an attacker sees of it.
+
+    step: (m,) the local step of each row. noise: whether messages are further off than by rounding. sent: (n, d) bool of
+    partly sent updates.
+    """
+
+    thetas: np.ndarray
+    updates: np.ndarray
+    rules: TrainingRules
+    options: SearchOptions
+    step: np.ndarray | None = None
+    noise: bool = False
+    sent: np.ndarray | None = None
+
+    @property
+    def binary(self) -> np.ndarray:
+        return np.isin(self.x, (0, 1)).all(axis=0)
+
+
+@dataclass
+class Verdict:
+    """claims: what was claimed. wrong: what is wrong with it."""
+
+    claims: Counter = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------------------------------------------- the sender
+
+
+def gradient(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Of the sum over rows of log 2 - y theta.x / 2 + (theta.x)^2 / 8."""
+    return ((x @ theta / 4 - y / 2)[:, None] * x).sum(axis=0)
+
+
+def local_steps(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: TrainingRules, dtype: Any) -> np.ndarray:
+    """What one participant sends: theta_n - theta_0 after a step on each of its local batches."""
+    model, size = theta.astype(dtype), rules.batch_size
+    for i in range(rules.batches):
+        part = slice(i * size, (i + 1) * size)
+        step = rules.rate * gradient(x[part], y[part], model)
+        model = (model - (step / size if rules.reduction == "mean" else step)).astype(dtype)
+    return model - theta.astype(dtype)
+
+
+def answers(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: TrainingRules, dtype: Any = np.float64) -> np.ndarray:
+    """(others, d): what each of the other participants sends."""
+    shares = zip(np.split(x, rules.others), np.split(y, rules.others), strict=True)
+    return np.array([local_steps(xs, ys, theta, rules, dtype) for xs, ys in shares])
+
+
+def training(
+    x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, own: Callable[[], tuple[np.ndarray, np.ndarray]], dtype: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds of federated training from theta = 0. own: the attacker's batch of a round. Stops before it diverges."""
+    theta = np.zeros(x.shape[1], dtype=dtype)
+    thetas, updates = [], []
+    for _ in range(n):
+        mine = local_steps(*own(), theta, rules, dtype)
+        sent = np.vstack([answers(x, y, theta, rules, dtype), mine[None]]).astype(dtype)
+        after = (theta + sent.mean(axis=0)).astype(dtype)
+        thetas.append(theta.astype(float))
+        updates.append(((rules.others + 1) * (after - theta) - mine).astype(float))
+        theta = after
+        if np.abs(theta).max() > 1e6:
+            break
+    return np.array(thetas), np.array(updates)
+
+
+def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRules:
+    """Rules for batches of m rows, with the schema of the columns in most instances."""
+    known = {f.name for f in fields(TrainingRules)}
+    schema = None
+    if drawn.has_schema and "schema" in known:
+        binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
+        schema = facts.Schema(binary, drawn.intercept, tuple(drawn.groups))
+    rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
+    rules: dict[str, Any] = {"others": 1, "rate": rate, "reduction": str(rng.choice(["sum", "mean"])), "batches": 1}
+    rules |= {"batch_size": m, "schema": schema} | chosen
+    return TrainingRules(**{name: value for name, value in rules.items() if name in known})
+
+
+def random_rounds(
+    x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, rng: Rng, dtype: Any = np.float64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random models, some of which hardly move in some directions, and the sums of the answers to them."""
+    d = x.shape[1]
+    thetas = rng.normal(size=(n, d))
+    if rng.random() < 0.2:
+        scales = np.where(rng.random(d) < 0.5, 1.0, 10 ** rng.uniform(-17, -3, d))
+        directions = np.eye(d) if rng.random() < 0.5 else np.linalg.qr(rng.normal(size=(d, d)))[0]
+        thetas = (thetas * scales) @ directions.T + rng.choice([0.0, 1.0]) * rng.normal(size=d)
+    thetas = thetas * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])
+    thetas = thetas.astype(dtype).astype(float)
+    return thetas, np.array([answers(x, y, theta, rules, dtype).sum(axis=0) for theta in thetas]).astype(float)
+
+
+def shape(
+    rng: Rng, shapes: list[tuple[int, int]], largest: tuple[int, int] = (12, 14), small: float = 0.8
+) -> tuple[int, int]:
+    if rng.random() < small:
+        return shapes[rng.integers(len(shapes))]
+    return int(rng.integers(2, largest[0] + 1)), int(rng.integers(2, largest[1] + 1))
+
+
+def private_batch(rng: Rng, m: int, d: int) -> Drawn:
+    """A batch, some with an intercept, some with one-hot columns."""
+    x, structure = draw_batch(m, d, rng)
+    intercept = bool(rng.random() < 0.3)
+    if intercept:
+        x[:, 0] = 1
+    groups: list[tuple[int, int]] = []
+    start = int(intercept)
+    while rng.random() < 0.3 and d - start >= 2:
+        width = int(rng.integers(2, min(4, d - start) + 1))
+        x[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, width, m)]
+        groups.append((start, width))
+        start += width
+    has_schema = bool(rng.random() < 0.85)
+    return Drawn(x, draw_labels(x, rng), structure, intercept, np.ones(d, dtype=bool), groups, has_schema)
+
+
+# ------------------------------------------------------------------------------------------------------------ the paths
+
+
+def binary(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _UNLABELLED)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
+    thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
+
+
+def parties(rng: Rng, options: SearchOptions) -> Instance:
+    others, size = int(rng.integers(2, 4)), int(rng.integers(1, 4))
+    d = int(rng.integers(1, 5))
+    drawn = private_batch(rng, others * size, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, size, drawn, others=others)
+    thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
+
+
+def size(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _UNLABELLED)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    others = 2 if m % 2 == 0 and rng.random() < 0.3 else 1
+    rules = training_rules(rng, m // others, drawn, others=others, reduction="mean")
+    thetas, updates = random_rounds(x, y, d + int(rng.integers(1, 8)), rules, rng)
+    recovery = "lattice" if rng.random() < 0.3 else "least_squares"
+    known = {**vars(options), "recovery": recovery, "knows_batch_size": False}
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=SearchOptions(**known))
+
+
+def _with_columns(rng: Rng, options: SearchOptions, more: Callable[[int, int, np.ndarray], np.ndarray]) -> Instance:
+    """Some columns of another kind, before or after the binary ones, or among them if there is no one-hot group."""
+    m, d = shape(rng, _UNLABELLED)
+    drawn = private_batch(rng, m, d)
+    added = more(m, int(rng.integers(1, 4)), drawn.x)
+    k = added.shape[1]
+    start = int(drawn.intercept)
+    order = np.r_[: d + k]
+    if not drawn.groups:
+        order[start:] = start + rng.permutation(d + k - start)
+    elif rng.random() < 0.5:
+        order = np.r_[:start, d : d + k, start:d]
+        drawn.groups = [(first + k, size) for first, size in drawn.groups]
+    drawn.x = np.column_stack([drawn.x, added])[:, order]
+    # A column may be binary here, and not in other rows; the intercept and one-hot columns are binary everywhere.
+    declared = (order < d) & ((rng.random(d + k) < 0.8) | bool(drawn.groups) | (order < start))
+    drawn.declared = declared if rng.random() < 0.5 else order < d
+    rules = training_rules(rng, m, drawn)
+    thetas, updates = random_rounds(drawn.x, drawn.y, d + k + int(rng.integers(1, 8)), rules, rng)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
+
+
+def mixed(rng: Rng, options: SearchOptions) -> Instance:
+    def real(m: int, k: int, _: np.ndarray) -> np.ndarray:
+        kind = rng.integers(5)
+        if kind == 0:
+            return rng.normal(size=(m, k))
+        if kind == 1:
+            return rng.integers(0, 11, (m, k)) / 10
+        if kind == 2:
+            return rng.integers(-2, 3, (m, k)) / 2
+        if kind == 3:  # nearly binary
+            return rng.integers(0, 2, (m, k)) + rng.choice([1e-2, 1e-4, 1e-6]) * rng.normal(size=(m, k))
+        return rng.random((m, k))
+
+    return _with_columns(rng, options, real)
+
+
+def signs(rng: Rng, options: SearchOptions) -> Instance:
+    def plus_minus(m: int, k: int, x: np.ndarray) -> np.ndarray:
+        values = rng.choice([-1, 1], (m, k), p=[0.3, 0.7])
+        if rng.random() < 0.3:  # -1 only in rows that few other columns notice
+            values = np.where(x.any(axis=1)[:, None], 1, values)
+        return values
+
+    return _with_columns(rng, options, plus_minus)
+
+
+def counts(rng: Rng, options: SearchOptions) -> Instance:
+    return _with_columns(rng, options, lambda m, k, _: rng.choice(4, (m, k), p=rng.dirichlet(np.ones(4))))
+
+
+def selective(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _LABELLED, largest=(8, 10))
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    others = 2 if m % 2 == 0 and rng.random() < 0.15 else 1
+    rules = training_rules(rng, m // others, drawn, others=others, whole=False)
+    n = int(rng.integers(d + 1, 6 * d + 10))
+    thetas = rng.normal(size=(n, d)) * rng.choice([0.03, 1.0, 10.0])
+    kept, largest = int(rng.integers(1, d + 1)), bool(rng.random() < 0.4)
+    noise = float(10 ** rng.uniform(-6, 0)) if rng.random() < 0.3 else 0.0
+    updates, sent = np.zeros((n, d)), np.zeros((n, d), dtype=bool)
+    for t, theta in enumerate(thetas):
+        for part in answers(x, y, theta, rules):
+            order = np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d)
+            chosen = order[:kept]
+            noisy = part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d)
+            updates[t, chosen] += noisy[chosen]
+            sent[t, chosen] = True
+    seen = {"thetas": thetas, "updates": updates, "rules": rules, "options": options, "sent": sent}
+    return Instance(**vars(drawn), **seen, noise=noise > 0 or others > 1)
+
+
+def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
+    """Updates with noise, some of it with long tails or in one round only; or quantised; or clipped."""
+    spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2))
+    kind = rng.integers(6)
+    if kind == 0:
+        return updates + spread * rng.laplace(size=updates.shape)
+    if kind == 1:
+        one = np.arange(len(updates)) == rng.integers(len(updates))
+        return updates + one[:, None] * spread * rng.normal(size=updates.shape)
+    if kind == 2 and spread > 0:
+        return np.round(updates / spread) * spread
+    if kind == 3:
+        norms = np.linalg.norm(updates, axis=1, keepdims=True)
+        return updates * np.minimum(1, np.quantile(norms, rng.uniform(0.3, 1)) / np.maximum(norms, 1e-300))
+    return updates + spread * rng.normal(size=updates.shape)
+
+
+def noisy(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _UNLABELLED)
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
+    n = d + 1 + int(rng.choice([0, 1, 3, 10, 40, 200]))
+    single = rng.random() < 0.6
+    thetas, updates = random_rounds(x, y, n, rules, rng, np.float32 if single else np.float64)
+    if not single or rng.random() < 0.5:
+        updates = disturbed(updates, rng)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options, noise=True)
+
+
+def few(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _LABELLED, largest=(8, 16))
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
+    n = int(rng.integers(1, max(2, min(d, 4) + 1)))
+    thetas, updates = random_rounds(x, y, n, rules, rng)
+    if rng.random() < 0.3:
+        thetas[0] = 0.0
+        updates[0] = answers(x, y, thetas[0], rules).sum(axis=0)
+    elif rng.random() < 0.3:  # models of few digits have relations of their own
+        thetas = np.round(thetas, int(rng.integers(0, 3)))
+        updates = np.array([answers(x, y, theta, rules).sum(axis=0) for theta in thetas])
+    lattice = SearchOptions(**{**vars(options), "recovery": "lattice"})
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=lattice)
+
+
+def attackers_rows(rng: Rng, drawn: Drawn) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    """Draws a batch as large as the other one, in which some columns are 0 every time."""
+    m, d = drawn.x.shape
+    lacks = rng.random(d) < rng.choice([0.0, 0.3, 0.6])
+    lacks[0] &= not drawn.intercept
+
+    def draw() -> tuple[np.ndarray, np.ndarray]:
+        rows, _ = draw_batch(m, d, rng, structured=0.1)
+        rows[:, lacks] = 0
+        if drawn.intercept:
+            rows[:, 0] = 1
+        for start, width in drawn.groups:
+            present = np.flatnonzero(~lacks[start : start + width])
+            chosen = rng.choice(present, m) if len(present) else rng.integers(0, width, m)
+            rows[:, start : start + width] = np.eye(width, dtype=np.int64)[chosen]
+        return rows, rng.choice([-1, 1], m)
+
+    return draw
+
+
+def zero(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = shape(rng, _LABELLED, largest=(8, 10))
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
+    own = attackers_rows(rng, drawn)
+    fixed = own()
+    fresh = rng.random() < 0.7
+    n = int(rng.integers(2, 3 * d + 6))
+    dtype = np.float32 if rng.random() < 0.1 else np.float64
+    thetas, updates = training(x, y, n, rules, own if fresh else lambda: fixed, dtype)
+    recovery = "lattice" if rng.random() < 0.35 else "least_squares"
+    chosen = SearchOptions(**{**vars(options), "recovery": recovery})
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=chosen)
+
+
+def asynchronous(rng: Rng, options: SearchOptions) -> Instance:
+    steps = 3 if rng.random() < 0.1 else 2
+    m, d = shape(rng, _STEPS, largest=(5, 10), small=0.85)
+    drawn = private_batch(rng, steps * m, d)
+    x, y = drawn.x, drawn.y
+    special = rng.choice([0.9731, 1.7321, 3.1416, rng.integers(1, 17) / 4, 4 / rng.integers(1, 12), 0.1])
+    rate = float(special) if rng.random() < 0.4 else float(10 ** rng.uniform(-8, 0.6))
+    rules = training_rules(rng, m, drawn, batches=steps, rate=rate)
+    dtype = np.float32 if rng.random() < 0.1 else np.float64
+    n = d + int(rng.integers(0, 8))
+    if rng.random() < 0.3:
+        thetas, updates = training(x, y, n, rules, attackers_rows(rng, drawn), dtype)
+    else:
+        thetas, updates = random_rounds(x, y, n, rules, rng, dtype)
+    noise = bool(rng.random() < 0.1)
+    if noise:
+        updates = updates + 10 ** rng.uniform(-12, -1) * np.sqrt(np.mean(updates**2)) * rng.normal(size=updates.shape)
+    step = np.repeat(np.arange(steps), m)
+    seen = {"thetas": thetas, "updates": updates, "rules": rules, "options": options, "step": step}
+    return Instance(**vars(drawn), **seen, noise=noise)
+
+
+def programme(rng: Rng, options: SearchOptions) -> Instance:
+    m, d = _UNLABELLED[rng.integers(len(_UNLABELLED))]
+    drawn = private_batch(rng, m, d)
+    x, y = drawn.x, drawn.y
+    rules = training_rules(rng, m, drawn)
+    thetas, updates = random_rounds(x, y, d + 3, rules, rng)
+    solver = rng.choice(["highs", "cbc", "cpsat"], p=[0.6, 0.2, 0.2])
+    formulation = rng.choice(["tight", "published"])
+    chosen = SearchOptions(**{**vars(options), "solver": str(solver), "formulation": str(formulation)})
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=chosen)
+
+
+PATHS: dict[str, tuple[Callable[[Rng, SearchOptions], Instance] | None, float]] = {
+    "binary": (binary, 0.1),
+    "parties": (parties, 0.05),
+    "size": (size, 0.05),
+    "mixed": (mixed, 0.1),
+    "signs": (signs, 0.09),
+    "counts": (counts, 0.09),
+    "selective": (selective, 0.1),
+    "noisy": (noisy, 0.09),
+    "few": (few, 0.1),
+    "zero": (zero, 0.1),
+    "asynchronous": (asynchronous, 0.1),
+    "enumeration": (None, 0.12),
+    "programme": (programme, 0.01),
+}
+"""What draws an instance (None: `enumeration`, which starts from sums), and its share of all instances."""
+
+
+# ---------------------------------------------------------------------------------------------------------- the verdicts
+
+
+def slack_of(instance: Instance) -> float:
+    """How far a message may be off: twice as much as the true batch is, and some rounding of our own."""
+    exact = [
+        answers(instance.x.astype(np.longdouble), instance.y.astype(np.longdouble), theta, instance.rules, np.longdouble)
+        for theta in instance.thetas.astype(np.longdouble)
+    ]
+    off = np.abs(np.array([a.sum(axis=0) for a in exact]) - instance.updates).astype(float)
+    if instance.sent is not None:
+        off = off[instance.sent]
+    largest = max(np.abs(instance.updates).max(initial=0.0), np.abs(instance.thetas).max(initial=0.0))
+    return float(2 * off.max(initial=0.0) + 4 * _ULP * largest)
+
+
+def well_spread(thetas: np.ndarray) -> bool:
+    return float(np.linalg.cond(np.column_stack([thetas, np.ones(len(thetas))]))) < 1e6
+
+
+def explanations(instance: Instance) -> list[np.ndarray] | None:
+    """All batches of 0 and 1 that explain the messages, (m, d) each; None if there are too many to try."""
+    x, y, rules = instance.x, instance.y, instance.rules
+    if not instance.declared.all():
+        return None
+    m, d = x.shape
+    scale = rules.batch_size if rules.reduction == "mean" else 1
+    whole = instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas)
+    if instance.noise or not instance.options.knows_batch_size or whole:
+        found = oracle.with_sums(x.T @ x, x.T @ y, m)
+    else:
+        indices = oracle.explaining(
+            instance.thetas, scale * instance.updates, rules.rate, m, scale * slack_of(instance), instance.sent
+        )
+        found = None if indices is None else [oracle.all_batches(m, d).x[k] for k in indices]
+    return None if found is None else [batch for batch in found if instance.allows(batch)]
+
+
+def with_any_others(instance: Instance) -> list[np.ndarray] | None:
+    """The batches whose declared columns are binary, if the others may hold any numbers; of these columns, -9 elsewhere.
+
+    Every [X_B, y] with the products of the true one explains the messages: an orthogonal Q maps the true one to it, and
+    Q X has the products of X.
+    """
+    known = instance.x[:, instance.declared].astype(np.int64)
+    found = oracle.with_sums(known.T @ known, known.T @ instance.y, len(known))
+    if found is None:
+        return None
+    whole = np.full((len(found), *instance.x.shape), -9, dtype=np.int64)
+    whole[:, :, instance.declared] = np.array(found).reshape(len(found), *known.shape)
+    return [batch for batch in whole if instance.allows(batch)]
+
+
+def sequences(instance: Instance) -> list[tuple[np.ndarray, ...]] | None:
+    rules = instance.rules
+    rate = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
+    found = oracle.explaining_steps(
+        instance.thetas, instance.updates, rate, rules.batch_size, rules.batches, slack_of(instance)
+    )
+    return None if found is None else [parts for parts in found if all(instance.allows(part) for part in parts)]
+
+
+def judge(instance: Instance, result: SearchResult) -> Verdict:
+    """What the result claims, held against the true batch and every other one that explains the messages."""
+    verdict = Verdict()
+    says = {name: result.figures.get(name, 0.0) == 1 for name in ("proved", "unique", "told_apart")}
+    says["certain"] = result.figures.get("entries_certain", 0.0) > 0
+    says["infeasible"] = says["proved"] and not result.candidates
+    says["proved"] &= bool(result.candidates)
+    says["matches"] = bool(result.candidates) and not getattr(result, "assumption", "")
+    verdict.claims.update(name for name, said in says.items() if said)
+    if not any(says.values()):
+        return verdict
+    if says["infeasible"]:
+        if instance.binary.all():
+            verdict.wrong.append("infeasible, and the batch is binary")
+        return verdict
+    columns = np.flatnonzero(result.binary)
+    parts = None
+    if instance.step is not None:
+        parts = None if instance.noise else sequences(instance)
+        found = None if parts is None else [np.concatenate(part) for part in parts]
+    elif instance.declared[columns].all() and not instance.declared.all():
+        found = with_any_others(instance)
+    else:
+        found = explanations(instance)
+    if found is not None:
+        verdict.claims["exhausted"] += 1
+        declared = {oracle.key(batch[:, instance.declared]) for batch in found or []}
+        if instance.step is None and oracle.key(instance.x[:, instance.declared]) not in declared:
+            verdict.wrong.append("FUZZ ITSELF: the true batch is not among the explanations")
+    _judge_sums(verdict, says, instance, result, columns)
+    whole = [instance.x, *(found or [])]
+    _judge_rows(verdict, says, result, columns, whole, instance.options.solver == "exact")
+    if says["told_apart"]:
+        _judge_division(verdict, instance, result, parts)
+    _judge_labels(verdict, says, instance, result)
+    _judge_real(verdict, says, instance, result)
+    return verdict
+
+
+def _judge_sums(
+    verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult, columns: np.ndarray
+) -> None:
+    """What is said to match, without an assumption, has the products of the true batch."""
+    true = np.rint(instance.x[:, columns]).astype(np.int64)
+    for candidate in result.candidates if says["matches"] else ():
+        rows = candidate[:, columns].astype(np.int64)
+        if not np.array_equal(rows.T @ rows, true.T @ true):
+            verdict.wrong.append(f"matches: the products of {rows.tolist()} are others")
+            return
+
+
+def _judge_rows(
+    verdict: Verdict,
+    says: dict[str, bool],
+    result: SearchResult,
+    columns: np.ndarray,
+    whole: Iterable[np.ndarray],
+    exact: bool,
+) -> None:
+    listed = {oracle.key(candidate[:, columns]) for candidate in result.candidates}
+    shares = result.shares[:, columns]
+    certain = (shares == 0) | (shares == 1)
+    reference = result.rows[:, columns] if result.rows is not None else None
+    for k, batch in enumerate(whole):
+        name = "the true batch" if k == 0 else f"another batch, {batch.tolist()},"
+        part = batch[:, columns]
+        this = key_of(part)
+        if says["proved"] and exact and this not in listed:
+            verdict.wrong.append(f"proved: {name} is not among the candidates")
+        if says["unique"] and {this} != listed:
+            verdict.wrong.append(f"unique: {name} is possible as well")
+        if says["certain"] and not oracle.matches_somehow(reference, certain, _near(part)):
+            verdict.wrong.append(f"entries_certain: {name} contradicts them")
+        if verdict.wrong:
+            return
+
+
+def _near(part: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(part - np.rint(part)) <= 1e-3, np.rint(part), part)
+
+
+def key_of(part: np.ndarray) -> oracle.Key | str:
+    """Values as close as 0.001 to integers count as these: no message is so exact that it must distinguish them."""
+    return oracle.key(np.rint(part)) if np.allclose(part, np.rint(part), rtol=0, atol=1e-3) else "not integers"
+
+
+def _judge_division(
+    verdict: Verdict, instance: Instance, result: SearchResult, parts: list[tuple[np.ndarray, ...]] | None
+) -> None:
+    if result.steps is None:
+        verdict.wrong.append("told_apart without steps")
+        return
+    claimed = tuple(oracle.key(result.rows[result.steps == s]) for s in (0, 1))
+    true = tuple(instance.x[instance.step == s] for s in (0, 1))
+    for k, part in enumerate([true, *(parts or [])]):
+        if tuple(oracle.key(rows) for rows in part) != claimed:
+            verdict.wrong.append(f"told_apart: {'the true' if k == 0 else 'another'} division {[p.tolist() for p in part]}")
+            return
+
+
+def _judge_labels(verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult) -> None:
+    """Labels of a unique batch have to explain the messages."""
+    if not says["unique"] or result.labels is None or verdict.wrong or instance.noise or not instance.binary.all():
+        return
+    if not result.binary.all() or not np.isfinite(result.labels[result.rows.any(axis=1)]).all():
+        return
+    x, y = result.rows, np.nan_to_num(result.labels)
+    if instance.step is not None:
+        if not says["told_apart"] or result.steps is None:
+            return
+        predicted = np.array([answers(x, y, theta, instance.rules)[0] for theta in instance.thetas])
+        verdict.claims["labels"] += 1
+        if np.abs(predicted - instance.updates).max() > 4 * slack_of(instance):
+            verdict.wrong.append(f"labels: they do not explain the updates, {y.tolist()}")
+        return
+    verdict.claims["labels"] += 1
+    if not np.allclose(x.T @ y, instance.x.T @ instance.y, atol=1e-6):
+        verdict.wrong.append(f"labels: their sums are wrong, {y.tolist()}")
+
+
+def _judge_real(verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult) -> None:
+    """Real-valued columns of a unique batch have to be the true ones, where messages are float64."""
+    others = np.flatnonzero(~result.binary)
+    if (
+        not says["unique"]
+        or verdict.wrong
+        or instance.noise
+        or not len(others)
+        or not np.isfinite(result.rows[:, others]).all()
+    ):
+        return
+    verdict.claims["real"] += 1
+    true = instance.x[np.lexsort(instance.x[:, result.binary].T)]
+    rows = result.rows[np.lexsort(result.rows[:, result.binary].T)]
+    off = np.abs(true - rows).max()
+    if slack_of(instance) < 1e-10 and off > 1e-3 * max(1.0, np.abs(true).max()):
+        verdict.wrong.append(f"real columns: {off:.2g} off")
+
+
+def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[str, Any]]:
+    """The exact search alone, from the sums of a batch, or from sums next to these, of which there may be no batch."""
+    if rng.random() < 0.02:  # where distances in floating point are no longer exact
+        m, d = int(rng.integers(30, 50)), int(rng.integers(30, 70))
+        x, structure = draw_batch(m, d, rng, structured=1.0, names=("odd_triangle", "near_dependent", "duplicate_rows"))
+    else:
+        m, d = shape(rng, _UNLABELLED, largest=(24, 30) if rng.random() < 0.2 else (14, 16), small=0.85)
+        x, structure = draw_batch(m, d, rng, structured=0.6)
+    y = draw_labels(x, rng) if rng.random() < 0.6 else None
+    gram = Gram.of(x, y)
+    alpha, beta, exists = gram.alpha.copy(), gram.beta, True
+    if rng.random() < 0.2:
+        i, j = rng.integers(0, d, 2)
+        alpha[i, j] += 1 if rng.random() < 0.5 else -1
+        alpha[j, i] = alpha[i, j]
+        gram, exists = Gram(alpha, beta, m), False
+    method = str(rng.choice(["auto", "columns", "candidates", "lattice"]))
+    limit = options.time_limit if m * d < 60 else min(options.time_limit, 2.0)
+    solutions = enumerate_batches(gram, method=method, time_limit=limit, max_batches=options.max_batches)
+    verdict = Verdict()
+    claims = {"proved": solutions.complete and solutions.count > 0, "unique": solutions.unique}
+    claims["matches"] = solutions.count > 0
+    claims["infeasible"] = solutions.status == "infeasible"
+    verdict.claims.update(name for name, said in claims.items() if said)
+    found = oracle.with_sums(alpha, beta, m)
+    listed = [oracle.key(batch) for batch in solutions.batches]
+    if solutions.complete:
+        if exists and oracle.key(x) not in listed:
+            verdict.wrong.append(f"{solutions.status} by {method}: the true batch is missing")
+        if found is not None:
+            verdict.claims["exhausted"] += 1
+            if sorted(listed) != sorted(map(oracle.key, found)):
+                verdict.wrong.append(f"{solutions.status} by {method}: {len(found)} batches exist, {len(listed)} are listed")
+            if beta is not None and m <= 8 and not verdict.wrong and "more labellings" not in solutions.note:
+                verdict.claims["labels"] += 1
+                number = sum(len(oracle.labellings(batch, beta)) for batch in found)
+                if solutions.labellings != number:
+                    verdict.wrong.append(f"{solutions.labellings} labellings, and there are {number}")
+    return verdict, {"x": x, "y": y, "alpha": alpha, "beta": beta, "method": method, "structure": structure}
+
+
+# ------------------------------------------------------------------------------------------------------------- the table
+
+
+def run_one(path: str, seed: int, index: int, limit: float) -> tuple[Verdict, dict[str, Any]]:
+    """One instance. Returns the verdict, and the instance if a claim is wrong or the program failed."""
+    rng = np.random.default_rng([seed, list(PATHS).index(path), index])
+    options = SearchOptions(time_limit=limit, max_batches=2000)
+    draw = PATHS[path][0]
+    if draw is None:
+        return judge_enumeration(rng, options)
+    instance = draw(rng, options)
+    fewer = int(rng.integers(0, len(instance.thetas) + 1)) if rng.random() < 0.2 else 0
+    try:
+        earlier = None
+        for n in (fewer, len(instance.thetas)):
+            seen = instance.thetas[:n], instance.updates[:n]
+            earlier = search(*seen, instance.rules, instance.options, earlier) if n else None
+        result = earlier
+    except Exception as error:
+        return Verdict(wrong=[f"it fails: {type(error).__name__}: {error}"]), vars(instance)
+    verdict = judge(instance, result)
+    if not verdict.claims:
+        verdict.claims["refused"] = 1
+    return verdict, {**vars(instance), "figures": dict(result.figures), "note": result.note, "candidates": result.candidates}
+
+
+def run_path(task: tuple[str, int, range, float]) -> tuple[str, int, Counter, list[dict[str, Any]], float]:
+    path, seed, indices, limit = task
+    claims, wrong, start = Counter(), [], time.perf_counter()
+    for index in indices:
+        verdict, instance = run_one(path, seed, index, limit)
+        claims.update(verdict.claims.keys())
+        claims["certificates"] += any(name in verdict.claims for name in _CERTIFICATES)
+        if verdict.wrong:
+            known = {name: _plain(value) for name, value in instance.items()}
+            wrong.append({"path": path, "seed": seed, "index": index, "wrong": verdict.wrong, **known})
+    return path, len(indices), claims, wrong, time.perf_counter() - start
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, str | int | float | dict | type(None)) else repr(value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=int, default=20000, help="of all paths together, or of --path")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--path", choices=PATHS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--only", type=int, help="only this instance of --path, printed whole")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--limit", type=float, default=5.0, help="seconds of one search; what it cuts off claims nothing")
+    parser.add_argument("--out", type=Path, help="a file for the wrong claims, as JSON lines")
+    options = parser.parse_args()
+    chosen = options.path or list(PATHS)
+    if options.only is not None:
+        return show(chosen[0], options.seed, options.only, options.limit)
+    whole = sum(PATHS[path][1] for path in chosen)
+    tasks = []
+    for path in chosen:
+        number = max(1, round(options.instances * PATHS[path][1] / whole))
+        tasks += [(path, options.seed, range(k, min(k + 250, number)), options.limit) for k in range(0, number, 250)]
+    if options.jobs > 1:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(run_path, tasks))
+    else:
+        results = [run_path(task) for task in tasks]
+    wrong = [entry for result in results for entry in result[3]]
+    print_table(results)
+    for entry in wrong[:40]:
+        print(f"{entry['path']} --seed {entry['seed']} --only {entry['index']} ({entry['structure']}): {entry['wrong'][0]}")
+    if len(wrong) > 40:
+        print(f"and {len(wrong) - 40} more")
+    if options.out is not None:
+        options.out.write_text("".join(json.dumps(entry) + "\n" for entry in wrong))
+    return 1 if wrong else 0
+
+
+_CERTIFICATES = ("matches", "proved", "unique", "certain", "told_apart", "infeasible")
+COLUMNS = ("certificates", *_CERTIFICATES, "labels", "real", "exhausted", "refused")
+
+
+def print_table(results: list[tuple[str, int, Counter, list[dict[str, Any]], float]]) -> None:
+    """A line a path. exhausted: certificates that were held against every batch that explains the messages."""
+    print(
+        f"{'path':<13}{'instances':>10}" + "".join(f"{name:>{len(name) + 2}}" for name in COLUMNS) + f"{'wrong':>7}{'s':>7}"
+    )
+    paths = dict.fromkeys(result[0] for result in results)
+    rows = {path: [result for result in results if result[0] == path] for path in paths} | {"all": results}
+    for path, parts in rows.items():
+        claims = sum((part[2] for part in parts), Counter())
+        cells = "".join(f"{claims[name]:>{len(name) + 2}}" for name in COLUMNS)
+        number, wrong, seconds = (sum(part) for part in zip(*((p[1], len(p[3]), p[4]) for p in parts), strict=True))
+        print(f"{path:<13}{number:>10}{cells}{wrong:>7}{seconds:>7.0f}")
+
+
+def show(path: str, seed: int, index: int, limit: float) -> int:
+    verdict, instance = run_one(path, seed, index, limit)
+    with np.printoptions(threshold=10000, linewidth=200, precision=17):
+        for name, value in instance.items():
+            print(f"{name}: {value}" if np.ndim(value) < 2 else f"{name}:\n{np.asarray(value)}")
+    print(dict(verdict.claims))
+    print("\n".join(verdict.wrong) or "nothing is wrong")
+    return 1 if verdict.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Each entry of the map of two local steps holds two integers, at any rate; both batches follow from them."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from reconstruction_rounds import batch, batches
+
+from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
+from vflbench.attacks.batch_reconstruction.asynchronous.local_sums import local_sums
+from vflbench.attacks.batch_reconstruction.asynchronous.separation import separate
+from vflbench.attacks.batch_reconstruction.asynchronous.symmetric_factors import symmetric_factors
+from vflbench.attacks.batch_reconstruction.asynchronous.two_steps import two_steps
+
+
+def planted(m, d, rate, seed, density=0.5):
+    """alphas, betas, gamma / q, eta / (2 q) and q, for mean gradients."""
+    parts = batches(m, d, 2, np.random.default_rng(seed), density)
+    alphas, betas = [x.T @ x for x, _ in parts], [x.T @ y for x, y in parts]
+    gamma, eta = compose(alphas, betas, rate / m)
+    q = rate / (4 * m)
+    return alphas, betas, gamma / q, eta / (2 * q), q
+
+
+def test_rates_do_not_hide_the_sum():
+    for rate, (m, d), seed in product((0.03, 0.9731, 1.7321, 3.1416), ((11, 20), (4, 20), (8, 10)), range(2)):
+        case = rate, m, d, seed
+        alphas, betas, scaled, labels, q = planted(m, d, rate, seed)
+        steps = two_steps(scaled, labels, q, m, 1e-9)
+        assert np.array_equal(steps.first, sum(alphas)), case
+        assert np.array_equal(steps.second, alphas[1] @ alphas[0]), case
+        assert np.array_equal(steps.alphas, alphas), case
+        assert np.array_equal(steps.beta_sum, sum(betas)), case
+        assert np.array_equal(steps.second_labels, alphas[1] @ betas[0]), case
+
+
+def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
+    pytest.importorskip("flint")
+    for rate, (m, d) in product((0.5, 1.0, 2.0), ((11, 20), (6, 8))):
+        alphas, _, scaled, labels, q = planted(m, d, rate, seed=3)
+        assert "more than one pair" in separate(scaled, q, m, 1e-9).refusal
+        factors = symmetric_factors(scaled, q, m, 1e-9)
+        assert np.array_equal(factors.alphas, alphas), (rate, m, d)
+        assert not factors.assumption
+        steps = two_steps(scaled, labels, q, m, 1e-9)
+        assert np.array_equal(steps.alphas, alphas), (rate, m, d)
+        assert steps.beta_sum is None or rate == 0.5, (rate, m, d)
+
+
+def test_dependent_columns_need_an_assumption_at_a_simple_fraction():
+    pytest.importorskip("flint")
+    for rate, (m, d) in product((0.5, 1.0), ((4, 12), (8, 20))):
+        alphas, _, scaled, labels, q = planted(m, d, rate, seed=1)
+        steps = two_steps(scaled, labels, q, m, 1e-9)
+        assert np.array_equal(steps.alphas, alphas), (rate, m, d)
+        assert "dependent" in steps.assumption
+
+
+def test_equal_batches_and_noise_are_not_divided():
+    """With alpha_1 = alpha_2 every alpha that commutes with both gives the same antisymmetric part."""
+    x, _ = batch(6, 5, np.random.default_rng(0))
+    alpha = x.T @ x
+    assert local_sums(2 * alpha, alpha @ alpha) is None
+    _, _, scaled, labels, q = planted(6, 8, 0.9731, seed=0)
+    noise = 0.01 * np.random.default_rng(1).normal(size=scaled.shape)
+    assert two_steps(scaled + noise, labels, q, 6, 1e-9) is None
+    assert two_steps(scaled + noise, labels, q, 6, 0.06) is None
+    assert "does not resolve" in separate(scaled, q, 6, 0.06).refusal
+
+
+def pairs_of_alphas(m, d):
+    """Every alpha_1, alpha_2 of binary batches (m, d)."""
+    alphas = {}
+    for bits in product((0, 1), repeat=m * d):
+        x = np.array(bits).reshape(m, d)
+        alphas[(x.T @ x).tobytes()] = x.T @ x
+    return list(product(alphas.values(), repeat=2))
+
+
+def test_what_is_separated_is_unique_by_exhaustion():
+    """Of all pairs of batches with two rows and two columns, none has the map of another one with other terms."""
+    for rate in (0.3, 0.9731, 1.0, 2.0, 8 / 3):
+        q, separated, divided = rate / 8, 0, 0
+        pairs = pairs_of_alphas(2, 2)
+        maps = np.array([one + other - q * other @ one for one, other in pairs])
+        for scaled in maps:
+            steps = two_steps(scaled, np.zeros(2), q, 2, 1e-9)
+            if steps is None:
+                continue
+            same = np.flatnonzero(np.abs(maps - scaled).max(axis=(1, 2)) < 1e-9)
+            separated += 1
+            for k in same:
+                assert np.array_equal(steps.first, pairs[k][0] + pairs[k][1]), rate
+                assert np.array_equal(steps.second, pairs[k][1] @ pairs[k][0]), rate
+                assert steps.alphas is None or np.array_equal(steps.alphas, pairs[k]), rate
+            divided += steps.alphas is not None
+        assert separated > 20, rate
+        assert divided >= 1, rate

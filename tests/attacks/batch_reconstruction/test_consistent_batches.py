@@ -1,0 +1,52 @@
+"""The brute force that claims are held against, on examples that can be checked by hand."""
+
+import numpy as np
+from consistent_batches import all_batches, explaining, explaining_steps, key, labellings, matches_somehow, with_sums
+from reconstruction_rounds import batch, rounds
+
+EVEN = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+
+def test_every_batch_is_tried_once():
+    table = all_batches(2, 1)  # rows 0, (1, -1) and (1, +1): three alone, and three pairs
+    assert len(table.x) == 6
+    assert len({key(np.column_stack([x, y])) for x, y in zip(table.x, table.y, strict=True)}) == 6
+
+
+def test_two_batches_have_the_products_of_the_even_rows():
+    found = with_sums(EVEN.T @ EVEN, None, 4)
+    assert sorted(map(key, found)) == sorted([key(EVEN), key(1 - EVEN)])
+    assert [key(x) for x in with_sums(EVEN.T @ EVEN, np.array([2, 2, 0]), 4)] == [key(1 - EVEN)]
+
+
+def test_labels_are_counted_for_each_distinct_row_but_zeros():
+    assert labellings(np.array([[0], [1], [1]]), np.array([0])) == {(((1,), 1),)}
+
+
+def test_messages_of_few_rounds_leave_more_batches_than_sums_do():
+    rng = np.random.default_rng(0)
+    x, y = batch(3, 3, rng)
+    thetas, updates = rounds(x, y, 5, rng)
+    by_sums = {key(found) for found in with_sums(x.T @ x, x.T @ y, 3)}
+    assert {key(all_batches(3, 3).x[k]) for k in explaining(thetas, updates, 0.1, 3, 1e-9)} == by_sums
+    zero = np.zeros((1, 3))
+    more = explaining(zero, 0.1 / 2 * (x.T @ y)[None].astype(float), 0.1, 3, 1e-9)
+    assert by_sums < {key(all_batches(3, 3).x[k]) for k in more}
+
+
+def test_two_steps_are_explained_in_their_order():
+    thetas = np.random.default_rng(1).normal(size=(4, 2))
+    first, second, y = np.array([[1, 1], [0, 1]]), np.array([[1, 0], [1, 0]]), np.array([1, -1])
+
+    def step(x, model):
+        return model - 0.5 * (x.T @ (x @ model / 4 - y / 2))
+
+    updates = np.array([step(second, step(first, theta)) - theta for theta in thetas])
+    (found,) = explaining_steps(thetas, updates, 0.5, 2, 2, 1e-9)
+    assert [key(part) for part in found] == [key(first), key(second)]
+
+
+def test_certain_entries_have_to_agree_in_some_order_of_the_rows():
+    rows, certain = np.array([[1, 0], [0, 1]]), np.array([[True, False], [False, True]])
+    assert matches_somehow(rows, certain, np.array([[0, 1], [1, 1]]))
+    assert not matches_somehow(rows, certain, np.array([[0, 1], [0, 1]]))

@@ -1,0 +1,193 @@
+"""Every small binary batch that explains some messages, by brute force: what a claim of a reconstruction is held against.
+
+Shares no code with vflbench. A batch is a multiset of rows; its key is the sorted tuple of its rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+
+Key = tuple[tuple[int, ...], ...]
+
+MOST_BATCHES = 60_000
+MOST_PAIRS = 260_000
+
+
+def key(rows: np.ndarray) -> Key:
+    """The rows in order, as tuples of integers. rows: (m, d)."""
+    return tuple(sorted(tuple(int(v) for v in row) for row in np.asarray(rows)))
+
+
+def sums(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """alpha = X^T X and beta = X^T Y."""
+    return x.T @ x, x.T @ y
+
+
+def number_of_batches(rows: int, columns: int, labelled: bool) -> int:
+    types = 2 ** (columns + 1) - 1 if labelled else 2**columns
+    count = 1
+    for k in range(rows):
+        count = count * (types + k) // (k + 1)
+    return count
+
+
+@dataclass(frozen=True)
+class Table:
+    """All batches of a shape. x: (N, m, d) int8; y: (N, m) int8; alpha: (N, d, d); beta: (N, d), int32."""
+
+    x: np.ndarray
+    y: np.ndarray
+    alpha: np.ndarray
+    beta: np.ndarray
+
+
+@cache
+def all_batches(rows: int, columns: int) -> Table:
+    """Every labelled binary batch, up to row order. A row of zeros has label 1, as its label is in no message."""
+    types = [(*bits, y) for bits in product((0, 1), repeat=columns) for y in (-1, 1) if any(bits) or y == 1]
+    chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
+    whole = np.array(types, dtype=np.int8)[chosen]
+    x, y = whole[:, :, :-1], whole[:, :, -1]
+    wide = x.astype(np.int32)
+    alpha = np.einsum("nri,nrj->nij", wide, wide)
+    return Table(x, y, alpha, np.einsum("nri,nr->ni", wide, y.astype(np.int32)))
+
+
+@cache
+def _by_alpha(rows: int, columns: int) -> dict[bytes, list[np.ndarray]]:
+    types = np.array(list(product((0, 1), repeat=columns)), dtype=np.int8).reshape(-1, columns)
+    chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
+    x = types[chosen]
+    alpha = np.einsum("nri,nrj->nij", x.astype(np.int32), x.astype(np.int32))
+    table: dict[bytes, list[np.ndarray]] = {}
+    for batch, sums_ in zip(x, alpha, strict=True):
+        table.setdefault(sums_.tobytes(), []).append(batch)
+    return table
+
+
+def labellings(x: np.ndarray, beta: np.ndarray) -> set[tuple[tuple[tuple[int, ...], int], ...]]:
+    """The labellings with X^T Y = beta, as (row, number of positive labels) of each distinct row but that of zeros."""
+    x = np.asarray(x, dtype=np.int64)
+    signs = np.array(list(product((-1, 1), repeat=len(x))), dtype=np.int64).reshape(-1, len(x))
+    fitting = signs[(signs @ x == beta).all(axis=1)]
+    return {_label_key(x, y) for y in fitting}
+
+
+def _label_key(x: np.ndarray, y: np.ndarray) -> tuple[tuple[tuple[int, ...], int], ...]:
+    counts: dict[tuple[int, ...], int] = {}
+    for row, label in zip(x.tolist(), y.tolist(), strict=True):
+        if any(row):
+            counts[tuple(row)] = counts.get(tuple(row), 0) + (label > 0)
+    return tuple(sorted(counts.items()))
+
+
+def with_sums(alpha: np.ndarray, beta: np.ndarray | None, rows: int) -> list[np.ndarray] | None:
+    """Every binary batch with these sums, and with labels in {-1, +1} for beta. None if there are too many to try."""
+    columns = len(alpha)
+    if number_of_batches(rows, columns, labelled=False) > MOST_BATCHES or rows > 10:
+        return None
+    same = _by_alpha(rows, columns).get(np.ascontiguousarray(alpha, dtype=np.int32).tobytes(), [])
+    return [x for x in same if beta is None or labellings(x, beta)]
+
+
+def explaining(
+    thetas: np.ndarray, updates: np.ndarray, rate: float, rows: int, slack: float, sent: np.ndarray | None = None
+) -> list[int] | None:
+    """Indices into `all_batches` of those whose summed gradients answer every model. None if there are too many to try.
+
+        update = -rate (alpha theta / 4 - beta / 2)
+
+    thetas, updates: (n, d), of summed gradients. slack: absolute distance that an update may be off. sent: (n, d) bool.
+    """
+    columns = thetas.shape[1]
+    if number_of_batches(rows, columns, labelled=True) > MOST_BATCHES:
+        return None
+    table = all_batches(rows, columns)
+    left = np.arange(len(table.x))
+    for t, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
+        predicted = -rate * (table.alpha[left] @ theta / 4 - table.beta[left] / 2)
+        off = np.abs(predicted - update)
+        left = left[(off <= slack if sent is None else (off <= slack) | ~sent[t]).all(axis=1)]
+    return left.tolist()
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All ordered pairs of batches. first, second: (N,) indices into `table`; the terms of the map of two steps."""
+
+    table: Table
+    first: np.ndarray
+    second: np.ndarray
+
+
+@cache
+def _distinct(rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """One batch of each (alpha, beta), and the batches that have the same."""
+    table = all_batches(rows, columns)
+    flat = np.concatenate([table.alpha.reshape(len(table.x), -1), table.beta], axis=1)
+    _, one, group = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    group = group.ravel()
+    order = np.argsort(group, kind="stable")
+    return one, np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+
+
+def explaining_steps(
+    thetas: np.ndarray, updates: np.ndarray, rate: float, rows: int, steps: int, slack: float
+) -> list[tuple[np.ndarray, ...]] | None:
+    """The sequences of batches, one a local step, whose differences answer every model. None if there are too many to try.
+
+        theta_i = theta_(i-1) - rate (alpha_i theta_(i-1) / 4 - beta_i / 2),   update = theta_n - theta_0
+
+    rate: of summed gradients. Returns, for each, the rows (m, d) of every step.
+    """
+    columns = thetas.shape[1]
+    if number_of_batches(rows, columns, labelled=True) > MOST_BATCHES:
+        return None
+    table, (one, same) = all_batches(rows, columns), _distinct(rows, columns)
+    if len(one) ** steps > MOST_PAIRS:
+        return None
+    sequences = np.array(list(product(range(len(one)), repeat=steps)), dtype=np.int32).reshape(-1, steps)
+    for theta, update in zip(thetas, updates, strict=True):
+        state = np.broadcast_to(theta, (len(sequences), columns)).astype(np.float64)
+        for i in range(steps):
+            alpha, beta = table.alpha[one[sequences[:, i]]], table.beta[one[sequences[:, i]]]
+            state = state - rate * (np.einsum("nij,nj->ni", alpha, state) / 4 - beta / 2)
+        sequences = sequences[(np.abs(state - theta - update) <= slack).all(axis=1)]
+    return [
+        tuple(table.x[k] for k in chosen)
+        for sequence in sequences
+        for chosen in product(*(_distinct_rows(table, same[g]) for g in sequence))
+    ]
+
+
+def _distinct_rows(table: Table, indices: np.ndarray) -> list[int]:
+    kept: dict[Key, int] = {}
+    for k in indices:
+        kept.setdefault(key(table.x[k]), int(k))
+    return list(kept.values())
+
+
+def matches_somehow(rows: np.ndarray, certain: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the rows of `other` can be ordered so that they agree with `rows` wherever `certain`. All (m, d)."""
+    if len(rows) != len(other):
+        return False
+    agree = ~((rows[:, None, :] != other[None, :, :]) & certain[:, None, :]).any(axis=2)
+    return _has_perfect_matching([list(np.flatnonzero(line)) for line in agree])
+
+
+def _has_perfect_matching(options: Sequence[Sequence[int]]) -> bool:
+    taken: dict[int, int] = {}
+
+    def place(i: int, seen: set[int]) -> bool:
+        for j in options[i]:
+            if j not in seen:
+                seen.add(j)
+                if j not in taken or place(taken[j], seen):
+                    taken[j] = i
+                    return True
+        return False
+
+    return all(place(i, set()) for i in range(len(options)))
