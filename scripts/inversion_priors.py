@@ -6,7 +6,7 @@ Each run is trained once (8,000 pictures, 3 epochs, batches of 64, model=cnn) an
 variation, with what test rows say (prior=pca and prior=auxiliary), and as a black box. The attacker knows how embeddings are
 compressed and the mean of noise unless a line says otherwise. Prints a Markdown table: bits a row, test accuracy, and MSE,
 SSIM and the share recognised of each, with the guesses below. Means over the seeds, with Student's 95 % intervals of MSE
-from two seeds on. A run takes a minute of one core.
+from three seeds on. A run takes a minute of one core.
 """
 
 import argparse
