@@ -40,8 +40,8 @@ SETTINGS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "16 levels + Bin(64, 0.5)": ([*NOISE, "defense.binomial.n=64"], UNAWARE),
     "2 levels + Bin(8000, 0.5), 8 numbers": (
         [
-            "model.cut_width=8",
             *NOISE,
+            "model.cut_width=8",  # after that of NOISE, which it replaces
             "defense.quantize.levels=2",
             "defense.quantize.range=[0,1]",
             "defense.binomial.n=8000",
