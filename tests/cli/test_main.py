@@ -11,7 +11,7 @@ from vflbench.results.files import finished_folders
 
 MISTAKES = [
     (["train", "epoch=3"], ["epoch", "epochs"]),
-    (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "spectral, strongest"]),
+    (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "spectral, spectral_clustering, strongest"]),
     (["train", "attack=null"], ["string or a list"]),
     (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=avazu, "]),
     (["train", "model.width=100000000", "dataset.rows=500"], ["not enough memory"]),
@@ -74,8 +74,12 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
         return command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
     assert complete("vflbench tr") == ["train", "prepare", "report", "list"]
-    assert complete("vflbench train attack=s") == ["attack=spectral", "attack=strongest"]
-    assert complete("/opt/train/bin/vflbench train attack=s") == ["attack=spectral", "attack=strongest"]
+    assert complete("vflbench train attack=s") == ["attack=spectral", "attack=spectral_clustering", "attack=strongest"]
+    assert complete("/opt/train/bin/vflbench train attack=s") == [
+        "attack=spectral",
+        "attack=spectral_clustering",
+        "attack=strongest",
+    ]
     assert {"dataset", "attack"} <= set(complete("vflbench list "))
     assert "dataset.rows=" in complete("vflbench train dataset.")
     install = command("-sc", "install=bash", cwd=tmp_path)
@@ -87,7 +91,7 @@ def test_the_list_has_a_line_for_every_choice_with_threat_model_and_source(tmp_p
     datasets, others = ("criteo", "avazu", "synthetic", "breast_cancer"), ("wide_deep", "mlp", "max_norm", "published")
     for name in (*datasets, *others, "norm", "spectral"):
         assert sum(line.split()[:1] == [name] for line in lines) == 1, name
-    (spectral,) = (line for line in lines if line.startswith("  spectral"))
+    (spectral,) = (line for line in lines if line.startswith("  spectral "))
     assert "[messages only; non-label party; knows class shares, embeddings]" in spectral
     assert "Sun et al." in spectral
 

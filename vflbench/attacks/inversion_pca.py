@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.attacks.inversion_prior import ASKED
+from vflbench.attacks.inversion_prior import ASKED, FEWEST, is_larger
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import PeerModel
@@ -16,6 +16,8 @@ from vflbench.messages.peer_facts import PeerModel
 _LEAST = 1e-4  # of a received number's variance: the noise that it is taken to have at least
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing
 _STEPS, _PAIRS = 300, 20  # of the quasi-Newton search
+_ASIDE = 64  # known rows, at most a fifth of them, to which received messages are compared
+_WIDTHS = (1.0, 2.0)  # of the prior, in its own standard deviations
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class NormalPrior:
     def __call__(self, z: Tensor) -> Tensor:
         """(n, k) features at these coordinates."""
         return (self.mean + z @ self.root.T).clamp(0, 1)
+
+    def times(self, width: float) -> Self:
+        """The same with standard deviations that are so many times as large."""
+        return type(self)(self.mean, width * self.root)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,16 @@ class Channel:
         return cls(*(part.float() for part in (slope, h_mean - slope * f_mean, whitening)))
 
 
-def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel) -> Tensor:
+@dataclass(frozen=True)
+class MostLikely:
+    """x: (n, k). energy: (n,), the least value of the objective; for linear f it is chi-squared with as many degrees of
+    freedom as messages have numbers, however noisy they are."""
+
+    x: Tensor
+    energy: Tensor
+
+
+def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel) -> MostLikely:
     """The x (n, k) that are most likely behind the messages h (n, d), in the coordinates of the prior:
 
         z_i = argmin_z |L^T (h_i - slope f(x(z)) - shift)|^2 + |z|^2
@@ -92,16 +107,40 @@ def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior
 
     shape = len(h), prior.root.shape[1]
 
+    def energies(z: Tensor) -> Tensor:
+        errors = (h - channel.slope * embed(prior(z)) - channel.shift) @ channel.whitening
+        return errors.square().sum(dim=1) + z.square().sum(dim=1)
+
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         z = torch.from_numpy(flat).to(h).view(shape).requires_grad_()
-        errors = (h - channel.slope * embed(prior(z)) - channel.shift) @ channel.whitening
-        value = errors.square().sum() + z.square().sum()
+        value = energies(z).sum()
         (gradient,) = torch.autograd.grad(value, z)
         return value.item(), gradient.double().flatten().cpu().numpy()
 
     options = {"maxiter": _STEPS, "maxcor": _PAIRS, "ftol": 1e-9}
     found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
-    return prior(torch.from_numpy(found.x).to(h).view(shape))
+    z = torch.from_numpy(found.x).to(h).view(shape)
+    with torch.no_grad():
+        return MostLikely(prior(z), energies(z))
+
+
+def believable(
+    h: Tensor, aside: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel
+) -> Tensor | None:
+    """The most likely x (n, k) behind h (n, d), under the prior as far as h bears it out; None if it doesn't.
+
+    aside: (m, d) messages of rows that prior and channel aren't fitted to. Where known rows are of another distribution than
+    that of the attacked ones, messages have a larger mean log energy than those of rows set aside, by more than three
+    standard errors. Then the standard deviations of the prior are doubled; None if messages still contradict it.
+    """
+    if len(aside) < FEWEST:
+        return most_likely(h, embed, prior, channel).x
+    usual = most_likely(aside, embed, prior, channel).energy
+    for width in _WIDTHS:
+        answer = most_likely(h, embed, prior.times(width), channel)
+        if not is_larger(answer.energy, usual):
+            return answer.x
+    return None
 
 
 def jointly(
@@ -109,8 +148,9 @@ def jointly(
     models: Mapping[str, PeerModel],
     known: Mapping[str, Tensor],
     answer: Callable[[], Mapping[str, Layers]],
-) -> dict[str, OwnColumns]:
-    """The most likely numeric columns of every party, with a prior and a channel fitted to known rows.
+) -> dict[str, OwnColumns] | None:
+    """The most likely numeric columns of every party, with a prior and a channel fitted to known rows; None if the messages
+    are none of rows like these (`believable`).
 
     received: party -> layer -> h (n, d). known: party -> its columns (m, k) of the same m other rows. answer: what the
     parties would send for these, with fresh noise.
@@ -123,9 +163,14 @@ def jointly(
         return _joined(received, {p: models[p].network(part, no_ids) for p, part in zip(known, parts, strict=True)})
 
     rows = torch.cat(list(known.values()), dim=1)
+    fitted = len(rows) - min(_ASIDE, len(rows) // 5)
     with torch.no_grad():
-        embedded, sent = embed(rows).repeat(ASKED, 1), torch.cat([_joined(received, answer()) for _ in range(ASKED)])
-    x = most_likely(_joined(received, received), embed, NormalPrior.of(rows), Channel.of(embedded, sent)).detach()
+        sent = [_joined(received, answer()) for _ in range(ASKED)]
+        embedded = embed(rows[:fitted]).repeat(ASKED, 1)
+        channel = Channel.of(embedded, torch.cat([h[:fitted] for h in sent]))
+    x = believable(_joined(received, received), sent[0][fitted:], embed, NormalPrior.of(rows[:fitted]), channel)
+    if x is None:
+        return None
     no_ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
     return {p: OwnColumns(part, no_ids) for p, part in zip(known, x.split(widths, dim=1), strict=True)}
 

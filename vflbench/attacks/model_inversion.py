@@ -11,7 +11,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.inversion_fit import Fit
 from vflbench.attacks.inversion_pca import jointly
-from vflbench.attacks.inversion_penalty import LEAST, is_scaled, penalty
+from vflbench.attacks.inversion_penalty import LEARNED, LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
@@ -29,7 +29,6 @@ _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its col
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
-_LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
 
 
 @options
@@ -53,7 +52,11 @@ class ModelInversion(Attack):
         auxiliary   party by party: R(x_i) = |V^T (x_i - D(h_i))|^2, V V^T the inverse covariance of x' - D(h')
 
     pca needs numeric columns, and answers with m where messages say nothing (`attacks.inversion_pca`). auxiliary takes the
-    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`).
+    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`). Where received messages
+    fit clearly worse than those of auxiliary rows set aside, the rows are of another distribution: pca doubles its standard
+    deviations, and if that isn't enough, or with auxiliary, the answer is that of prior=auto. Behind noise nothing tells.
+    Who has such rows does best with pca where messages are plain numbers or of many levels, and with auxiliary and
+    knows_compression where they are coarse, sparse or noisy.
 
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
     rows: rows of each audited batch that are rebuilt, from the first. strength: of total variation or l2. knows_compression:
@@ -89,9 +92,9 @@ class ModelInversion(Attack):
     decoder_steps: Count = 300
 
     def __post_init__(self) -> None:
-        if self.prior in ("none", *_LEARNED) and self.strength not in ("auto", 0.0):
+        if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
-        if self.mode == "black_box" and self.prior in _LEARNED:
+        if self.mode == "black_box" and self.prior in LEARNED:
             raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
         adapts = self.knows_compression or self.knows_noise_mean
         if self.mode == "black_box" and adapts:
@@ -103,8 +106,8 @@ class ModelInversion(Attack):
     def threat(self) -> Threat:
         white_box, black_box = {PeerModels}, {Queries, Auxiliary}
         knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
-        knows |= black_box if self.prior in _LEARNED else set()
-        knows |= {Compression} if self.knows_compression and self.prior != "pca" else set()
+        knows |= black_box if self.prior in LEARNED else set()
+        knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
         return Threat(Seat.LABEL, knows)
 
@@ -117,9 +120,8 @@ class ModelInversion(Attack):
             }
             for party, layers in view[Embeddings].received.items()
         }
-        if self.prior == "pca":
-            features = self._jointly(received, view)
-        else:
+        features = self._jointly(received, view) if self.prior == "pca" else None
+        if features is None:
             features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
@@ -139,8 +141,8 @@ class ModelInversion(Attack):
             parts = [self._invert(piece, view.rng) for piece in pieces]
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
-    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns]:
-        """The most likely columns of all parties at once, under a normal prior of the auxiliary rows."""
+    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns] | None:
+        """The most likely columns of all parties at once under a normal prior of auxiliary rows, if messages bear it out."""
         models, known = view[PeerModels].models, self._known(view)
         for party in received:
             if models[party].cardinalities:
@@ -173,15 +175,12 @@ class ModelInversion(Attack):
             )
         return OwnColumns(*decoder(h))
 
-    def _learned_prior(self, party: str, received: Layers, fit: Fit, view: View) -> AuxiliaryPrior:
+    def _learned_prior(self, party: str, received: Layers, fit: Fit, view: View) -> AuxiliaryPrior | None:
         known = self._known(view)
-        answer, own = partial(self._answers, known, view, party), known[party]
-        with torch.no_grad():
-            embedded = fit.model.network(own.numeric, own.categorical)
-            sent = {layer: fit.sent(layer, embedded[layer]) for layer in received}
+        answer, network = partial(self._answers, known, view, party), fit.model.network
         with torch.enable_grad():
             sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
-            return auxiliary_prior(received, own, answer, sent, embedded, view.rng, **sizes)
+            return auxiliary_prior(received, known[party], answer, network, fit.sent, view.rng, **sizes)
 
     def _invert(self, fit: Fit, rng: torch.Generator) -> OwnColumns:
         numeric, vectors = self._relax(fit, rng)

@@ -82,7 +82,8 @@ class Grader:
     def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
         held_out, device = self._known, rows.ids.device
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
-        nearest = sum(_distances(rows.features[p], held_out.features[p]) for p in parties).argmin(dim=1)
+        apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
+        nearest = apart.sum(dim=0).argmin(dim=1)
         means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}
         means = {k: rows_of if len(rows_of) else held_out for k, rows_of in means.items()}
         return {
