@@ -111,7 +111,15 @@ def facts(draw, rows):
     columns = draw(tensors(rows, (torch.float32,))), torch.randint(9, (rows, draw(st.integers(0, 3)))).int()
     theta = [draw(tensors(1, (torch.float64,)))[0] for _ in range(1)] * 3
     schema = draw(st.sampled_from([None, Schema((0, 3)), Schema((0, 1, 2), True, ((1, 2),))]))
-    rules = Rules(draw(st.integers(1, 9)), draw(st.floats(1e-9, 9)), draw(st.sampled_from(["sum", "mean"])), 1, 8, schema)
+    rules = Rules(
+        draw(st.integers(1, 9)),
+        draw(st.floats(1e-9, 9)),
+        draw(st.sampled_from(["sum", "mean"])),
+        1,
+        8,
+        schema,
+        draw(st.sampled_from([None, False])),
+    )
     return {
         Embeddings: Embeddings(draw(layers(rows)), draw(st.dictionaries(names, layers(rows), max_size=2))),
         Gradients: Gradients(draw(layers(rows))),

@@ -7,6 +7,8 @@ from builders import run_in, seating, table
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.data.bernoulli import Bernoulli
 from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.base import ParticipantDefense
+from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
@@ -142,6 +144,19 @@ def test_the_rules_say_which_columns_are_binary(rng):
     design = session.design(rows)
     for first, size in session.rules.schema.one_hot:
         assert (design[:, first : first + size].sum(dim=1) == 1).all()
+
+
+def test_rules_say_whether_updates_are_whole(rng):
+    class Halved(ParticipantDefense):
+        def update(self, u, context):
+            return u / 2
+
+    rows = table(rng, 24)
+    selective, noise = SelectiveUpdate(), Gaussian(sigma=0.1)
+    cases = (([], True), ([noise], True), ([selective], False), ([noise, selective], False))
+    cases += (([SelectiveUpdate(fraction=1.0)], True), ([Halved()], None), ([Halved(), selective], False))
+    for defenses, whole in cases:
+        assert seat(rows, defenses=defenses).rules.whole is whole, defenses
 
 
 def test_a_session_goes_on_where_another_stood(rng):

@@ -190,6 +190,11 @@ class ParticipantDefense(Defense):
         """Before the slot: what is sent in place of u, (d,), its step of this round."""
         return u
 
+    @property
+    def withholds(self) -> bool | None:
+        """Whether some coordinates of an update are not sent, as participants agree; None if a defense doesn't say."""
+        return None if changes(self, ParticipantDefense.update) else False
+
 
 SEATS: Mapping[type[Defense], Seat] = {
     NonLabelDefense: Seat.NON_LABEL,

@@ -112,6 +112,11 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             u = defense.update(u, context)
         return u
 
+    @property
+    def withholds(self) -> bool | None:
+        said = [defense.withholds for defense in self.at(ParticipantDefense).values()]
+        return True if True in said else None if None in said else False
+
     def claims(self, width: int) -> Sent:
         """What is known about a message after all of them."""
         sent = Sent(width)

@@ -36,6 +36,10 @@ class Gaussian(LabelDefense, ParticipantDefense):
         """u: (d,)."""
         return self._perturbed(u[None], context.rng)[0]
 
+    @property
+    def withholds(self) -> bool:
+        return False
+
     def _perturbed(self, g: Tensor, rng: torch.Generator) -> Tensor:
         noise = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
         return torch.add(g, noise, alpha=self._deviation(g))

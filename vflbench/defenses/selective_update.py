@@ -26,6 +26,10 @@ class SelectiveUpdate(ParticipantDefense):
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
     choose: Literal["largest", "random"] = "largest"
 
+    @property
+    def withholds(self) -> bool:
+        return self.fraction < 1
+
     def update(self, u: Tensor, context: Context) -> Tensor:
         """u: (d,)."""
         if not len(u):

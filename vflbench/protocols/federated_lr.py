@@ -122,7 +122,8 @@ class FederatedLrSession(Session):
         ]
         self._dealt = deal(seating.table, len(names), seating.generators["participants"])
         schema = schema_of(self._dealt, intercept=self.intercept)
-        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema)
+        whole = None if (withholds := self.participants[0].defense.withholds) is None else not withholds
+        self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema, whole)
 
     @property
     def curious(self) -> str:

@@ -173,3 +173,33 @@ def test_batches_of_several_participants_stand_side_by_side(draw):
     assert not np.isnan(half.guessed_rows[4:]).any()
     assert half.figures["unique"] == half.figures["proved"] == 0
     assert not half.candidates
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_updates_are_whole_only_if_the_rules_say_so(known):
+    """The other never sends column 2, a row of its own, and the attacker all that it has: all looks whole to it."""
+    x, y = np.array([[1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]]), np.array([1, 1, 1, -1, 1, 1])
+    for seed in range(20):
+        thetas, updates = _largest_two_of_three(x, y, np.random.default_rng(seed))
+        its_rules = rules(3, reduction="mean", batch_size=6, whole=not known, whole_is_known=known)
+        result = search(thetas, updates, its_rules, OPTIONS)
+        right = result.rows is not None and np.array_equal(sort_rows(result.rows[:, :2]), sort_rows(x[:, :2]))
+        assert not result.figures.get("unique") or (right and not result.binary[2]), seed
+        if not known:
+            assert "no rule says" in result.note, seed  # wrong, and not called proved
+
+
+def _largest_two_of_three(x, y, draw, rounds=5):
+    """(n, 3) models and updates of who sends the largest two coordinates, beside an attacker who does as well."""
+    theta, thetas, updates = np.zeros(3), [], []
+    for _ in range(rounds):
+        other_x, other_y = draw.random((6, 3)) < [0.0, 0.6, 0.9], draw.choice([-1, 1], 6)
+        steps = []
+        for rows, labels in ((x, y), (other_x, other_y)):
+            step = 0.1 / 6 * rows.T @ (labels / 2 - rows @ theta / 4)
+            step[np.abs(step).argmin()] = 0.0
+            steps.append(step)
+        thetas.append(theta)
+        theta = theta + sum(steps) / 2
+        updates.append(2 * (theta - thetas[-1]) - steps[1])
+    return np.array(thetas), np.array(updates)

@@ -117,12 +117,14 @@ def _nothing(rules: Rules, sources: int, columns: int) -> dict[str, Any]:
 
 
 def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
-    """What all participants agreed to. Updates are partial if, in most rounds, the attacker's own has entries withheld."""
+    """What all participants agreed to. Whether updates are whole, if nothing says so, the attacker's own ones tell."""
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
     schema = None if rules["schema"] is None else Schema(**rules["schema"])
-    whole = 2 * kept["partial"] < len(kept["before"])
-    return TrainingRules(others=rules["parties"] - 1, **agreed, whole=whole, schema=schema)
+    agreed_whole = rules["whole"]
+    whole = 2 * kept["partial"] < len(kept["before"]) if agreed_whole is None else agreed_whole
+    rest = {"whole": whole, "whole_is_known": agreed_whole is not None, "schema": schema}
+    return TrainingRules(others=rules["parties"] - 1, **agreed, **rest)
 
 
 def _seen(updates: Updates) -> Tensor:

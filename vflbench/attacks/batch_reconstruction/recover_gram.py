@@ -19,6 +19,7 @@ from vflbench.messages.facts import Schema
 _DEVIATIONS = 6.0  # standard errors that a true value may be off
 _LARGEST_ERROR = 1e-3  # of alpha's entries; with a larger one real-valued columns can't be distinguished from noise
 _ONLY_BINARY = "the columns hold only 0 and 1, which no schema says"
+_NOTHING_WITHHELD = "updates are whole, which no rule says"
 _NOTHING_BEYOND = "no row has a part in a direction that no model took"
 _ZERO = 1e-12  # of the largest coordinate, and
 _ROUNDINGS = 64.0  # of the models: the rounding of a coordinate that was sent as 0
@@ -29,8 +30,8 @@ RecoveryMethod = Literal["least_squares", "lattice"]
 @dataclass(frozen=True)
 class TrainingRules:
     """What the participants agreed on. others: participants whose updates are summed; batches: local steps of a round, each
-    on `batch_size` rows. whole: whether every coordinate of an update is sent. schema: of the columns, or None if it is not
-    known; which columns are binary is then an assumption.
+    on `batch_size` rows. whole: whether every coordinate of an update is sent; whole_is_known: whether they agreed on that, or it
+    is an assumption. schema: of the columns, or None if it is not known; which columns are binary is then an assumption.
     """
 
     others: int
@@ -40,6 +41,14 @@ class TrainingRules:
     batch_size: int
     whole: bool = True
     schema: Schema | None = None
+    whole_is_known: bool = True
+
+    @property
+    def assumption(self) -> str:
+        """What is taken for granted because the rules don't say it."""
+        return _joined(
+            _ONLY_BINARY if self.schema is None else "", "" if self.whole_is_known or not self.whole else _NOTHING_WITHHELD
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ def recover_gram(
     assumption = _joined(
         recovered.assumption,
         "the batch has the least size that fits" if rows is None and reduction == "mean" else "",
-        _ONLY_BINARY if rules.schema is None else "",
+        rules.assumption,
     )
     left_out = _left_out(recovered, rules)
     real_alpha = _precise_alpha(recovered) if left_out else None
@@ -195,6 +204,9 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
         why = "several local steps are undone for binary columns only, and by the schema there are others"
         return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     labelled = rules.batches * (rules.batch_size if rules.reduction == "sum" else 1)
+    if not rules.whole:
+        why = "partly shared updates of several local steps are no map of the models"
+        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     local_map = recover_map(thetas, updates, intermediate=rules.rate / 2 * labelled)
     figures = {"rounds": float(len(thetas)), **({} if local_map.condition is None else {"condition": local_map.condition})}
     if local_map.refusal is not None:
@@ -211,7 +223,7 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if total.refusal is not None:
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
-    assumption = _joined(total.assumption, _ONLY_BINARY if rules.schema is None else "")
+    assumption = _joined(total.assumption, rules.assumption)
     return RecoveredGram(
         figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note=assumption, assumption=assumption
     )
