@@ -30,8 +30,8 @@ RecoveryMethod = Literal["least_squares", "lattice"]
 @dataclass(frozen=True)
 class TrainingRules:
     """What the participants agreed on. others: participants whose updates are summed; batches: local steps of a round, each
-    on `batch_size` rows. whole: whether every coordinate of an update is sent; whole_is_known: whether they agreed on that, or it
-    is an assumption. schema: of the columns, or None if it is not known; which columns are binary is then an assumption.
+    on `batch_size` rows. whole: whether every coordinate of an update is sent; whole_is_known: whether they agreed on that,
+    or it is an assumption. schema: of the columns, or None if it isn't known: which ones are binary is an assumption then.
     """
 
     others: int
