@@ -7,6 +7,7 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.directions import Directions
+from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.model_inversion import ModelInversion
@@ -56,6 +57,7 @@ THREATS = [
     ),
     (ModelInversion(prior="pca"), Threat(Seat.LABEL, {Embeddings, PeerModels, Queries, Auxiliary}), Kind.EMBEDDING),
     (BatchReconstruction(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
+    (HiddenSubsetSum(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
 ]
 
 
