@@ -21,7 +21,7 @@ from vflbench.results.report import quantity
 from vflbench.results.report.comparison import lines
 from vflbench.results.report.documents import Part
 from vflbench.results.report.groups import Group, paired
-from vflbench.results.report.inversion import attacks_that_rebuild, inversion_table
+from vflbench.results.report.inversion import attacks_that_rebuild, inversion_table, rebuilt
 from vflbench.results.report.published import losses as losses_of
 from vflbench.results.report.published import scale_of
 from vflbench.results.report.published_page import Results, layers_view, settings_view
@@ -273,7 +273,13 @@ def bias(results: Results) -> str:
     section = next(iter(results.parts.get("inversion_binomial", ())), None)
     if section is None:
         return NO_RUNS
-    return "see the table: mse and ssim with and without bias, by what the attacker knows"
+    texts = []
+    for line in lines(section.runs, ["defense.binomial.biased", "attack.model_inversion.knows_noise_mean"]):
+        biased, knows = line.options
+        errors = over_runs((rebuilt(run, "model_inversion", "mse") for run in line.runs), range_of("mse"))
+        noise, attacker = "biased" if biased else "unbiased", "knows" if knows else "does not know"
+        texts.append(f"{noise} noise, an attacker who {attacker} its mean: mse {interval_text(errors, '.3f')}")
+    return "; ".join(texts)
 
 
 def inversion_view(part: Part, results: Results) -> str:

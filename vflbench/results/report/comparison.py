@@ -1,7 +1,7 @@
 """Runs side by side: one line per defense and value of chosen options, mean and 95 % interval over seeds."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +59,15 @@ def lines(runs: Sequence[Run], by: Sequence[str]) -> list[Line]:
     """A line for each defense and combination of values of the options `by`; undefended runs first, then by value."""
     groups: dict[tuple[str, tuple[Any, ...]], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.defense, tuple(run.option(key) for key in by)), []).append(run)
+        groups.setdefault((run.defense, tuple(_named(run.option(key)) for key in by)), []).append(run)
     ordered = sorted(groups, key=lambda key: (key[0] != "none", key[0], [_rank(value) for value in key[1]]))
     return [Line(*key, tuple(groups[key])) for key in ordered]
+
+
+def _named(value: Any) -> Any:
+    """The name of a choice, as cnn, for its options."""
+    target = value.get("_target_") if isinstance(value, Mapping) else None
+    return str(value) if isinstance(value, Mapping) and target is None else str(target).split(".")[-2] if target else value
 
 
 def attacks_of(runs: Sequence[Run]) -> list[str]:
