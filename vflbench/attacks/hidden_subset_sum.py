@@ -43,9 +43,9 @@ class HiddenSubsetSum(Attack):
         shares, label = columns.mean(dim=0), 1.0 if positive > 0.5 else -1.0
         sources = list(updates.received.values()) or [updates.others]
         found = [_solved(updates, source) for source in sources]
-        rows = _rows(updates)
-        guesses = guesses_by_columns(shares.numpy(), rows * len(sources), seed=view.step)
-        self._answers[view.step] = _answer(view.step, found, rows, guesses, shares, label)
+        rows, step = _rows(updates), int(view.step or 0)
+        guesses = guesses_by_columns(shares.numpy(), rows * len(sources), seed=step)
+        self._answers[step] = _answer(step, found, rows, guesses, shares, label)
 
     def epoch(self, view: View) -> Sequence[RebuiltBatch]:
         """The batches of the epoch, in the order of rounds."""

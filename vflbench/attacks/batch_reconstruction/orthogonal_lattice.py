@@ -93,7 +93,8 @@ def _orthogonal(relations: list[list[int]]) -> np.ndarray:
 
 def _binary_vectors(lattice: np.ndarray) -> np.ndarray:
     """(n, d) uint8: the 0/1 vectors, but 0, in the span of these rows, modulo the prime."""
-    a, pivots = lattice.copy(), []
+    a = lattice.copy()
+    pivots: list[int] = []
     for column in range(a.shape[1]):
         row = len(pivots)
         nonzero = np.flatnonzero(a[row:, column])
