@@ -278,6 +278,7 @@ _WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", _WRONG)
 def test_clear_messages_refute_auxiliary_rows_of_another_distribution(rng, wrong):
     """Then the answer is that without them, or better."""

@@ -163,6 +163,7 @@ def sweeps_with_plugins(cwd, *words):
     assert leaks(same_seed)["loud"]["gradient"]["f2"] == pytest.approx(1 - leaks(old)["loud"]["gradient"]["f2"])
 
 
+@pytest.mark.slow
 def test_a_sweep_has_the_plug_ins_and_an_edited_one_is_computed_anew(tmp_path):
     write_plugins(tmp_path / "mine")
     sweeps_with_plugins(tmp_path)
@@ -176,6 +177,7 @@ def test_so_has_a_sweep_in_other_processes(tmp_path, launcher):
     sweeps_with_plugins(tmp_path, f"hydra/launcher={launcher}")
 
 
+@pytest.mark.slow
 def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
     write_plugins(tmp_path / "mine")
     for _ in range(2):  # the second time it is only shown

@@ -31,6 +31,7 @@ def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
         assert counted in table
 
 
+@pytest.mark.slow
 def test_a_failure_is_tried_again_and_error_txt_goes_when_it_succeeds(tmp_path):
     sweep = ("train", "-m", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1", "attack=norm")
     failed = command(*sweep, cwd=tmp_path)
@@ -62,6 +63,7 @@ def computes_what_is_missing(tmp_path, launcher):
     return fresh
 
 
+@pytest.mark.slow
 def test_a_sweep_computes_what_is_missing_and_shares_its_folders_with_single_runs(tmp_path):
     computes_what_is_missing(tmp_path, "basic")
 

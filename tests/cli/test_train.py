@@ -84,6 +84,7 @@ def test_the_log_has_a_line_every_so_many_steps(finished):
     assert all(len(line.split(" loss: ")[1].split(".")[1]) == 4 for line in steps)
 
 
+@pytest.mark.slow
 def test_the_written_config_runs_again_to_the_same_numbers(finished, tmp_path):
     _, folder = finished
     result = command("train", f"--config-dir={folder}", "--config-name=config", "hydra.run.dir=again", cwd=tmp_path)
@@ -128,6 +129,7 @@ def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished
     assert yaml.safe_load((copy / "config.yaml").read_text())["overwrite"] is False
 
 
+@pytest.mark.slow
 def test_data_that_changed_since_is_pointed_out(tmp_path):
     (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
     options = ("train", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1")

@@ -96,6 +96,7 @@ def test_completion_knows_rows_for_the_whole_run_and_asks_its_own_network(tmp_pa
     assert manifest(folder)["threats"]["ridge_completion"]["known_rows"] == 200
 
 
+@pytest.mark.slow
 def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
     plugins = ("--plugins", str(EXTENDING / "adversary"))
     folder = train(
@@ -111,6 +112,7 @@ def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
     assert figures[folder] != figures[honest]
 
 
+@pytest.mark.slow
 def test_torch_modules_of_ones_own(tmp_path):
     plugins = ("--plugins", str(EXTENDING / "model"))
     folder = train(tmp_path / "run", *plugins, "model=two_towers", "attack=[norm,spectral]")

@@ -109,6 +109,7 @@ def test_every_line_of_a_table_has_as_many_cells():
         width = cells
 
 
+@pytest.mark.slow
 def test_the_page_is_made_without_runs(tmp_path):
     out = tmp_path / "page.md"
     script = script_runs.load("published")

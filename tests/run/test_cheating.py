@@ -124,6 +124,7 @@ def test_both_runs_go_on_where_they_were_stopped(whole, tmp_path):
     assert len(json.loads((run / "honest" / "manifest.json").read_text())["resumed"]) == 2
 
 
+@pytest.mark.slow
 def test_overwrite_makes_the_honest_run_anew(whole, tmp_path):
     run_in(tmp_path, **parts())
     (tmp_path / "honest" / "summary.json").write_text(json.dumps({"test_auc": 0, "leak_auc_two_sided": {}}))

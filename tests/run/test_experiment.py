@@ -378,6 +378,7 @@ def test_the_story_of_a_run_stays_short_enough_to_read():
     assert len(Path(story.__file__).read_text().splitlines()) < 160
 
 
+@pytest.mark.slow
 def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_path):
     attack = ModelInversion(rows=20, steps=80)
     changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}

@@ -95,6 +95,7 @@ def test_recorded_rounds_give_the_numbers_of_the_run(tmp_path):
     assert {line.split(",")[5] for line in expected} == {*attacks(), *references} - {"queries"}
 
 
+@pytest.mark.slow
 def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks(tmp_path):
     usual = {name: attack for name, attack in attacks().items() if name != "averaging"}
     for record in ("none", "audited", "all"):

@@ -216,6 +216,7 @@ def interrupt_and_go_on(folder: Path, at: int, rows: int, run: Callable, expecte
     assert [r["place"] for r in json.loads((folder / "manifest.json").read_text())["resumed"]] == [place]
 
 
+@pytest.mark.slow
 def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole):
     for name in ("in epoch 0", "in the middle of epoch 1", "at the very last"):
         crash_and_go_on(tmp_path / name, moments(400)[name], 400, parts, whole)
