@@ -29,6 +29,7 @@ assert list(folder.parent.iterdir()) == [folder]
 """
 
 
+@pytest.mark.slow
 def test_a_run_from_python(tmp_path):
     result = script(SCRIPT.replace("PLUGINS", repr(EXTENDING / "attack").replace("PosixPath", "Path")), cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -12,6 +12,7 @@ from vflbench.results.files import finished_folders
 RUN = (*SMALL, "epochs=1", "attack=norm")
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
     result = command("train", "-m", *RUN, "batch_size=-1,0,64", cwd=tmp_path)
     assert result.returncode == 1

@@ -104,6 +104,7 @@ def test_the_folder_is_the_same_for_a_config_of_ones_own(finished):
     assert f"(overwrite=true would): {folder}" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished, tmp_path):
     result, folder = finished
     copy = tmp_path / "run"

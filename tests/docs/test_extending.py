@@ -123,6 +123,7 @@ def test_torch_modules_of_ones_own(tmp_path):
     assert numbers[0] == numbers[1]
 
 
+@pytest.mark.slow
 def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
     script = EXTENDING / "recording" / "audit_recording.py"
     command = [sys.executable, str(script), str(plain / "recording")]

@@ -122,6 +122,7 @@ def test_the_page_is_made_without_runs(tmp_path):
     assert r"| 9, 5 | \* |" in text
 
 
+@pytest.mark.slow
 def test_a_run_stands_beside_its_published_value(tmp_path):
     value = next(v for v in EXPERIMENTS["forward_table1"].values if v.number is not None)
     alpha, layers = value.options["defense.dcor.alpha_d"], value.options["model.top_layers"]

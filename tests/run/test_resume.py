@@ -222,6 +222,7 @@ def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole)
         crash_and_go_on(tmp_path / name, moments(400)[name], 400, parts, whole)
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole):
     for name in ("at the first message", "while epoch 0 predicts", "in the middle of epoch 1"):
         interrupt_and_go_on(tmp_path / name, moments(400)[name], 400, parts, whole)

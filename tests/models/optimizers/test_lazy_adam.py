@@ -48,6 +48,7 @@ def dense():
     return module, optim.Adam(module.parameters(), lr=LR)
 
 
+@pytest.mark.slow
 def test_after_200_steps_the_weights_are_those_of_dense_adam():
     """Against torch's dense Adam in float64, in units of the step size; weights have moved by several steps.
 
