@@ -1,6 +1,7 @@
 """Hidden subset sum: a whole private batch from a single update."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -35,50 +36,52 @@ class HiddenSubsetSum(Attack):
     threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
 
     def __post_init__(self) -> None:
-        self._answers: dict[int, RebuiltBatch] = {}
+        self._rounds: dict[str, dict[str, Any]] = {}  # of this epoch, by step
 
     def batch(self, view: View) -> None:
-        """Solve the update of this round."""
+        """Keep the update of this round."""
         updates, columns, positive = view[Updates], view[OwnColumns].numeric.double().cpu(), view[ClassShares].positive
-        shares, label = columns.mean(dim=0), 1.0 if positive > 0.5 else -1.0
-        sources = list(updates.received.values()) or [updates.others]
-        found = [_solved(updates, source) for source in sources]
-        rows, step = _rows(updates), int(view.step or 0)
-        guesses = guesses_by_columns(shares.numpy(), rows * len(sources), seed=step)
-        self._answers[step] = _answer(step, found, rows, guesses, shares, label)
+        seen = torch.stack(list(updates.received.values()) or [updates.others])
+        values = {"before": updates.before, "after": updates.after, "seen": seen, "shares": columns.mean(dim=0)}
+        kept = {name: value.double().cpu() for name, value in values.items()}
+        label = 1.0 if positive > 0.5 else -1.0
+        self._rounds[str(view.step)] = {"rules": asdict(updates.rules), "label": label, **kept}
 
     def epoch(self, view: View) -> Sequence[RebuiltBatch]:
         """The batches of the epoch, in the order of rounds."""
-        answers, self._answers = self._answers, {}
-        return [answers[step] for step in sorted(answers)]
+        rounds, self._rounds = self._rounds, {}
+        return [_rebuilt(step, rounds[str(step)]) for step in sorted(map(int, rounds))]
 
     def state(self) -> dict[str, Any]:
-        """Nothing is kept from one epoch to the next."""
-        return {}
+        """The rounds of an epoch that has not ended."""
+        return {"rounds": self._rounds}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._answers = {}
+        self._rounds = {step: dict(kept) for step, kept in state["rounds"].items()}
 
 
-def _rows(updates: Updates) -> int:
-    """Of the batch behind one update that is seen."""
-    rules = updates.rules
-    return rules.batches * rules.batch_size * (1 if updates.received else rules.parties - 1)
+def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
+    rules, sources = kept["rules"], len(kept["seen"])
+    alone = sources > 1 or rules["parties"] == 2
+    rows = rules["batches"] * rules["batch_size"] * (1 if alone else rules["parties"] - 1)
+    found = [_solved(kept, update.numpy(), rows) for update in kept["seen"]]
+    guesses = guesses_by_columns(kept["shares"].numpy(), rows * sources, seed=step)
+    return _answer(step, found, rows, guesses, kept["shares"], kept["label"])
 
 
-def _solved(updates: Updates, update: Tensor) -> OneUpdate:
-    rules, theta, u = updates.rules, updates.before.double().cpu().numpy(), update.double().cpu().numpy()
-    if rules.whole is False:
+def _solved(kept: Mapping[str, Any], u: np.ndarray, rows: int) -> OneUpdate:
+    """u: (d,), of `rows` rows."""
+    rules, theta, after = kept["rules"], kept["before"].numpy(), kept["after"].numpy()
+    if rules["whole"] is False:
         return OneUpdate(refusal="updates are shared in part")
-    if rules.batches > 1:
+    if rules["batches"] > 1:
         return OneUpdate(refusal="the update is of several local steps")
-    if rules.schema is not None and len(rules.schema.binary) < len(theta):
+    if rules["schema"] is not None and len(rules["schema"]["binary"]) < len(theta):
         return OneUpdate(refusal="by the schema some columns are not binary")
-    step = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
-    largest = np.abs(theta).max() + np.abs(updates.after.double().cpu().numpy()).max() + np.abs(u).max()
-    unit = rounding_unit(theta[None], u[None])
-    error = 4 * unit * (rules.parties * largest + step * rules.batch_size)
-    return rows_of_one_update(u, theta, _rows(updates), step, float(error))
+    step = rules["rate"] / (rules["batch_size"] if rules["reduction"] == "mean" else 1)
+    largest = np.abs(theta).max() + np.abs(after).max() + np.abs(u).max()
+    error = 4 * rounding_unit(theta[None], u[None]) * (rules["parties"] * largest + step * rules["batch_size"])
+    return rows_of_one_update(u, theta, rows, step, float(error))
 
 
 def _answer(

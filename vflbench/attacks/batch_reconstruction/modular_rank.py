@@ -42,3 +42,25 @@ def rank(a: np.ndarray) -> int:
         if pivots == len(a):
             break
     return pivots
+
+
+def kernel_modulo(x: np.ndarray) -> np.ndarray:
+    """(k, d): a basis of the vectors w with x @ w = 0 modulo p. x: (n, d)."""
+    a, d = x % PRIME, x.shape[1]
+    pivots: list[int] = []
+    for column in range(d):
+        step = len(pivots)
+        nonzero = np.flatnonzero(a[step:, column])
+        if not len(nonzero):
+            continue
+        a[[step, step + nonzero[0]]] = a[[step + nonzero[0], step]]
+        a[step] = a[step] * pow(int(a[step, column]), -1, PRIME) % PRIME
+        others = np.arange(len(a)) != step
+        a[others] = (a[others] - a[others, column, None] * a[step] % PRIME) % PRIME
+        pivots.append(column)
+    free = [column for column in range(d) if column not in pivots]
+    basis = np.zeros((len(free), d), dtype=np.int64)
+    for k, column in enumerate(free):
+        basis[k, column] = 1
+        basis[k, pivots] = -a[: len(pivots), column] % PRIME
+    return basis

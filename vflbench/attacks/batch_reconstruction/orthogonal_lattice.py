@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.enumeration.lattice_reduction import flint_installed
-from vflbench.attacks.batch_reconstruction.modular_rank import PRIME
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME, kernel_modulo
 
 MOST_ROWS = 16
 """Of one update: 2^16 vectors are tried for rows."""
@@ -52,7 +52,7 @@ def rows_of_one_update(update: np.ndarray, theta: np.ndarray, rows: int, step: f
     relations = _short_relations(update, error, d - rows)
     if relations is None:
         return OneUpdate(refusal="the update has no short integer relations: noise, or too few digits")
-    candidates = _binary_vectors(_orthogonal(relations))
+    candidates = _binary_vectors(relations)
     found = len(relations), len(candidates)
     if not 0 < len(candidates) <= _MOST_CANDIDATES:
         return OneUpdate(None, None, *found, refusal=f"{len(candidates)} vectors can be rows")
@@ -79,43 +79,15 @@ def _short_relations(update: np.ndarray, error: float, least: int) -> list[list[
     return [v[:d] for v in vectors[:count]]
 
 
-def _orthogonal(relations: list[list[int]]) -> np.ndarray:
-    """(r, d): a basis of all integer vectors orthogonal to the relations, r = d - k."""
-    from flint import fmpz_mat
-
-    d, k = len(relations[0]), len(relations)
-    weight = 1 + max(abs(x) for w in relations for x in w) * 2**d  # so that LLL makes the products 0 first
-    rows = [[int(i == j) for j in range(d)] + [w[i] * weight for w in relations] for i in range(d)]
-    basis = fmpz_mat(rows).lll()
-    kernel = [i for i in range(d) if all(int(basis[i, d + j]) == 0 for j in range(k))]
-    return np.array([[int(basis[i, j]) % PRIME for j in range(d)] for i in kernel], dtype=np.int64).reshape(-1, d)
-
-
-def _binary_vectors(lattice: np.ndarray) -> np.ndarray:
-    """(n, d) uint8: the 0/1 vectors, but 0, in the span of these rows, modulo the prime."""
-    a = lattice.copy()
-    pivots: list[int] = []
-    for column in range(a.shape[1]):
-        row = len(pivots)
-        nonzero = np.flatnonzero(a[row:, column])
-        if not len(nonzero):
-            continue
-        a[[row, row + nonzero[0]]] = a[[row + nonzero[0], row]]
-        a[row] = a[row] * pow(int(a[row, column]), -1, PRIME) % PRIME
-        factors = a[:, column].copy()
-        factors[row] = 0
-        a = (a - factors[:, None] * a[row] % PRIME) % PRIME
-        pivots.append(column)
-        if len(pivots) == len(a):
-            break
-    rank = len(pivots)
-    if rank > MOST_ROWS:
-        return np.zeros((0, a.shape[1]), dtype=np.uint8)
-    bits = (np.arange(1, 2**rank)[:, None] >> np.arange(rank)) & 1
-    for column in range(a.shape[1]):  # column by column, as most combinations fail early
-        if column not in pivots:
-            bits = bits[bits @ a[:rank, column] % PRIME <= 1]
-    return (bits @ a[:rank] % PRIME).astype(np.uint8)
+def _binary_vectors(relations: list[list[int]]) -> np.ndarray:
+    """(n, d) uint8: the 0/1 vectors, but 0, that are orthogonal to the relations, modulo the prime."""
+    basis = kernel_modulo((np.array(relations, dtype=object) % PRIME).astype(np.int64))
+    if len(basis) > MOST_ROWS:
+        return np.zeros((0, basis.shape[1]), dtype=np.uint8)
+    bits = (np.arange(1, 2 ** len(basis))[:, None] >> np.arange(len(basis))) & 1
+    for column in basis.T:  # column by column, as most combinations fail early
+        bits = bits[bits @ column % PRIME <= 1]
+    return (bits @ basis % PRIME).astype(np.uint8)
 
 
 def _multiplicities(

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from vflbench.attacks.batch_reconstruction.enumeration.lattice_reduction import flint_installed
-from vflbench.attacks.batch_reconstruction.modular_rank import PRIME, rank
+from vflbench.attacks.batch_reconstruction.modular_rank import PRIME, kernel_modulo, rank
 
 _LARGEST_DENOMINATOR = 4096
 _MOST_COLUMNS = 40  # the lattice has twice as many dimensions
@@ -79,7 +79,7 @@ def _rows_by_one(t: np.ndarray, b: int) -> tuple[int, np.ndarray, np.ndarray | N
     """
     d = len(t)
     t = t % PRIME
-    kernel = _kernel_modulo(np.vstack([t, t.T]))
+    kernel = kernel_modulo(np.vstack([t, t.T]))
     powers = [np.eye(d, dtype=np.int64)]
     for _ in range(d - 1 - len(kernel)):
         powers.append(_product(powers[-1], t))
@@ -167,25 +167,3 @@ def _inverse(x: np.ndarray) -> np.ndarray:
         others = np.arange(d) != step
         both[others] = (both[others] - both[others, step, None] * both[step] % PRIME) % PRIME
     return both[:, d:]
-
-
-def _kernel_modulo(x: np.ndarray) -> np.ndarray:
-    """(k, d): a basis of the vectors w with x @ w = 0 modulo p. x: (n, d)."""
-    a, d = x % PRIME, x.shape[1]
-    pivots: list[int] = []
-    for column in range(d):
-        step = len(pivots)
-        nonzero = np.flatnonzero(a[step:, column])
-        if not len(nonzero):
-            continue
-        a[[step, step + nonzero[0]]] = a[[step + nonzero[0], step]]
-        a[step] = a[step] * pow(int(a[step, column]), -1, PRIME) % PRIME
-        others = np.arange(len(a)) != step
-        a[others] = (a[others] - a[others, column, None] * a[step] % PRIME) % PRIME
-        pivots.append(column)
-    free = [column for column in range(d) if column not in pivots]
-    basis = np.zeros((len(free), d), dtype=np.int64)
-    for k, column in enumerate(free):
-        basis[k, column] = 1
-        basis[k, pivots] = -a[: len(pivots), column] % PRIME
-    return basis
