@@ -115,8 +115,12 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
             raise ValueError(f"{shown}: manifest.json has no layer {rest[:80]!r} of party {party}")
         if shape[1] != layers[rest]:
             raise ValueError(f"{shown}: its width is {shape[1]}, and manifest.json says {layers[rest]}")
-    if kind == "prediction" and (rest != "logits" or shape[1] not in ({1, 2} if manifest.classes == 2 else {manifest.classes})):
-        raise ValueError(f"{shown}: logits of {manifest.classes} classes must be named `prediction/logits`, a column a class")
+    if kind == "prediction" and (
+        rest != "logits" or shape[1] not in ({1, 2} if manifest.classes == 2 else {manifest.classes})
+    ):
+        raise ValueError(
+            f"{shown}: logits of {manifest.classes} classes must be named `prediction/logits`, a column a class"
+        )
     if kind == "columns" and rest not in ("numeric", "categorical"):
         raise ValueError(f"{shown}: columns are `columns/numeric` and `columns/categorical`")
     if kind == "update" and (dtype is not torch.float64 or len(shape) != 1):
@@ -124,7 +128,7 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
 
 
 def check_values(batch: Batch) -> None:
-    """Raises ValueError for a row that is there twice, numbers that aren't finite, and ids below 0 of categorical columns."""
+    """Raises ValueError for a row that is there twice, numbers that are not finite, and negative categories."""
     if len(batch.ids.unique()) != len(batch.ids):
         raise ValueError("a row occurs twice in a batch")
     for name, values in batch.tensors.items():

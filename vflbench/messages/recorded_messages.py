@@ -93,9 +93,12 @@ class RecordedMessages:
         for step in self.epochs.get(epoch, ()):
             yield self._round("train", epoch, step)
 
+    def end_of_epoch_is_recorded(self, epoch: int) -> bool:
+        return ("end", epoch, 0) in self._places
+
     def end_of_epoch(self, epoch: int) -> Round | None:
         """What parties' networks made of rows at the end of an epoch, if that is recorded."""
-        return self._round("end", epoch, 0) if ("end", epoch, 0) in self._places else None
+        return self._round("end", epoch, 0) if self.end_of_epoch_is_recorded(epoch) else None
 
     def ids(self, epoch: int) -> Iterator[Tensor]:
         """The ids of each recorded round of an epoch."""
