@@ -105,7 +105,7 @@ class RoundRecorder:
 
     def end_epoch(self, epoch: int, facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> None:
         """Write what each party's network makes of these rows now. parts: ids (n,) each."""
-        if self.which == "none":
+        if self._manifest is None:
             return
         self._head.write(self._folder)
         ids = torch.cat(list(parts)).unique() if parts else torch.empty(0, dtype=torch.int64)
