@@ -1,9 +1,9 @@
 """An audit of recorded rounds: the same auditor as in a run, and the same numbers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -23,6 +23,7 @@ from vflbench.results.rows import Row
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
+from vflbench.run.facts import threats_of
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.posts import unmet_attacks
 from vflbench.run.settings import Audit
@@ -33,11 +34,33 @@ class AuditResult:
     """What an audit of recorded rounds came to.
 
     findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
+    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
+    and those that cross. class_shares: of the K classes among the training rows. rows_listed: training rows in it.
+    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
+    as the recording has them. claims: what it promises about labels. notes: lines for the user.
     """
 
     findings: list[Findings]
     skipped: dict[str, str]
     unscored: dict[str, str]
+    threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    class_shares: Sequence[float] = ()
+    rows_listed: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    model: Mapping[str, float] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_shares)
+
+    @property
+    def epochs(self) -> int:
+        return len(self.findings)
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
@@ -77,21 +100,21 @@ def audit(
     *,
     seed: int | None = None,
     batches: int | Literal["all", "auto"] | None = None,
+    epochs: Literal["all", "last"] | None = None,
     probe: bool = True,
 ) -> AuditResult:
     """Attack recorded rounds. The numbers are those that a run with these attacks, seed and `audit.batches` has.
 
-    attacks: by name. seed: of the attacks' generators and of hints; batches: as `audit.batches`. Both are those of the
-    recorded run, if left out. probe: as `audit.probe`. An attack that needs what the recording doesn't have is skipped, with
+    attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: as `audit.batches`, `audit.epochs`.
+    They are those of the recorded run, if left out. probe: as `audit.probe`. An attack that needs what the recording doesn't have is skipped, with
     the reason. Hints are drawn in every round that is watched, which are all rounds beside an attack that follows rows: only
     a recording of all rounds repeats such a run. Raises UserError for a recording that can't be read.
     """
     recording = recording if isinstance(recording, Recording) else Recording(recording)
     head, train = recording.head, RecordedRows(recording)
-    skipped = unmet_attacks(attacks, head.offers, train.classes, cheating=head.cheating, where="this recording")
-    lacking = {name: _lacking(attack, head, train) for name, attack in attacks.items() if name not in skipped}
-    skipped |= {name: reason for name, reason in lacking.items() if reason}
-    generators = Generators(head.seed if seed is None else seed)
+    skipped = refused(attacks, head, train)
+    seed = head.seed if seed is None else seed
+    generators = Generators(seed)
     canaries = Canaries.recorded(train.table.ids[train.canary], train.table.labels[train.canary])
     auditor = Auditor(
         {name: attack for name, attack in attacks.items() if name not in skipped},
@@ -105,19 +128,44 @@ def audit(
         cut_layers=head.cut_layers,
         cheating=head.cheating,
         offered=head.offers(Seat.NON_LABEL),
-        last_only=head.epochs == "last",
+        last_only=(epochs or head.epochs) == "last",
         probe=probe and {Embeddings, Gradients} <= head.offers(Seat.NON_LABEL),
     )
-    findings = []
+    findings, layers = [], {}
     for epoch, steps in enumerate(head.steps):
         recording.require_rounds(epoch)
         auditor.begin_epoch(epoch, steps, last=epoch + 1 == len(head.steps))
         for round_, _ in recording.rounds(epoch):
             train.require(round_)
+            layers = layers or _layers(round_)
             auditor.see(round_)
         findings.append(auditor.end_epoch({}))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
-    return AuditResult(findings, skipped, unscored)
+    return AuditResult(
+        findings,
+        skipped,
+        unscored,
+        threats=threats_of(auditor.posts, attacks, probed=auditor.probes),
+        layers=layers,
+        cut_layers={party: list(names) for party, names in head.cut_layers.items()},
+        class_shares=list(head.class_shares),
+        rows_listed=len(train),
+        batch_size=head.batch_size,
+        seed=seed,
+    )
+
+
+def _layers(round_: Round) -> dict[str, list[str]]:
+    """Party -> its layers, as its embeddings or gradients have them."""
+    facts = {party: known.get(Embeddings) or known.get(Gradients) for party, known in round_.facts.items()}
+    return {p: list(one.layers) for p, one in facts.items() if isinstance(one, Embeddings | Gradients)}
+
+
+def refused(attacks: Mapping[str, Attack], head: RecordingHead, train: RecordedRows) -> dict[str, str]:
+    """Attack -> why it can't run on this recording."""
+    skipped = unmet_attacks(attacks, head.offers, train.classes, cheating=head.cheating, where="this recording")
+    lacking = {name: _lacking(attack, head, train) for name, attack in attacks.items() if name not in skipped}
+    return skipped | {name: reason for name, reason in lacking.items() if reason}
 
 
 def _lacking(attack: Attack, head: RecordingHead, train: RecordedRows) -> str:

@@ -54,7 +54,8 @@ def draw_epochs(rows: Sequence[Row]) -> Figure:
     for split, style in (("test", "-"), ("train", ":")):
         points = [row for row in rows if row.metric == "auc" and row.split == split]
         label = f"{split} AUC"
-        axes.plot([p.epoch for p in points], [p.value for p in points], style, color=UTILITY, marker=".", label=label)
+        if points:  # an audit of messages knows no model
+            axes.plot([p.epoch for p in points], [p.value for p in points], style, color=UTILITY, marker=".", label=label)
     seen = _few([row for row in readings(rows) if row.visible])
     seen = seen or [row for row in rows if row.metric == "leak_macro_auc" and row.visible]  # of more than two classes
     several = len({row.party for row in seen}) > 1
@@ -70,7 +71,9 @@ def draw_epochs(rows: Sequence[Row]) -> Figure:
         _plot(axes, [p.epoch for p in points], points, colour=colour, marker=len(MARKERS) - 1, label=label)
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--")
     axes.set_xticks(sorted({row.epoch for row in rows}))
-    return _finish(figure, axes, "Model and leak per epoch")
+    return _finish(
+        figure, axes, "Model and leak per epoch" if any(row.metric == "auc" for row in rows) else "Leak per epoch"
+    )
 
 
 def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
@@ -86,8 +89,8 @@ def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
     figure, axes = _axes("layer, input to output", "leak AUC")
     names = _draw_lines(axes, leaks, layers)
     for split, style in (("test", "-."), ("train", ":")):
-        value = next(row.value for row in rows if (row.metric, row.split, row.epoch) == ("auc", split, last))
-        axes.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} AUC {value:.3f}")
+        for value in (row.value for row in rows if (row.metric, row.split, row.epoch) == ("auc", split, last)):
+            axes.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} AUC {value:.3f}")
     several = len({row.party for row in of_last if _is_reference(row)}) > 1
     for colour, references in _references(of_last).items():
         worst = _worst(references)
