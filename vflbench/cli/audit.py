@@ -18,8 +18,8 @@ from vflbench.results.gate import judge as judged
 
 _DESCRIPTION = """Attack what a party has recorded of the messages that crossed the cut.
 
-Options: 'attack=[norm,cosine]' chooses attacks (without it, all of `vflbench list attack`; those that need what the recording
-lacks are left out, with the reason), attack.cosine.k=3 sets their options, seed=1 the seed of their generators,
+Options: 'attack=[norm,cosine]' chooses attacks (without it, all of `vflbench list attack`; those that need what the
+recording lacks are left out, with the reason), attack.cosine.k=3 sets their options, seed=1 the seed of their generators,
 audit.batches=20|all|auto how many batches of an epoch, audit.epochs=all|last, audit.probe=false leaves out a reference,
 overwrite=true computes a finished audit again, logger=[...] and name=... are as in vflbench train.
 

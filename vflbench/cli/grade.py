@@ -11,6 +11,7 @@ from vflbench.run.audited import AuditOptions
 
 def scores_only(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path) -> str:
     """Write the answers of attacks to a folder that holds no label. Returns what is printed."""
+    del recording, attacks, wanted
     raise UserError("this version can't write scores without labels yet", key="--scores-only", value=out)
 
 

@@ -50,10 +50,13 @@ class Gate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate came to. row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was.
+    """What a gate came to.
 
-    crossing: party -> layers that cross. low, high: a 95 % interval of it, nan without one; of_all: whether it holds for all readings at once, or for this alone.
-    undefined: attacks without any value. other_side: 1 - a of a one-sided leak AUC that is further from 1/2 than the row's.
+    row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was. value: that counts.
+
+    low, high: a 95 % interval of it, nan without one. of_all: whether it holds for all readings at once, or for this alone.
+    undefined: attacks without any value. crossing: party -> layers that cross. other_side: 1 - a of the least one-sided leak
+    AUC a.
     """
 
     gate: Gate
@@ -110,9 +113,9 @@ def judge(
     """Compare a result with a threshold.
 
     The largest value counts, of any attack but references, at any layer that an attacker sees, in any epoch: what a party
-    has seen in an early epoch it keeps. Of equal ones it is that of the last epoch, at a layer that crosses, of an attack that
-    knows less. rows: of metrics.csv. crossing: party -> layers that cross. worst: `verdict.worst` of summary.json, whose interval belongs
-    to `leak_auc_worst` of the last epoch. Raises UserError where nothing has such a value.
+    has seen in an early epoch it keeps. Of equal ones it is that of the last epoch, at a layer that crosses, of an attack
+    that knows less. rows: of metrics.csv. crossing: party -> layers that cross. worst: `verdict.worst` of summary.json; its
+    interval belongs to `leak_auc_worst` of the last epoch. Raises UserError where nothing has such a value.
     """
     counted = [row for row in rows if row.attack and row.visible and row.message != "none"]
     counted = [row for row in counted if level_of(row.attack, threats) in LEVELS]

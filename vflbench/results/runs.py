@@ -59,7 +59,8 @@ class Run:
     def dataset(self) -> str:
         """The chosen entry of configs/dataset, else the name of its class; of an audit, where its recording lies."""
         if self.is_audit:
-            return f"recording {'/'.join(Path(str(self.config.get('recording', ''))).parts[-2:])}"
+            path = str((self.manifest.get("source") or {}).get("path", ""))
+            return f"recording {'/'.join(Path(path).parts[-2:])}"
         target = str((self.config.get("dataset") or {}).get("_target_", "data"))
         return str(self._choices.get("dataset") or target.rsplit(".", 1)[-1].lower())
 

@@ -87,7 +87,9 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
     test_auc = result.model.get("test_auc", math.nan)
     return {
         "epochs": result.epochs,
-        **{"test_auc": None, "train_auc": None, **result.model},
+        "test_auc": None,
+        "train_auc": None,
+        **result.model,
         **leak_figures(leaks),
         "verdict": verdict(leaks, levels, {}, test_auc, (), result.cut_layers),
         "distance_correlation": [asdict(one) for one in last.dependence] if last else [],

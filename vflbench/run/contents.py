@@ -14,8 +14,8 @@ from vflbench.run.offline import RecordedRows, refused
 
 @dataclass(frozen=True)
 class Contents:
-    """facts: name -> text, on the whole. layers: (party, layer, width, kinds, whether it crosses), as text. refused: attack ->
-    why it can't run. notes: lines for the user.
+    """facts: name -> text, on the whole. layers: (party, layer, width, kinds, whether it crosses), as text. refused: attack
+    -> why it can't run. notes: lines for the user.
     """
 
     facts: Mapping[str, str]

@@ -1,6 +1,7 @@
 """One section of a report: an experiment on a data set, its groups of runs, and the quantities that it shows."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     for (experiment, dataset), members in sorted(by_part.items()):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
         title = f"{experiment or 'Runs'} on {dataset}"
-        slug = f"{experiment or 'runs'}_{dataset}"
+        slug = re.sub(r"[^\w.-]+", "_", f"{experiment or 'runs'}_{dataset}")
         made.append(Section(title, slug, experiment, tuple(group_runs(members)), x, y, wishes.layer, wishes.by))
     return made
 

@@ -25,11 +25,11 @@ Place = tuple[str, ...]
 
 
 def final_table(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()) -> str:
-    """The verdict in a sentence, test and train AUC, the leaks of the last epoch with their intervals, attacks without a result, promises, the verdict.
+    """The verdict in a sentence, test and train AUC, the leaks of the last epoch with their intervals, promises.
 
     Of more than 25 leaks, references aside, of each attack at each party the worst layer and those that cross. `hidden`
-    marks layers that no attacker sees. Beside a run with an adversary stand the figures of its honest run. colour: for a
-    terminal. gates: lines on thresholds, which follow the first.
+    marks layers that no attacker sees. Beside a run with an adversary stand the figures of its honest run, and attacks
+    without a result are named with the reason. colour: for a terminal. gates: lines on thresholds, which follow the first.
     """
     run = Run(folder, {}, read_summary(folder), _manifest(folder))
     summary = run.summary
