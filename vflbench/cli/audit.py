@@ -215,4 +215,4 @@ def write_page(folder: Path, gates: Sequence[str]) -> Path:
     from vflbench.results.report.sections import Wishes
     from vflbench.results.report.site import write_report
 
-    return write_report([folder], folder / "report", Wishes(title="What recorded messages give away", notes=tuple(gates)))
+    return write_report([folder], folder / "report", Wishes(title="What recorded messages give away", gates=tuple(gates)))

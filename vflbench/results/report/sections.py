@@ -21,7 +21,7 @@ class Wishes:
     """What a user asks of a report.
 
     x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
-    vary. layer: where leaks are taken in place of the cut; `all`: at the worst visible layer. page: the file's name.
+    vary. gates: what thresholds came to, a line each. layer: where leaks are taken in place of the cut; `all`: at the worst visible layer. page: the file's name.
     """
 
     x: str = ""
@@ -30,6 +30,7 @@ class Wishes:
     layer: str | None = None
     title: str = "Label leakage and its price"
     notes: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
     page: str = "report.html"
 
 
