@@ -108,7 +108,7 @@ def audit(
     attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: as `audit.batches`, `audit.epochs`.
     They are those of the recorded run, if left out. probe: as `audit.probe`. An attack that needs what the recording doesn't
     have is skipped, with the reason. Hints are drawn in every round that is watched, which are all rounds beside an attack
-    that follows rows: only a recording of all rounds repeats such a run. Raises UserError for a recording that can't be read.
+    that follows rows: only a recording of all rounds repeats such a run. Raises UserError where it can't be read.
     """
     recording = recording if isinstance(recording, Recording) else Recording(recording)
     head, train = recording.head, RecordedRows(recording)

@@ -21,7 +21,8 @@ class Wishes:
     """What a user asks of a report.
 
     x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
-    vary. gates: what thresholds came to, a line each. layer: where leaks are taken in place of the cut; `all`: at the worst visible layer. page: the file's name.
+    vary. gates: what thresholds came to, a line each. layer: where leaks are taken in place of the cut; `all`: at the worst
+    visible layer. page: the file's name.
     """
 
     x: str = ""
