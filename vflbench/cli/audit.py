@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -69,10 +69,17 @@ def audit(arguments: Sequence[str]) -> None:
         raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
 
 
+class Words(argparse.ArgumentParser):
+    """What it refuses ends in one paragraph."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message, see="vflbench audit --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="vflbench audit", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """The flags of the command, apart from --plugins DIR, which is read before."""
+    form = argparse.RawDescriptionHelpFormatter
+    made = Words(prog="vflbench audit", description=_DESCRIPTION, formatter_class=form, allow_abbrev=False)
     made.add_argument("recording", metavar="RECORDING", help="a folder of recorded messages: docs/audit/format.md")
     made.add_argument("options", nargs="*", metavar="KEY=VALUE", help="attacks and their options")
     made.add_argument(
@@ -100,7 +107,9 @@ def audit_and_report(made: Any, recording: Path, folder: Path, gates: Sequence[G
     from vflbench.results.folder import alone_in, remove_if_empty
     from vflbench.results.read import read_summary
     from vflbench.results.report.table import final_table
+    from vflbench.run.audited import require_recording
 
+    require_recording(recording)
     notices: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -108,7 +117,7 @@ def audit_and_report(made: Any, recording: Path, folder: Path, gates: Sequence[G
             notices += compute(made, recording, folder)
     finally:
         remove_if_empty(folder)
-    lines, failed = judge_all(folder, gates)
+    lines, failed, unjudged = judge_all(folder, gates)
     page = write_page(folder, lines)
     colour = sys.stdout.isatty()
     print(final_table(folder, colour=colour, gates=lines), flush=True)
@@ -116,7 +125,9 @@ def audit_and_report(made: Any, recording: Path, folder: Path, gates: Sequence[G
         print(notice)
     if failed:
         sys.stdout.flush()
-        raise LeaksMore()
+        raise LeaksMore
+    if unjudged is not None:
+        raise unjudged
     summary = read_summary(folder)
     missing = {**made.unusable, **summary["skipped"], **summary["unscored"]} if require_all else {}
     if missing:
@@ -189,8 +200,8 @@ def record(made: Any, recording: Path, folder: Path, source: dict[str, Any], *, 
         recorder.loggers.stop()
 
 
-def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool]:
-    """A line for each gate, and whether one failed. Raises UserError where a gate can't be judged and none failed."""
+def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, UserError | None]:
+    """A line for each gate, whether one failed, and why one could not be judged."""
     from vflbench.results.read import read_manifest, read_metrics, read_summary
 
     rows, manifest, lines, failed = read_metrics(folder), read_manifest(folder), [], False
@@ -205,9 +216,7 @@ def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool]:
             continue
         failed = failed or not outcome.passed
         lines.append(outcome.line())
-    if unjudged is not None and not failed:
-        raise unjudged
-    return lines, failed
+    return lines, failed, unjudged
 
 
 def write_page(folder: Path, gates: Sequence[str]) -> Path:

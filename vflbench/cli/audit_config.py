@@ -84,6 +84,8 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
         config = compose(CONFIG_NAME, overrides=[*every, *words], return_hydra_config=True)
     with open_dict(config):
         config.recording, config.labels = str(recording), labels
+        if config.name is not None and {"/", os.sep} & set(str(config.name)):
+            raise UserError("it is the beginning of a folder's name; for another place there is --out", key="name")
         if config.name is None:
             chosen = names("attack", config) if is_named else "every"
             config.name = f"audit_{_slug(recording.name)}_{chosen}"
@@ -94,7 +96,8 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
         unknown = [key for key in resolved if key not in _KEYS]
         if unknown:
             raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
-        attacks, unusable = _attacks(options, is_named)
+        with_options = {word.lstrip("+").split(".")[1] for word in words if word.lstrip("+").startswith("attack.")}
+        attacks, unusable = _attacks(options, None if is_named else with_options)
         settings = {"seed": resolved["seed"], "labels": labels, **(resolved["audit"] or {})}
         wanted = construct(AuditOptions, {k: v for k, v in settings.items() if k in ("seed", "labels")}, "")
         wanted = construct(AuditOptions, {**vars_of(wanted), **(resolved["audit"] or {})}, "audit")
@@ -132,8 +135,8 @@ def _is_single(folder: Path, name: str) -> bool:
     return isinstance(node, DictConfig) and list(node) == [name] and "_target_" in (node.get(name) or {})
 
 
-def _attacks(options: DictConfig, is_named: bool) -> tuple[dict[str, Attack], dict[str, str]]:
-    """Attacks by name, and why others can't be built; one that was named must be."""
+def _attacks(options: DictConfig, asked: set[str] | None) -> tuple[dict[str, Attack], dict[str, str]]:
+    """Attacks by name, and why others can't be built; of those that were asked for by name, None for all, each must be."""
     attacks: dict[str, Attack] = {}
     unusable: dict[str, str] = {}
     nodes = options.get("attack") or {}
@@ -144,7 +147,7 @@ def _attacks(options: DictConfig, is_named: bool) -> tuple[dict[str, Attack], di
             attacks[str(name)] = component(plain(node, throw_on_missing=True), f"attack.{name}", KEYED["attack"])
         except Exception as error:
             text = describe(error)
-            if is_named or text is None:
+            if asked is None or str(name) in asked or text is None:
                 raise
             unusable[str(name)] = text
     return attacks, unusable

@@ -13,6 +13,7 @@ import torch
 
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
+from vflbench.messages.recording import Recording
 from vflbench.options import Count, NonNegativeInt, options
 from vflbench.results.levels import level_of
 from vflbench.run.facts import leak_quantities
@@ -37,6 +38,11 @@ class AuditOptions:
     batches: Count | Literal["all", "auto"] | None = None
     epochs: Literal["all", "last"] | None = None
     probe: bool = True
+
+
+def require_recording(folder: Path) -> None:
+    """Raises UserError for a folder that holds no recording. Batches are not read."""
+    Recording(folder)
 
 
 def audit_recording(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
