@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -15,6 +15,9 @@ from vflbench.cli.plugins import split_plugins, use_plugins
 from vflbench.errors import UserError
 from vflbench.results.gate import FLAG, KEYS, Gate
 from vflbench.results.gate import judge as judged
+
+if TYPE_CHECKING:
+    from vflbench.cli.audit_config import AuditPlan
 
 _DESCRIPTION = """Attack what a party has recorded of the messages that crossed the cut.
 
@@ -102,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def audit_and_report(made: Any, recording: Path, folder: Path, gates: Sequence[Gate], *, require_all: bool) -> None:
+def audit_and_report(made: "AuditPlan", recording: Path, folder: Path, gates: Sequence[Gate], *, require_all: bool) -> None:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for."""
     from vflbench.results.folder import alone_in, remove_if_empty
     from vflbench.results.read import read_summary
@@ -110,32 +113,27 @@ def audit_and_report(made: Any, recording: Path, folder: Path, gates: Sequence[G
     from vflbench.run.audited import require_recording
 
     require_recording(recording)
-    notices: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(folder):
-            notices += compute(made, recording, folder)
+            notices = compute(made, recording, folder)
+            lines, failed, unjudged = judge_all(folder, gates)
+            page, summary = write_page(folder, lines), read_summary(folder)
+            table = final_table(folder, colour=sys.stdout.isatty(), gates=lines)
     finally:
         remove_if_empty(folder)
-    lines, failed, unjudged = judge_all(folder, gates)
-    page = write_page(folder, lines)
-    colour = sys.stdout.isatty()
-    print(final_table(folder, colour=colour, gates=lines), flush=True)
-    for notice in [*notices, f"page: {page}"]:
-        print(notice)
+    print("\n".join([table, *notices, f"page: {page}"]), flush=True)
     if failed:
-        sys.stdout.flush()
         raise LeaksMore
     if unjudged is not None:
         raise unjudged
-    summary = read_summary(folder)
     missing = {**made.unusable, **summary["skipped"], **summary["unscored"]} if require_all else {}
     if missing:
         listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
         fail(f"--require-all: not every attack could be run and scored: {listed}")
 
 
-def compute(made: Any, recording: Path, folder: Path) -> list[str]:
+def compute(made: "AuditPlan", recording: Path, folder: Path) -> list[str]:
     """Write the result folder, unless this audit of this recording, as it is now, is in it. Returns lines for the user."""
     from vflbench.results.folder import Earlier, clear_error, look
     from vflbench.results.read import read_manifest
@@ -155,7 +153,7 @@ def compute(made: Any, recording: Path, folder: Path) -> list[str]:
     return notices
 
 
-def record(made: Any, recording: Path, folder: Path, source: dict[str, Any], *, overwrite: bool) -> None:
+def record(made: "AuditPlan", recording: Path, folder: Path, source: dict[str, Any], *, overwrite: bool) -> None:
     """Audit and write everything; summary.json last."""
     from vflbench.cli.mistakes import describe
     from vflbench.results.folder import leave_error

@@ -131,7 +131,8 @@ def audit(
         last_only=(epochs or head.epochs) == "last",
         probe=probe and {Embeddings, Gradients} <= head.offers(Seat.NON_LABEL),
     )
-    findings, layers = [], {}
+    findings: list[Findings] = []
+    layers: dict[str, list[str]] = {}
     for epoch, steps in enumerate(head.steps):
         recording.require_rounds(epoch)
         auditor.begin_epoch(epoch, steps, last=epoch + 1 == len(head.steps))
