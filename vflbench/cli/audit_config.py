@@ -1,7 +1,7 @@
 """The options of an audit: configs/audit.yaml, composed from the words after `vflbench audit RECORDING`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ class AuditPlan:
 
 
 @contextmanager
-def audits_own_words():  # type: ignore[no-untyped-def]
+def audits_own_words() -> Iterator[None]:
     """While entered, what goes wrong is said in terms of `vflbench audit`."""
     try:
         yield
@@ -142,14 +142,14 @@ def _attacks(options: DictConfig, asked: set[str] | None) -> tuple[dict[str, Att
     nodes = options.get("attack") or {}
     if not isinstance(nodes, DictConfig | dict):
         raise UserError("it must be a name or a list of names", key="attack", value=nodes, see="vflbench list attack")
-    for name, node in nodes.items():
+    for name, node in {str(name): node for name, node in nodes.items()}.items():
         try:
-            attacks[str(name)] = component(plain(node, throw_on_missing=True), f"attack.{name}", KEYED["attack"])
+            attacks[name] = component(plain(node, throw_on_missing=True), f"attack.{name}", KEYED["attack"])
         except Exception as error:
             text = describe(error)
-            if asked is None or str(name) in asked or text is None:
+            if asked is None or name in asked or text is None:
                 raise
-            unusable[str(name)] = text
+            unusable[name] = text
     return attacks, unusable
 
 

@@ -135,7 +135,6 @@ def judge(
     value, row = max(defined, key=rank)
     last = max(row.epoch for row in rows)
     low, high = _ends(gate.key, row)
-    place = (row.attack, row.message, row.party, row.layer)
     is_quoted = gate.key == WORST and worst.get("value") == value and row.epoch == last
     if is_quoted:
         place = tuple(str(worst[name]) for name in ("attack", "message", "party", "layer"))

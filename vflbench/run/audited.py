@@ -29,7 +29,7 @@ KIND = "audit"
 class AuditOptions:
     """What is asked of an audit, beside its attacks.
 
-    labels: a file of labels in place of the recording's own. batches, epochs, seed: None: as in the recorded run.
+    labels: a file of labels in place of the recording's own. batches, epochs, seed, probe: None: as in the recorded run.
     """
 
     seed: NonNegativeInt | None = None
@@ -39,13 +39,8 @@ class AuditOptions:
     probe: bool | None = None
 
 
-def require_recording(folder: Path) -> None:
-    """Raises UserError for a folder that holds no recording. Batches are not read."""
-    RecordedMessages(folder)
-
-
-def audit_recording(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
-    """Attack the messages of a recording, on a process that is tuned as that of a run. Raises UserError."""
+def audit_recording(recording: RecordedMessages, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
+    """Attack the messages of a recording, in a process that is tuned as that of a run. Raises UserError."""
     tune()
     return audit(
         recording,
@@ -66,8 +61,8 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "seed": result.seed,
         "batch_size": result.batch_size,
         "data": {
-            "train_rows": result.rows_listed,
-            "classes": result.classes,
+            "train_rows": result.listed,
+            "classes": len(shares),
             "train_positive_ratio": shares[1] if len(shares) == 2 else None,
             "train_class_ratios": shares,
         },
@@ -97,7 +92,7 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
     levels = {leak.attack: level_of(leak.attack, result.threats) for leak in leaks}
     test_auc = result.model.get("test_auc", math.nan)
     return {
-        "epochs": result.epochs,
+        "epochs": len(result.findings),
         "test_auc": None,
         "train_auc": None,
         **result.model,

@@ -5,81 +5,77 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflbench.attacks.base import Attack
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, OwnModel
 from vflbench.messages.manifest import LABELS
 from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.run_head import RunHead
+from vflbench.messages.threat import Seat
+from vflbench.run.posts import unmet_attacks
 from vflbench.run.recorded_source import RecordedSource
 
 
 @dataclass(frozen=True)
 class Contents:
-    """facts: name -> text, on the whole. layers: (party, layer, width, kinds, whether it crosses), as text. refused: attack
-    -> why it can't run. notes: lines for the user.
+    """facts: name -> text, on the whole. layers: (party, layer, width, whether it crosses), as text. kinds: (party, kind,
+    batches that have it). refused: attack -> why it can't run. notes: lines for the user.
     """
 
     facts: Mapping[str, str]
-    layers: Sequence[tuple[str, str, str, str, str]]
+    layers: Sequence[tuple[str, str, str, str]]
+    kinds: Sequence[tuple[str, str, str]]
     refused: Mapping[str, str]
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
 
 
 def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = None) -> Contents:
-    """Read what all files say of themselves, and the ids; of recordings without labels too. Raises UserError for what is no
-    recording.
-    """
+    """Read what holds for all batches, their headers and ids, and the labels if they are there. Raises UserError."""
     recording = RecordedMessages(folder)
-    labelled = labels is not None or (folder / LABELS).is_file()
-    source = RecordedSource(recording, None if labels is None else Path(labels), labelled=labelled)
-    manifest, batches = recording.manifest, sum(map(len, recording.epochs.values()))
-    which = "all batches of training" if manifest.complete else "a sample of the batches"
-    again = "the same in several epochs" if source.ids.repeat else "each in one epoch only"
+    manifest, epochs = recording.manifest, recording.epochs
+    seats = {str(seat): ", ".join(parties) for seat, parties in recording.seats.items() if parties}
     facts = {
         "recording": str(folder),
-        "producer": manifest.producer or "unknown",
-        "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in recording.seats.items() if parties),
-        "epochs": str(len(recording.epochs)),
-        "batches": f"{batches:,}, {which}; {manifest.batch_size or source.ids.first:,} rows each",
-        "rows": f"{len(source.ids.all):,} ids in messages, {again}",
-        "labels": _labels(source),
-        "classes": f"{manifest.classes}" + _shares(source),
+        "written by": manifest.producer,
+        "parties": "; ".join(f"{parties} ({seat})" for seat, parties in seats.items()),
+        "epochs": f"{len(epochs):,}",
+        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", a sample of all"),
+        "classes": str(manifest.classes),
     }
-    if source.head is not None:
-        facts["seed"] = str(source.head.seed)
-        if source.head.cheating:
-            facts["deviating"] = ", ".join(source.head.cheating)
+    refused, notes = _without_labels(recording, attacks), []
+    if labels is None and not (folder / LABELS).is_file():
+        notes.append("no labels are here: --labels FILE names them, and --scores-only DIR attacks without any")
+    else:
+        source = RecordedSource(recording, None if labels is None else Path(labels))
+        shares = ", ".join(f"{share:.4f}" for share in source.rows.class_ratios)
+        facts |= {"training rows": f"{len(source.rows):,} with labels", "class shares": shares}
+        facts["ids"] = "a row has the same in every epoch" if source.ids.repeat else "none comes in two epochs"
+        refused, notes = source.skipped(attacks), source.notes
+    if manifest.batch_size is not None:
+        facts["batch size"] = f"{manifest.batch_size:,}"
     if manifest.claims.label_dp is not None:
-        fresh = ", drawn again in each epoch" if manifest.claims.label_dp.fresh else ""
-        facts["claim"] = f"label DP with eps {manifest.claims.label_dp.eps:g}{fresh}"
-    facts |= {name.replace("_", " "): f"{value:.4f}" for name, value in manifest.model.items()}
-    return Contents(facts, _layers(recording), source.skipped(attacks), source.notes)
+        claim = manifest.claims.label_dp
+        facts["claim"] = f"label DP with eps = {claim.eps:g}" + (", labels drawn again in each epoch" if claim.fresh else "")
+    if manifest.model:
+        facts["the model"] = ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items())
+    layers = [
+        (party, layer, str(width), "yes" if party != manifest.labels and layer in manifest.cut(party) else "no")
+        for party, of_party in manifest.parties.items()
+        for layer, width in of_party.layers.items()
+    ]
+    kinds = [
+        (party, kind, f"{count:,} of {coverage.batches:,}")
+        for party, coverage in recording.coverage.items()
+        for kind, count in coverage.kinds.items()
+    ]
+    return Contents({name: text for name, text in facts.items() if text}, layers, kinds, refused, notes)
 
 
-def _labels(source: RecordedSource) -> str:
-    return f"of {len(source.rows):,} rows" if source.labelled else "none: only --scores-only can be had"
+def _without_labels(recording: RecordedMessages, attacks: Mapping[str, Attack]) -> dict[str, str]:
+    """Attack -> why it can't run, as far as the messages alone say it."""
 
+    def offers(seat: Seat) -> frozenset[type[Fact]]:
+        offered = recording.offers(seat)
+        return offered | {OwnModel} if seat is Seat.NON_LABEL and Embeddings in offered else offered
 
-def _shares(source: RecordedSource) -> str:
-    if not source.labelled and source.recording.manifest.class_shares is None:
-        return ""
-    return f", with shares {', '.join(f'{share:.4f}' for share in source.rows.class_ratios[:10])}"
-
-
-def _layers(recording: RecordedMessages) -> list[tuple[str, str, str, str, str]]:
-    made = []
-    for party, coverage in recording.coverage.items():
-        layers, cut = recording.manifest.parties[party].layers, recording.manifest.cut(party)
-        there = [kind for kind in ("embedding", "gradient") if coverage.kinds[kind]]
-        some = [kind if coverage.kinds[kind] == coverage.batches else _partly(kind, recording, party) for kind in there]
-        types = " / ".join(sorted(str(kind).removeprefix("torch.") for kind in coverage.types))
-        crosses = "nobody sees it" if party == recording.manifest.labels else None
-        for layer, width in layers.items():
-            yes = crosses or ("yes" if layer in cut else "no")
-            made.append((party, layer, f"{width} {types}", ", ".join(some), yes))
-        others = sorted(kind.replace("_", " ") for kind in coverage.kinds if kind not in ("embedding", "gradient"))
-        if others:
-            made.append((party, "-", "-", ", ".join(others), "-"))
-    return made
-
-
-def _partly(kind: str, recording: RecordedMessages, party: str) -> str:
-    coverage = recording.coverage[party]
-    return f"{kind} in {coverage.kinds[kind]:,} of {coverage.batches:,} batches"
+    cheating = (RunHead.read(recording.folder) or RunHead()).cheating
+    return unmet_attacks(attacks, offers, recording.manifest.classes, cheating=cheating, where="this recording")

@@ -36,7 +36,8 @@ class AuditResult:
 
     findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
     threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
-    and those that cross. class_shares: of the K classes among the training rows. rows_listed: training rows in it.
+    and those that cross. class_shares: of the K classes among the training rows. listed:
+    training rows of which it has labels.
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
     as the recording has them. claims: what it promises about labels. notes: lines that a user must not miss.
     """
@@ -48,20 +49,12 @@ class AuditResult:
     layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_shares: Sequence[float] = ()
-    rows_listed: int = 0
+    listed: int = 0
     batch_size: int = 0
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
-
-    @property
-    def classes(self) -> int:
-        return len(self.class_shares)
-
-    @property
-    def epochs(self) -> int:
-        return len(self.findings)
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
@@ -104,11 +97,11 @@ def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
         "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
         "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
         "class_shares": list(source.rows.class_ratios),
-        "rows_listed": len(source.rows),
+        "listed": len(source.rows),
         "batch_size": manifest.batch_size or source.ids.first,
         "seed": source.seed if seed is None else seed,
         "model": dict(manifest.model),
-        "claims": asdict(manifest.claims),
+        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
         "notes": list(source.notes),
     }
 

@@ -48,7 +48,7 @@ def lowering(section: Section) -> list[str]:
             continue
         named = "; ".join(f"{g.name}: {_words(g)}" for g in lower[:MOST_DEFENSES])
         more = f"; {len(lower) - MOST_DEFENSES} more are in the table" if len(lower) > MOST_DEFENSES else ""
-        rest = f". {higher} of {len(beside)} measured settings don't lower it" if higher else ""
+        rest = f". {higher} of {len(beside)} measured settings {'does' if higher == 1 else 'do'} not" if higher else ""
         lines.append(f"What lowers it, as measured here on the same data: {named}{more}. Without: {without}{rest}.")
     return lines
 

@@ -134,6 +134,7 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         odd=[_cells(table) for table in odd],
         counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
         runs=len(tree.runs),
+        audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
         chart_style=Markup(STYLE),
         dcs=dcs_sentence(),
     )
