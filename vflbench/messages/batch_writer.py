@@ -1,4 +1,4 @@
-"""Writes recorded messages that are NumPy arrays, from a training loop in any framework. The format: docs/audit/format.md."""
+"""Writes recorded messages that are NumPy arrays, from a loop in any framework. The format: docs/audit/format.md."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,12 +41,13 @@ def write_batch(
 ) -> Path:
     """Write one batch of one party as a file of its own, and the party into manifest.json. Returns the file's path.
 
-    ids: (n,) integers. embeddings, gradients: layer -> (n, d), or (n,), or (n, ...), which is flattened; float32, float16, float64 or
-    bfloat16 (of ml_dtypes), kept as they are. summed_gradients: parameter -> its gradient, summed over the batch. numeric: (n, k) floats and
-    categorical: (n, c) integers, the party's own columns. step: within the epoch; the next one, if left out. y: (n,) classes from 0,
-    where this process may know them: labels.parquet is written anew each time, so for thousands of batches write it once instead.
-    labels: name of the party that holds them. complete: whether all training batches of all recorded epochs will be there.
-    overwrite: replaces the batch if it is there. Raises UserError where it is there already, and for what the format doesn't take.
+    ids: (n,) integers. embeddings, gradients: layer -> (n, d), or (n,), or (n, ...), which is flattened; float32, float16,
+    float64 or bfloat16 (of ml_dtypes), kept as they are. summed_gradients: parameter -> its gradient, summed over the batch.
+    numeric: (n, k) floats and categorical: (n, c) integers, the party's own columns. step: within the epoch; the next one,
+    if left out. y: (n,) classes from 0, where this process may know them: labels.parquet is written anew each time, so for
+    thousands of batches write it once instead. labels: name of the party that holds them. complete: whether all training
+    batches of all recorded epochs will be there. overwrite: replaces the batch if it is there; otherwise that raises
+    UserError, as does what the format doesn't take.
     """
     place = RecordingFolder(folder, party)
     for key, number in {"epoch": epoch, "step": step}.items():
@@ -63,20 +64,29 @@ def write_batch(
     for layer, width in layers.items():
         other = tensors.get(f"embedding/{layer}")
         if other is not None and other.shape[1] != width:
-            raise UserError(f"its embedding has {other.shape[1]} columns, and its gradient {width}", key="layer", value=layer)
+            raise UserError(
+                f"its embedding has {other.shape[1]} columns, and its gradient {width}", key="layer", value=layer
+            )
     if numeric is not None:
         tensors["columns/numeric"] = _rows("numeric", numeric, len(made))
     if categorical is not None:
         tensors["columns/categorical"] = _integers(categorical, len(made))
     path = place.path(int(epoch), step)
     if path.exists() and not overwrite:
-        raise UserError("this batch is there already; overwrite=True replaces it", key="step", value=f"{step} of epoch {epoch}")
+        raise UserError(
+            "this batch is there already; overwrite=True replaces it", key="step", value=f"{step} of epoch {epoch}"
+        )
     collected = CollectedLabels(classes)
     if y is not None:
         collected.add(made, np.asarray(y))
     said = {"producer": "vflbench.write_batch", "classes": classes, "labels": labels, "claims": claims, "model": model}
-    said |= {"class_shares": None if class_shares is None else [float(share) for share in class_shares], "complete": complete}
-    place.merge(said | {"batch_size": None if place.files() else len(made)}, layers, [cut] if isinstance(cut, str) else list(cut))
+    said |= {
+        "class_shares": None if class_shares is None else [float(share) for share in class_shares],
+        "complete": complete,
+    }
+    place.merge(
+        said | {"batch_size": None if place.files() else len(made)}, layers, [cut] if isinstance(cut, str) else list(cut)
+    )
     place.write(made, tensors, epoch=int(epoch), step=step)
     if collected:
         place.write_labels(collected)

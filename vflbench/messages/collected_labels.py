@@ -22,7 +22,7 @@ class CollectedLabels:
         return bool(len(self._ids) or self._new)
 
     def add(self, ids: Any, labels: Any) -> None:
-        """ids, labels: (n,), or labels (n, 1). Raises UserError for a label that is no class, or not the earlier one of its id."""
+        """ids, labels: (n,), or labels (n, 1). Raises UserError for a label that is no class, and for an id's second label."""
         of_rows = torch.as_tensor(labels).detach()
         made = row_ids(ids, unique=False)
         if of_rows.shape not in ((len(made),), (len(made), 1)):
@@ -49,7 +49,7 @@ class CollectedLabels:
         differ = (again & (labels[1:] != labels[:-1])).nonzero().flatten()
         if len(differ):
             row = int(differ[0])
-            problem = f"it has the labels {int(labels[row])} and {int(labels[row + 1])}; a row has one label in the whole recording"
+            problem = f"it has the labels {int(labels[row])} and {int(labels[row + 1])}; a row has one label"
             raise UserError(problem, key="id", value=int(ids[row]))
         first = torch.cat([torch.ones(min(len(ids), 1), dtype=torch.bool), ~again])
         self._ids, self._labels = ids[first], labels[first]

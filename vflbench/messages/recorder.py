@@ -32,10 +32,11 @@ class Recording:
     every: records one batch in this many, the first of each epoch among them. most: batches at most, of this object.
     claims: what is promised about labels, as {"label_dp": {"eps": 1.0, "fresh": False}}. class_shares: of all training rows,
     where the attacker may know them. cut: the layers that cross, where it isn't the last one that is watched.
+    complete: whether every training batch of every recorded epoch will have been watched; which only you can know.
     go_on: adds to what the party has recorded here. overwrite: deletes that first. Without either it is refused.
     rank: with torch.distributed only this process writes; None: every process does, as where each is another party.
 
-    A batch is written as a file of its own once nothing can add to its gradients any more, in the precision in which they come.
+    A batch is written, as a file of its own, once nothing can add to its gradients any more. Values keep their precision.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Recording:
         claims: Mapping[str, Any] | None = None,
         class_shares: Sequence[float] | None = None,
         cut: Sequence[str] = (),
+        complete: bool = False,
         go_on: bool = False,
         overwrite: bool = False,
         rank: int | None = 0,
@@ -57,11 +59,20 @@ class Recording:
         for key, value in {"every": every, "most": 1 if most is None else most}.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UserError("a number of batches is an integer from 1", key=key, value=value)
+        if complete and (every > 1 or most is not None):
+            raise UserError("a sample of the batches isn't complete", key="complete", value=True)
         self.epoch = 0
         self.written = self.dropped = 0  # batches
+        self._damaged = False  # whether a training batch had to be left out
         self._every, self._most, self._rank, self._process = every, most, rank, os.getpid()
+        self._complete = complete
         self._cut = [cut] if isinstance(cut, str) else list(cut)
-        self._said = {"producer": f"vflbench.Recording, torch {torch.__version__}", "classes": classes, "labels": labels}
+        self._figures: dict[str, float] = {}
+        self._said: dict[str, Any] = {
+            "producer": f"vflbench.Recording, torch {torch.__version__}",
+            "classes": classes,
+            "labels": labels,
+        }
         self._said |= {"claims": claims, "class_shares": None if class_shares is None else [float(s) for s in class_shares]}
         self._labels, self._replace_labels = CollectedLabels(classes), overwrite
         self._steps: dict[int, int] = {}  # epoch -> batches begun
@@ -78,10 +89,11 @@ class Recording:
     def watch(self, h: Tensor, *, ids: Any, layer: str = "cut", epoch: int | None = None) -> Tensor:
         """Returns h itself. Keeps its values as they are now, and each gradient of the loss by it that a backward brings.
 
-        h: (n, d), or (n,), or (n, ...), which is flattened to a row's values. ids: (n,) integers, the same for a row in every
-        epoch and at every party. epoch: begins it, as `begin_epoch` does. A batch begins with a layer that the one before has
-        already, or with other ids. Without gradients (torch.no_grad, or after close) nothing is recorded. A batch that gets no gradient,
-        as in an evaluation that forgets no_grad, is dropped; where h needs none (a frozen bottom model), the embedding is recorded alone.
+        h: (n, d), or (n,), or (n, ...), which is flattened to a row's values. ids: (n,) integers, the same for a row in
+        every epoch and at every party. epoch: begins it, as `begin_epoch` does. A batch begins with a layer that the one
+        before has already, or with other ids. Under torch.no_grad, and after `close`, nothing is recorded. A batch that gets
+        no gradient is dropped, as in an evaluation that forgets no_grad; where h asks for none (a frozen bottom model) its
+        embedding is recorded alone.
         """
         if not torch.is_grad_enabled() or _in_backward() or not self._open():
             return h
@@ -109,7 +121,8 @@ class Recording:
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
         if self._open():
-            self._said["model"] = {**self._said.get("model", {}), **{name: float(value) for name, value in figures.items()}}
+            self._figures |= {name: float(value) for name, value in figures.items()}
+            self._said["model"] = dict(self._figures)
             self._folder.require_manifest(self._said)
 
     def begin_epoch(self, epoch: int | None = None) -> None:
@@ -144,13 +157,15 @@ class Recording:
         pending, self._pending, self._current = self._pending, [], None
         for batch in pending:
             self._finish(batch, drop=failed and not batch.complete)
-        if self.written:
-            whole = self._every == 1 and self._most is None and not failed and not self.dropped
-            self._folder.merge(self._said | {"complete": whole and self._folder.same_batches()}, {}, self._cut)
+        if self.written or "model" in self._said:
+            complete = self._complete and not failed and not self._damaged and self._folder.same_batches()
+            self._folder.merge(self._said | {"complete": complete}, {}, self._cut)
         if self._labels:
             self._folder.write_labels(self._labels, replace=self._replace_labels)
         if not self.written and not failed and (self._steps or not self._labels):
-            warnings.warn(f"nothing was recorded in {self._folder.folder}: no batch that `watch` saw got a gradient", stacklevel=3)
+            warnings.warn(
+                f"nothing was recorded in {self._folder.folder}: no batch that `watch` saw got a gradient", stacklevel=3
+            )
 
     def _open(self) -> bool:
         return not self._closed and os.getpid() == self._process and self._writes()
@@ -192,16 +207,17 @@ class Recording:
 
     def _finish(self, batch: WatchedBatch, *, drop: bool = False) -> None:
         """Write a batch, or drop one that isn't whole."""
-        tensors = batch.close()
         problem = batch.problem()
         if problem:
+            self._damaged = True
             place = f"epoch {batch.epoch}, step {batch.step}"
             warnings.warn(f"a batch isn't recorded: {problem} ({place}, party {self._folder.party})", stacklevel=5)
-        if drop or problem or not batch.has_gradient:
+        has_gradient, widths, tensors = batch.has_gradient, batch.widths, batch.close()
+        if drop or problem or not has_gradient:
             self.dropped += 1
             return
         said = self._said | {"batch_size": len(batch.ids) if not self.written else None, "complete": False}
-        self._folder.merge(said, batch.widths, self._cut)
+        self._folder.merge(said, widths, self._cut)
         self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
 

@@ -1,14 +1,12 @@
-"""A folder of recorded messages that is being written: its manifest, its files' numbers, its labels. See docs/audit/format.md."""
+"""A folder of recorded messages that is being written: manifest, files, labels. The format: docs/audit/format.md."""
 
 import copy
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from filelock import FileLock
 from pydantic import TypeAdapter
 from torch import Tensor
@@ -17,6 +15,9 @@ from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
 from vflbench.messages.manifest import LABELS, MANIFEST, MESSAGES, PARTY, Manifest, checked, read_manifest
 from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
+from vflbench.messages.parquet_shard import ParquetShard
+from vflbench.messages.row_files import read_labels
+from vflbench.messages.safetensors_shard import SafetensorsShard
 
 MOST_STEPS = 10**8  # of an epoch: a batch's file has the number epoch * MOST_STEPS + step
 _MANIFEST = TypeAdapter(Manifest)
@@ -27,7 +28,9 @@ class RecordingFolder:
 
     def __init__(self, folder: Path | str, party: str):
         if not PARTY.fullmatch(party):
-            raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party[:80])
+            raise UserError(
+                "letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party[:80]
+            )
         self.folder, self.party = Path(folder), party
         self._labels_before = _identity(self.folder / LABELS)
         self._merged: dict[str, Any] = {}
@@ -40,12 +43,15 @@ class RecordingFolder:
     def open(self, *, overwrite: bool, go_on: bool) -> None:
         """Raises UserError where messages of this party are there already, unless they are to be replaced or continued."""
         if overwrite and go_on:
-            raise UserError("overwrite=True deletes what is there and go_on=True keeps it: give one", key="go_on", value=True)
+            raise UserError(
+                "overwrite=True deletes what is there and go_on=True keeps it: give one", key="go_on", value=True
+            )
         if (self.folder / "run.json").exists():
             raise UserError("vflbench train recorded a run here: take another folder", key="recording", value=self.folder)
         there = self.files()
         if there and not overwrite and not go_on:
-            problem = f"there are {len(there)} files of party {self.party} already; go_on=True adds to them, overwrite=True deletes them"
+            found = f"there are {len(there)} files of party {self.party} already"
+            problem = f"{found}; go_on=True adds to them, overwrite=True deletes them"
             raise UserError(problem, key="recording", value=self.folder)
         if overwrite:
             self._delete(there)
@@ -69,14 +75,30 @@ class RecordingFolder:
     def next_steps(self) -> dict[int, int]:
         """Epoch -> one more than the last recorded step in it."""
         following: dict[int, int] = {}
-        for epoch, step in (place for path in self.files() for place in _places(path)):
+        for epoch, step in self._batches(self.files()):
             following[epoch] = max(following.get(epoch, 0), step + 1)
         return following
+
+    def _batches(self, files: Sequence[Path]) -> set[tuple[int, int]]:
+        """Epoch and step of each training batch in these shards. Raises UserError for one that can't be read."""
+        if not files:
+            return set()
+        manifest, found = read_manifest(self.folder), set[tuple[int, int]]()
+        for path in files:
+            reader = ParquetShard if path.suffix == ".parquet" else SafetensorsShard
+            try:
+                places = list(reader(path, _party_of(path) or "", manifest).places())
+            except Exception as error:  # whatever a library makes of a damaged file
+                problem = f"{path.name} can't be read: {' '.join(str(error).split()) or type(error).__name__}"
+                raise UserError(problem, key="recording", value=self.folder) from error
+            found |= {(place.epoch, place.step) for place in places if place.phase == "train"}
+        return found
 
     def merge(self, said: Mapping[str, Any], layers: Mapping[str, int], cut: Sequence[str] = ()) -> None:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
 
-        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those already there.
+        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those that are there.
+        Where no party has a layer yet, nothing is written.
         Raises UserError where another party, or an earlier process, said otherwise.
         """
         said = {key: value for key, value in said.items() if value is not None}
@@ -88,18 +110,22 @@ class RecordingFolder:
             content = copy.deepcopy(before) | said
             if "model" in said:
                 content["model"] = before.get("model", {}) | said["model"]
-            of_party = content["parties"].setdefault(self.party, {"layers": {}, "cut": []})
+            of_party = content["parties"].get(self.party, {"layers": {}, "cut": []})
             for layer, width in layers.items():
                 if of_party["layers"].setdefault(layer, width) != width:
                     problem = f"it has {width} columns here, and {of_party['layers'][layer]} in {MANIFEST}"
                     raise UserError(problem, key="layer", value=layer)
             of_party["cut"] = list(cut) or of_party["cut"]
+            if of_party["layers"]:
+                content["parties"][self.party] = of_party
+            if not content["parties"]:
+                return
             self._write(content, before)
         self._merged = copy.deepcopy(whole)
 
     def require_manifest(self, said: Mapping[str, Any]) -> None:
         """Raises UserError where this can't stand in a manifest."""
-        layers = {"layers": {}, "cut": []}
+        layers: dict[str, Any] = {"layers": {}, "cut": []}
         self._checked({key: value for key, value in said.items() if value is not None} | {"parties": {self.party: layers}})
 
     def _checked(self, content: Mapping[str, Any]) -> Manifest:
@@ -136,46 +162,28 @@ class RecordingFolder:
         with self._lock():
             path = self.folder / LABELS
             if path.exists() and not (replace and _identity(path) == self._labels_before):
-                table = pq.read_table(path, columns=["id", "label"])
-                collected.add(table["id"].to_numpy(), table["label"].to_numpy())
+                there = read_labels(path, collected.classes)
+                if bool(there.canary.any()):
+                    raise UserError("it names canaries, which can't be added to", key="recording", value=path)
+                collected.add(there.ids, there.labels)
             ids, labels = collected.rows()
             write_rows(path, {"id": ids, "label": labels})
 
     def same_batches(self) -> bool:
         """Whether every party has the same batches, with no step left out of an epoch."""
-        of_party: dict[str, set[tuple[int, int]]] = {}
+        of_party: dict[str, list[Path]] = {}
         for path in (self.folder / MESSAGES).glob("*"):
-            party = _party_of(path)
-            if party is not None:
-                of_party.setdefault(party, set()).update(_places(path))
-        mine = of_party.get(self.party, set())
-        of_epoch = Counter(epoch for epoch, _ in mine)
+            of_party.setdefault(_party_of(path) or "", []).append(path)
+        batches = [self._batches(files) for party, files in of_party.items() if party]
+        of_epoch = Counter(epoch for epoch, _ in batches[0]) if batches else {}
         whole = {(epoch, step) for epoch, steps in of_epoch.items() for step in range(steps)}
-        return bool(mine) and mine == whole and all(other == mine for other in of_party.values())
+        return bool(whole) and all(of_one == whole for of_one in batches)
 
 
 def _party_of(path: Path) -> str | None:
     """media of `media-000.safetensors`; None for a file of another kind."""
     party, dash, number = path.stem.rpartition("-")
     return party if dash and number.isdecimal() and path.suffix in (".safetensors", ".parquet") else None
-
-
-def _places(path: Path) -> Iterator[tuple[int, int]]:
-    """(epoch, step) of the training batches in a shard."""
-    if path.suffix == ".parquet":
-        table = pq.read_table(path, columns=["epoch", "step"]).group_by(["epoch", "step"]).aggregate([])
-        yield from zip(table["epoch"].to_pylist(), table["step"].to_pylist(), strict=True)
-        return
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        places = header.get("__metadata__", {})
-        for step in {name.partition("/")[0] for name in header if name != "__metadata__"}:
-            place = json.loads(places.get(step, "{}"))
-            if place.get("phase", "train") == "train":
-                yield int(place.get("epoch", 0)), int(place.get("step", step))
-    except (ValueError, AttributeError, MemoryError) as error:
-        raise UserError(f"{path.name} can't be read: {error}", key="recording", value=path.parent) from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -185,4 +193,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return stat.st_ino, stat.st_mtime_ns
-

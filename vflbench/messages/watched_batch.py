@@ -18,7 +18,7 @@ class _Graph:
 
 
 class WatchedBatch:
-    """ids: as the user holds them. recorded: whether its values are kept; else only where it begins and ends is of interest."""
+    """ids: as the user holds them. recorded: whether values are kept; else it only says where a batch begins and ends."""
 
     def __init__(self, ids: Any, epoch: int, step: int, recorded: bool):
         self.epoch, self.step, self.recorded = epoch, step, recorded
@@ -53,9 +53,15 @@ class WatchedBatch:
     def watch(self, layer: str, h: Tensor) -> None:
         """h: (n, ...), one row an id."""
         if not isinstance(h, Tensor):
-            raise UserError("it takes one tensor; watch each tensor of a dict or tuple as a layer of its own", key="watch", value=type(h).__name__)
+            raise UserError(
+                "it takes one tensor; watch each tensor of a dict or tuple as a layer of its own",
+                key="watch",
+                value=type(h).__name__,
+            )
         if not LAYER.fullmatch(layer):
-            raise UserError("a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(layer)[:80])
+            raise UserError(
+                "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(layer)[:80]
+            )
         if h.dtype not in FLOATS:
             raise UserError("embeddings are float32, float16, bfloat16 or float64", key=f"layer {layer}", value=h.dtype)
         if h.ndim < 1 or len(h) != len(self.ids) or not h.numel():
@@ -68,7 +74,7 @@ class WatchedBatch:
             h.register_hook(self._hook(layer, graph))
 
     def _hook(self, layer: str, graph: _Graph) -> Callable[[Tensor], None]:
-        def add(gradient: Tensor, graph: _Graph = graph) -> None:
+        def add(gradient: Tensor, _alive: _Graph = graph) -> None:
             if not self._closed:
                 made = _rows(gradient)
                 self._gradients[layer] = self._gradients[layer] + made if layer in self._gradients else made
@@ -106,11 +112,9 @@ class WatchedBatch:
     def close(self) -> dict[str, Tensor]:
         """`KIND/LAYER` -> values, for the file. Gradients that come later are left out."""
         self._closed = True
-        return {
-            **{f"embedding/{layer}": h for layer, h in self._embeddings.items()},
-            **{f"gradient/{layer}": g for layer, g in self._gradients.items()},
-            **{f"columns/{name}": values for name, values in self._columns.items()},
-        }
+        kinds = {"embedding": self._embeddings, "gradient": self._gradients, "columns": self._columns}
+        self._embeddings, self._gradients, self._columns = {}, {}, {}  # hooks may live longer
+        return {f"{kind}/{name}": values for kind, of_kind in kinds.items() for name, values in of_kind.items()}
 
     def problem(self) -> str:
         """Why it can't be recorded; empty where it can."""
