@@ -22,12 +22,13 @@ class CollectedLabels:
         return bool(len(self._ids) or self._new)
 
     def add(self, ids: Any, labels: Any) -> None:
-        """ids, labels: (n,), or labels (n, 1). Raises UserError for a label that is no class, and for an id's second label."""
+        """ids, labels: (n,), or labels (n, 1). Raises UserError for what is no class, and for an id with two labels."""
         of_rows = torch.as_tensor(labels).detach()
         made = row_ids(ids, unique=False)
         if of_rows.shape not in ((len(made),), (len(made), 1)):
             raise UserError(f"there must be one label a row, ({len(made)},)", key="labels", value=tuple(of_rows.shape))
-        self._new.append((made, of_rows.flatten().clone()))  # on its device: a copy would wait for it
+        of_rows = of_rows.flatten().clone()  # what is on another device stays there: a copy would wait for it
+        self._new.append((made, self._classes(of_rows) if of_rows.is_cpu else of_rows))
         self._new_rows += len(made)
         if self._new_rows >= len(self._ids):
             self._merge()

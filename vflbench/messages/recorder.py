@@ -63,11 +63,11 @@ class Recording:
             raise UserError("a sample of the batches isn't complete", key="complete", value=True)
         self.epoch = 0
         self.written = self.dropped = 0  # batches
+        self._watched = False
         self._damaged = False  # whether a training batch had to be left out
         self._every, self._most, self._rank, self._process = every, most, rank, os.getpid()
         self._complete = complete
         self._cut = [cut] if isinstance(cut, str) else list(cut)
-        self._figures: dict[str, float] = {}
         self._said: dict[str, Any] = {
             "producer": f"vflbench.Recording, torch {torch.__version__}",
             "classes": classes,
@@ -78,12 +78,14 @@ class Recording:
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[WatchedBatch] = []
         self._current: WatchedBatch | None = None
+        self._widths: dict[str, int] = {}  # of layers
         self._closed = False
         self._folder = RecordingFolder(folder, party)
         if self._writes():
             self._folder.require_manifest(self._said)
             self._folder.open(overwrite=overwrite, go_on=go_on)
-            self._steps = self._folder.next_steps() if go_on else {}
+            if go_on:
+                self._steps, self._widths = self._folder.next_steps(), self._folder.widths()
             atexit.register(self.close)
 
     def watch(self, h: Tensor, *, ids: Any, layer: str = "cut", epoch: int | None = None) -> Tensor:
@@ -95,13 +97,14 @@ class Recording:
         no gradient is dropped, as in an evaluation that forgets no_grad; where h asks for none (a frozen bottom model) its
         embedding is recorded alone.
         """
+        self._watched = True
         if not torch.is_grad_enabled() or _in_backward() or not self._open():
             return h
         if epoch is not None and epoch != self.epoch:
             self.begin_epoch(epoch)
         batch = self._batch(ids, ("layer", layer))
         if batch.recorded:
-            batch.watch(layer, h)
+            batch.watch(layer, h, self._widths)
         return h
 
     watch._torchdynamo_disable = True  # type: ignore[attr-defined]  # a compiled caller runs it as it is
@@ -121,9 +124,11 @@ class Recording:
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
         if self._open():
-            self._figures |= {name: float(value) for name, value in figures.items()}
-            self._said["model"] = dict(self._figures)
-            self._folder.require_manifest(self._said)
+            said = self._said | {
+                "model": self._said.get("model", {}) | {name: float(value) for name, value in figures.items()}
+            }
+            self._folder.require_manifest(said)
+            self._said = said
 
     def begin_epoch(self, epoch: int | None = None) -> None:
         """Batches from here on belong to this epoch; to the next one, if left out. Without it all are of epoch 0."""
@@ -162,7 +167,7 @@ class Recording:
             self._folder.merge(self._said | {"complete": complete}, {}, self._cut)
         if self._labels:
             self._folder.write_labels(self._labels, replace=self._replace_labels)
-        if not self.written and not failed and (self._steps or not self._labels):
+        if not self.written and not failed and (self._watched or not (self._labels or "model" in self._said)):
             warnings.warn(
                 f"nothing was recorded in {self._folder.folder}: no batch that `watch` saw got a gradient", stacklevel=3
             )
@@ -185,9 +190,9 @@ class Recording:
         if current is None or part in current.parts or not current.has_ids(ids):
             self._write_finished()
             step = self._steps.get(self.epoch, 0)
-            self._steps[self.epoch] = step + 1
             recorded = step % self._every == 0 and (self._most is None or self.written + len(self._pending) < self._most)
             current = self._current = WatchedBatch(ids, self.epoch, step, recorded)
+            self._steps[self.epoch] = step + 1
             if recorded:
                 self._pending.append(current)
         current.parts.add(part)

@@ -79,6 +79,13 @@ class RecordingFolder:
             following[epoch] = max(following.get(epoch, 0), step + 1)
         return following
 
+    def widths(self) -> dict[str, int]:
+        """Layer -> width, as the manifest has them of this party."""
+        if not (self.folder / MANIFEST).exists():
+            return {}
+        of_party = read_manifest(self.folder).parties.get(self.party)
+        return dict(of_party.layers) if of_party else {}
+
     def _batches(self, files: Sequence[Path]) -> set[tuple[int, int]]:
         """Epoch and step of each training batch in these shards. Raises UserError for one that can't be read."""
         if not files:
@@ -97,7 +104,7 @@ class RecordingFolder:
     def merge(self, said: Mapping[str, Any], layers: Mapping[str, int], cut: Sequence[str] = ()) -> None:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
 
-        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those that are there.
+        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those there.
         Where no party has a layer yet, nothing is written.
         Raises UserError where another party, or an earlier process, said otherwise.
         """
@@ -117,7 +124,8 @@ class RecordingFolder:
                     raise UserError(problem, key="layer", value=layer)
             of_party["cut"] = list(cut) or of_party["cut"]
             if of_party["layers"]:
-                content["parties"][self.party] = of_party
+                parties = content["parties"] | {self.party: of_party}
+                content["parties"] = dict(sorted(parties.items()))  # whoever came first
             if not content["parties"]:
                 return
             self._write(content, before)

@@ -15,6 +15,8 @@ def row_ids(ids: Any, rows: int | None = None, *, unique: bool = True) -> Tensor
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         problem = "row ids must be integers below 2^63; give text or larger ones a number each, the same in every batch"
         raise UserError(f"{problem} ({error})", key="ids", value=type(ids).__name__) from error
+    if not made.numel():
+        raise UserError("a batch has at least one row", key="ids", value="[]")
     if made.dtype.is_floating_point or made.dtype.is_complex or made.dtype is torch.bool:
         raise UserError("row ids must be integers", key="ids", value=made.dtype)
     if made.ndim == 2 and 1 in made.shape:
@@ -22,8 +24,6 @@ def row_ids(ids: Any, rows: int | None = None, *, unique: bool = True) -> Tensor
     if made.ndim != 1 or (rows is not None and len(made) != rows):
         problem = f"there must be one id a row, ({rows if rows is not None else 'n'},)"
         raise UserError(problem, key="ids", value=tuple(made.shape))
-    if not len(made):
-        raise UserError("a batch has at least one row", key="ids", value="[]")
     if made.dtype is torch.uint64 and int(made.cpu().view(torch.int64).min()) < 0:
         raise UserError("row ids must be integers below 2^63", key="ids", value=made.dtype)
     made = made.to("cpu", torch.int64, copy=True)

@@ -32,7 +32,7 @@ _TYPES = {
 class When:
     """When a batch was met."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     epoch: Annotated[int, Field(ge=0, lt=10**6)] = 0
     step: Annotated[int, Field(ge=0, lt=MOST_STEPS)] | None = None

@@ -50,8 +50,8 @@ class WatchedBatch:
             self._ids = row_ids(self._given, unique=False)
         return torch.equal(self._ids, row_ids(ids, unique=False))
 
-    def watch(self, layer: str, h: Tensor) -> None:
-        """h: (n, ...), one row an id."""
+    def watch(self, layer: str, h: Tensor, widths: dict[str, int]) -> None:
+        """h: (n, ...), one row an id. widths: layer -> numbers in a row, of every batch so far; this layer's is added."""
         if not isinstance(h, Tensor):
             raise UserError(
                 "it takes one tensor; watch each tensor of a dict or tuple as a layer of its own",
@@ -67,6 +67,12 @@ class WatchedBatch:
         if h.ndim < 1 or len(h) != len(self.ids) or not h.numel():
             problem = f"it must have a row for each of the {len(self.ids)} ids, batch first"
             raise UserError(problem, key=f"layer {layer}", value=tuple(h.shape))
+        width = h.numel() // len(h)
+        if widths.setdefault(layer, width) != width:
+            problem = (
+                f"a row has {width} numbers here, and had {widths[layer]} before; pad it, or send a vector of one length"
+            )
+            raise UserError(problem, key="layer", value=layer)
         self._embeddings[layer] = _rows(h)
         if h.requires_grad:
             graph = _Graph()
