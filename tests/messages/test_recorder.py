@@ -345,6 +345,7 @@ def test_watched_within_a_checkpoint_it_is_recorded_once(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of torch's compiler
 def test_compiled_models(tmp_path):
     loop = Loop()
     with Recording(tmp_path, party="media") as rec:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,10 @@ class Recording:
         no gradient is dropped, as in an evaluation that forgets no_grad; where h asks for none (a frozen bottom model) its
         embedding is recorded alone.
         """
+        dynamo = sys.modules.get("torch._dynamo")  # there only where something is compiled, of which this is no part
+        return (dynamo.disable(self._watch) if dynamo else self._watch)(h, ids, layer, epoch)
+
+    def _watch(self, h: Tensor, ids: Any, layer: str, epoch: int | None) -> Tensor:
         self._watched = True
         if not torch.is_grad_enabled() or _in_backward() or not self._open():
             return h
@@ -106,8 +111,6 @@ class Recording:
         if batch.recorded:
             batch.watch(layer, h, self._widths)
         return h
-
-    watch._torchdynamo_disable = True  # type: ignore[attr-defined]  # a compiled caller runs it as it is
 
     def columns(self, ids: Any, numeric: Any = None, categorical: Any = None) -> None:
         """The party's own columns of a batch's rows. numeric: (n, k) floats. categorical: (n, c) integers from 0."""
