@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,8 +45,8 @@ class CollectedLabels:
         ids = torch.cat([self._ids, *(ids for ids, _ in self._new)])
         labels = torch.cat([self._labels, *(self._classes(labels) for _, labels in self._new)])
         self._new, self._new_rows = [], 0
-        ids, order = ids.sort(stable=True)
-        labels = labels[order]
+        order = torch.from_numpy(np.argsort(ids.numpy()))  # several times as fast as torch's
+        ids, labels = ids[order], labels[order]
         again = ids[1:] == ids[:-1]
         differ = (again & (labels[1:] != labels[:-1])).nonzero().flatten()
         if len(differ):

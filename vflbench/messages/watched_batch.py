@@ -140,4 +140,5 @@ def _rows(values: Tensor) -> Tensor:
 
 def _finite(values: Tensor) -> bool:
     """A finite sum tells it in one pass; a sum may overflow where no value does."""
-    return bool(values.sum(dtype=torch.float64).isfinite()) or bool(values.isfinite().all())
+    in_32_bits = torch.float32 if values.dtype.itemsize < 4 else values.dtype
+    return bool(values.sum(dtype=in_32_bits).isfinite()) or bool(values.isfinite().all())
