@@ -9,6 +9,7 @@ _PLACES = {
     "cli.api": ("train",),
     "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
+    "messages.recorded_messages": ("RecordedMessages",),
     "messages.recorder": ("Recording",),
     "messages.batch_writer": ("write_batch",),
     "messages.view": ("View", "Undeclared", "Unavailable"),

@@ -1,4 +1,4 @@
-"""The manifest of recorded messages: what holds for all of their batches. The format is described in docs/audit/format.md."""
+"""The manifest of recorded messages: what holds for all batches. docs/audit/format.md describes the format."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Rules
@@ -24,12 +24,18 @@ MOST_LAYERS = 1000
 PARTY = re.compile(r"\w[\w.-]{0,63}")
 LAYER = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 
+Phase = Literal["train", "end"]
+"""Of training, or at the end of an epoch."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
+_STRICT = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
 
 @dataclass(frozen=True)
 class PartyLayers:
     """layers: layer -> width, in the order of the network. cut: the layers that cross; the last one, if left out."""
+
+    __pydantic_config__ = _STRICT
 
     layers: Mapping[str, Annotated[int, Field(ge=1, le=10**7)]]
     cut: Sequence[str] = ()
@@ -39,6 +45,8 @@ class PartyLayers:
 class LabelDpClaim:
     """Label differential privacy that is promised. fresh: whether labels are drawn again in each epoch."""
 
+    __pydantic_config__ = _STRICT
+
     eps: Annotated[float, Field(gt=0, le=1000)]
     fresh: bool = False
 
@@ -47,12 +55,16 @@ class LabelDpClaim:
 class Claims:
     """What is promised about the labels."""
 
+    __pydantic_config__ = _STRICT
+
     label_dp: LabelDpClaim | None = None
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What holds for all batches: see docs/audit/format.md for each key."""
+
+    __pydantic_config__ = _STRICT
 
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
     parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=MOST_PARTIES)]
@@ -73,7 +85,9 @@ class Manifest:
                 raise ValueError(f"parties: {party} has more than {MOST_LAYERS} layers")
             for layer in of_party.layers:
                 if not LAYER.fullmatch(layer):
-                    raise ValueError(f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones")
+                    raise ValueError(
+                        f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
+                    )
             absent = [layer for layer in of_party.cut if layer not in of_party.layers]
             if absent:
                 raise ValueError(f"parties: cut layer {absent[0][:80]!r} of {party} is not among its layers")
@@ -126,7 +140,9 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except FileNotFoundError as error:
-        raise UserError(f"there is no {name} in this folder", key="recording", value=folder, see="docs/audit/format.md") from error
+        raise UserError(
+            f"there is no {name} in this folder", key="recording", value=folder, see="docs/audit/format.md"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
         raise UserError(f"{name} can't be read: {reason or type(error).__name__}", key="recording", value=folder) from error
@@ -148,7 +164,3 @@ def checked(kind: TypeAdapter[Any], content: Any) -> Any:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
-
-
-KINDS = ("embedding", "gradient", "summed_gradient", "prediction", "columns", "update")
-Phase = Literal["train", "end"]

@@ -52,7 +52,8 @@ def packed(fact: Fact) -> dict[str, Tensor]:
             small = {name: g for name, g in fact.parameters.items() if g.numel() <= MOST_SUMMED}
             return {f"summed_gradient/{name}": g.to_dense() if g.is_sparse else g for name, g in small.items()}
         case OwnColumns():
-            return {"columns/numeric": fact.numeric, "columns/categorical": fact.categorical}
+            categories = {"columns/categorical": fact.categorical} if fact.categorical.shape[1] else {}
+            return {"columns/numeric": fact.numeric, **categories}
         case Predictions():
             return {"prediction/logits": fact.logits}
         case Updates():
@@ -115,8 +116,12 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
             raise ValueError(f"{shown}: manifest.json has no layer {rest[:80]!r} of party {party}")
         if shape[1] != layers[rest]:
             raise ValueError(f"{shown}: its width is {shape[1]}, and manifest.json says {layers[rest]}")
-    if kind == "prediction" and (rest != "logits" or shape[1] not in ({1, 2} if manifest.classes == 2 else {manifest.classes})):
-        raise ValueError(f"{shown}: logits of {manifest.classes} classes must be named `prediction/logits`, a column a class")
+    if kind == "prediction" and (
+        rest != "logits" or shape[1] not in ({1, 2} if manifest.classes == 2 else {manifest.classes})
+    ):
+        raise ValueError(
+            f"{shown}: logits of {manifest.classes} classes must be named `prediction/logits`, a column a class"
+        )
     if kind == "columns" and rest not in ("numeric", "categorical"):
         raise ValueError(f"{shown}: columns are `columns/numeric` and `columns/categorical`")
     if kind == "update" and (dtype is not torch.float64 or len(shape) != 1):
@@ -124,7 +129,7 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
 
 
 def check_values(batch: Batch) -> None:
-    """Raises ValueError for a row that is there twice, numbers that aren't finite, and ids below 0 of categorical columns."""
+    """Raises ValueError for a row that is there twice, numbers that are not finite, and negative categories."""
     if len(batch.ids.unique()) != len(batch.ids):
         raise ValueError("a row occurs twice in a batch")
     for name, values in batch.tensors.items():

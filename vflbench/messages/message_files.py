@@ -51,7 +51,9 @@ def write_batch_file(
         raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party)
     for name in tensors:
         if not LAYER.fullmatch(name.partition("/")[2]):
-            raise UserError("a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(name)[:80])
+            raise UserError(
+                "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(name)[:80]
+            )
     content = {f"{step}/ids": ids, **{f"{step}/{name}": values for name, values in tensors.items()}}
     plain = {name: values.detach().cpu().contiguous() for name, values in content.items()}
     place = json.dumps({"epoch": epoch, "step": step, "phase": phase})

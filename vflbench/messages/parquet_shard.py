@@ -26,7 +26,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 class ParquetShard:
-    """A file with batches of one party in the order of epoch and step. Raises ValueError, or pyarrow's errors, for others."""
+    """Batches of one party in the order of epoch and step. Raises ValueError, or pyarrow's errors, for other files."""
 
     def __init__(self, path: Path, party: str, manifest: Manifest):
         self.path, self._party, self._manifest = path, party, manifest
@@ -75,7 +75,9 @@ class ParquetShard:
         if unknown:
             raise ValueError(f"kind {min(unknown)[:80]!r}: it must be {', '.join(_KINDS)}")
         if phase not in ("train", "end") or not 0 <= epoch < 10**6 or not 0 <= step < MOST_STEPS:
-            raise ValueError(f"epoch {epoch}, step {step}, phase {phase[:80]!r}: they must be numbers from 0, and train or end")
+            raise ValueError(
+                f"epoch {epoch}, step {step}, phase {phase[:80]!r}: they must be numbers from 0, and train or end"
+            )
         named: Phase = "end" if phase == "end" else "train"
         return Place(epoch, step, named, (start, end), frozenset(kinds), types)
 
@@ -136,9 +138,11 @@ def _integers(rows: Any, name: str) -> Any:
     column = rows.column(name)
     if column.null_count:
         raise ValueError(f"column {name} has rows without a value")
-    return np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64) if isinstance(
-        column, pa.Array
-    ) else column.cast(pa.int64()).to_numpy().copy()
+    return (
+        np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+        if isinstance(column, pa.Array)
+        else column.cast(pa.int64()).to_numpy().copy()
+    )
 
 
 def _texts(rows: Any, name: str) -> list[str]:

@@ -73,7 +73,7 @@ class RecordedMessages:
     def seats(self) -> dict[Seat, tuple[str, ...]]:
         """Parties of which there are messages, or that are named, by seat."""
         if self.manifest.rules is not None:
-            return {Seat.PARTICIPANT: tuple(self.manifest.parties)}
+            return {Seat.PARTICIPANT: tuple(party for party in self.manifest.parties if party in self.coverage)}
         return {Seat.NON_LABEL: self.manifest.non_label_parties, Seat.LABEL: (self.manifest.labels,)}
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
@@ -93,9 +93,12 @@ class RecordedMessages:
         for step in self.epochs.get(epoch, ()):
             yield self._round("train", epoch, step)
 
+    def end_of_epoch_is_recorded(self, epoch: int) -> bool:
+        return ("end", epoch, 0) in self._places
+
     def end_of_epoch(self, epoch: int) -> Round | None:
         """What parties' networks made of rows at the end of an epoch, if that is recorded."""
-        return self._round("end", epoch, 0) if ("end", epoch, 0) in self._places else None
+        return self._round("end", epoch, 0) if self.end_of_epoch_is_recorded(epoch) else None
 
     def ids(self, epoch: int) -> Iterator[Tensor]:
         """The ids of each recorded round of an epoch."""
