@@ -1,11 +1,11 @@
-"""What the recorder costs: the same training loop with and without it, step by step in turn.
+"""What the recorder costs: the same training loop with and without it, in turns.
 
     python scripts/bench_recorder.py                        # 8192 x 128, one batch in ten
     python scripts/bench_recorder.py --every 1 --dtype bfloat16
 
-Two copies of one network train on the same batches. A turn is EVERY steps of one, then EVERY steps of the other, so that each turn of
-the recorder writes one batch; who is first changes from turn to turn. Printed: the median over turns of the seconds a step
-(wall and CPU) of each, and of the cost of a turn over its partner. A step is forward, backward and optimiser of the two halves.
+Two copies of one network train on the same batches. A turn is EVERY steps of each, so that the recorder writes one batch a
+turn; which of the two goes first alternates. Printed: the median seconds of a step (wall and CPU), and the median over turns
+of what a turn costs more than its partner. A step is forward, backward and optimiser of both halves; labels are recorded.
 """
 
 import argparse
@@ -87,20 +87,16 @@ def main() -> None:
                     loops[which].step(*batches[number % len(batches)])
                 seconds[turn, which] = time.perf_counter() - before[0], time.process_time() - before[1]
         written = rec.written
-    same = all(torch.equal(a, b) for a, b in zip(*(loop.bottom.parameters() for loop in loops), strict=True))
+    print(f"{options.rows} x {options.width}, {options.network} over {options.columns} columns, {options.dtype}")
     print(
-        f"{options.rows} x {options.width}, {options.network} over {options.columns} columns, {options.dtype}, one batch in {options.every};"
+        f"one batch in {options.every}; {options.turns} turns, {written} batches written, {torch.get_num_threads()} threads"
     )
-    print(
-        f"{options.turns} turns of {options.every} steps each, {written} batches written; torch threads: {torch.get_num_threads()}"
-    )
-    print(f"{'':8}{'without, ms':>14}{'with, ms':>14}{'cost of a step':>18}{'quartiles':>22}")
+    print(f"{'':8}{'without, ms':>14}{'with, ms':>14}{'cost of a step':>18}{'quartiles':>24}")
     for which, name in enumerate(("wall", "CPU")):
         with_, without = seconds[:, 0, which], seconds[:, 1, which]
-        cost = np.percentile(with_ / without - 1, [25, 50, 75])
+        low, median, high = np.percentile(with_ / without - 1, [25, 50, 75])
         ms = [1000 * np.median(values) / options.every for values in (without, with_)]
-        print(f"{name:8}{ms[0]:14.2f}{ms[1]:14.2f}{cost[1]:18.1%}{cost[0]:12.1%} to {cost[2]:.1%}")
-    del same
+        print(f"{name:8}{ms[0]:14.2f}{ms[1]:14.2f}{median:18.1%}{f'{low:.1%} to {high:.1%}':>24}")
 
 
 if __name__ == "__main__":

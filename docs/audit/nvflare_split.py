@@ -1,6 +1,6 @@
 """Split learning as a job of NVIDIA FLARE 2.9 (Collab), of which the client records what it sends and receives.
 
-    python nvflare_split.py FOLDER        # simulates the server and one client, and leaves FOLDER/recorded
+python nvflare_split.py FOLDER        # simulates the server and one client, and leaves FOLDER/recorded
 """
 
 import os

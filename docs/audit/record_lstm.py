@@ -6,17 +6,17 @@ from torch import nn
 from vflbench import Recording
 
 torch.manual_seed(0)
-clicks = torch.randint(0, 50, (6000, 12))  # items that each user has seen, in order
+clicks = torch.randint(0, 50, (4000, 10))  # items that each user has seen, in order
 taste = torch.randn(50)
-y = (taste[clicks[:, -4:]].sum(1) + torch.randn(6000) > 2.5).float()  # the last ones decide who buys: a few users do
+y = (taste[clicks[:, -4:]].sum(1) + torch.randn(4000) > 2.5).float()  # the last ones decide who buys: a few users do
 
 embed, lstm = nn.Embedding(50, 16), nn.LSTM(16, 32, batch_first=True)
 top = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
 optimizer = torch.optim.Adam([*embed.parameters(), *lstm.parameters(), *top.parameters()], lr=0.003)
 
 with Recording("recorded", party="media", labels="label") as rec:
-    for epoch in rec.epochs(4):
-        for ids in torch.randperm(5000).split(250):  # of training rows; the rest tests
+    for _epoch in rec.epochs(4):
+        for ids in torch.randperm(3000).split(150):  # of training rows; the rest tests
             h = lstm(embed(clicks[ids]))[0][:, -1]
             h = rec.watch(h, ids=ids, layer="lstm")
             rec.label(ids, y[ids])
@@ -25,5 +25,5 @@ with Recording("recorded", party="media", labels="label") as rec:
             loss.backward()
             optimizer.step()
     with torch.no_grad():
-        scores = top(lstm(embed(clicks[5000:]))[0][:, -1])[:, 0]
-    rec.note(test_auc=float((scores[y[5000:] == 1, None] > scores[y[5000:] == 0]).float().mean()))
+        scores = top(lstm(embed(clicks[3000:]))[0][:, -1])[:, 0]
+    rec.note(test_auc=float((scores[y[3000:] == 1, None] > scores[y[3000:] == 0]).float().mean()))

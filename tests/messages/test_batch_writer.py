@@ -74,7 +74,9 @@ def test_steps_follow_one_another_and_parties_share_a_folder(tmp_path, generator
         for number in range(3):
             h, g = arrays(generator)
             layers = {"a": h, "b": g[:, 0]}
-            write_batch(tmp_path, party=party, ids=range(5), embeddings=layers, gradients=layers, cut="b", y=[number > 5] * 5)
+            write_batch(
+                tmp_path, party=party, ids=range(5), embeddings=layers, gradients=layers, cut="b", y=[number > 5] * 5
+            )
         write_batch(tmp_path, party=party, ids=range(5), embeddings=layers, epoch=2)
     names = sorted(path.name for path in (tmp_path / "messages").iterdir())
     assert names == [f"{p}-{n:08d}.safetensors" for p in ("media", "shop") for n in (0, 1, 2, 200000000)]
