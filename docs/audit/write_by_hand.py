@@ -16,7 +16,7 @@ def row_id(name):
 
 
 def write_by_hand(folder, party, ids, embeddings, gradients, epoch, step, classes=2, labels="label"):
-    """One batch as a file of its own. ids: (n,) integers. embeddings, gradients: layer -> (n, d) floats."""
+    """One batch as a file of its own, in a folder of this party alone. ids: (n,) integers. embeddings, gradients: layer -> (n, d) floats."""
     tensors = {"ids": np.asarray(ids, dtype=np.int64)}
     tensors.update(("embedding/" + layer, values) for layer, values in embeddings.items())
     tensors.update(("gradient/" + layer, values) for layer, values in gradients.items())
@@ -30,10 +30,11 @@ def write_by_hand(folder, party, ids, embeddings, gradients, epoch, step, classe
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     os.makedirs(os.path.join(folder, "messages"), exist_ok=True)
-    path = os.path.join(folder, "messages", f"{party}-{epoch:04d}{step:08d}.safetensors")
-    with open(path + ".tmp", "wb") as file:
+    name = f"{party}-{epoch:04d}{step:08d}.safetensors"
+    temporary = os.path.join(folder, "messages", f".{name}.tmp")
+    with open(temporary, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
-    os.rename(path + ".tmp", path)  # whole, or not there
+    os.rename(temporary, os.path.join(folder, "messages", name))  # whole, or not there
     widths = {layer: int(values.shape[1]) for layer, values in {**gradients, **embeddings}.items()}
     manifest = {
         "format": "vflbench-messages/1",
