@@ -16,7 +16,10 @@ def row_id(name):
 
 
 def write_by_hand(folder, party, ids, embeddings, gradients, epoch, step, classes=2, labels="label"):
-    """One batch as a file of its own, in a folder of this party alone. ids: (n,) integers. embeddings, gradients: layer -> (n, d) floats."""
+    """One batch as a file of its own, in a folder of this party alone.
+
+    ids: (n,) integers. embeddings, gradients: layer -> (n, d) floats.
+    """
     tensors = {"ids": np.asarray(ids, dtype=np.int64)}
     tensors.update(("embedding/" + layer, values) for layer, values in embeddings.items())
     tensors.update(("gradient/" + layer, values) for layer, values in gradients.items())
