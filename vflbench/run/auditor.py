@@ -42,6 +42,7 @@ class Auditor:
     embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
     attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
     whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
+    tables: makes what the answers of an epoch are put into.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Auditor:
         known: KnownRows | None = None,
         keeps_rows: bool = False,
         samples: bool = True,
+        tables: Callable[[], Tables] = Tables,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -99,7 +101,8 @@ class Auditor:
         self._facts_followed = frozenset(kind for post in followers for kind in post.attack.threat.knows | post.threat.knows)
         self._facts_wanted = frozenset(wanted | ({OwnColumns} if references else set()))
         self.audited: set[int] = set()
-        self.tables, self._epoch, self._is_last = Tables(), 0, True
+        self._new_tables = tables
+        self.tables, self._epoch, self._is_last = tables(), 0, True
 
     @property
     def probes(self) -> bool:
@@ -202,7 +205,7 @@ class Auditor:
                 self._asking.about_epoch(post, self._epoch, self._end.of(post), of_party, answered, self.tables)
         if self._probe_rng is not None and self._is_last:
             self.tables.probed.grade(self._rows.classes, self._probe_rng, self.tables.leaks)
-        findings, self.tables = self.tables.findings(), Tables()
+        findings, self.tables = self.tables.findings(), self._new_tables()
         self._end.end_epoch()
         return findings
 
