@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
-from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
@@ -70,7 +69,7 @@ class Auditor:
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
-        self._parties = seats.get(Seat.NON_LABEL, ())
+        self._parties, self._hidden = seats.get(Seat.NON_LABEL, ()), seats.get(Seat.LABEL, ())
         names = RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.posts = list(posted(attacks, seats, cheating, on_device))
@@ -170,11 +169,11 @@ class Auditor:
 
     def _measure(self, round_: Round, labels: Tensor, canary: Tensor) -> None:
         """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
-        for party in (*self._parties, LABEL_PARTY):
+        for party in (*self._parties, *self._hidden):
             embeddings = round_.facts.get(party, {}).get(Embeddings)
             layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
             for layer, h in layers.items():
-                self.tables.dependence.add((party, layer, party != LABEL_PARTY), h[~canary], labels[~canary])
+                self.tables.dependence.add((party, layer, party in self._parties), h[~canary], labels[~canary])
 
     @property
     def rows_at_the_end(self) -> Tensor:
