@@ -1,6 +1,7 @@
 """Model: what every entry of configs/model builds; bottoms for the parties that hold features, a top for the label party."""
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
@@ -96,9 +97,28 @@ class Top(TopModel):
         return activations, sum(wide, start=logits)
 
 
+class CutModel(ABC):
+    """A network that is cut in two: what every entry of configs/model builds.
+
+    width: of a typical layer; the number of threads of a run follows from it.
+    """
+
+    width: int
+
+    @abstractmethod
+    def bottom_for(
+        self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+    ) -> nn.Module:
+        """A bottom for a party with these numeric columns and categorical columns of these sizes."""
+
+    @abstractmethod
+    def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+        """A top over embeddings of these widths, one a party, with `outputs` logits (1 for two classes, K for K > 2)."""
+
+
 @options
-class Model:
-    """A network that is cut in two.
+class Model(CutModel):
+    """A network of ReLU layers that is cut in two.
 
     bottom_layers, top_layers: ReLU layers below the cut (f1 .. fk, fk is the cut layer) and above it (h1 .. hk).
     width: of every layer. cut_width: of the cut layer, if it differs.
@@ -112,9 +132,15 @@ class Model:
     width: Count = 128
     cut_width: Count | None = None
 
+    @abstractmethod
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
         """A bottom for a party with these numeric columns and categorical columns of these sizes."""
-        raise NotImplementedError
+
+    def bottom_for(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+        return self.bottom(numeric, cardinalities, outputs, rng)
+
+    def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+        return self.top(sum(widths), outputs, rng)
 
     def top(self, inputs: int, outputs: int, rng: torch.Generator) -> nn.Module:
         """A top over `inputs` embedding coordinates with `outputs` logits (1 for two classes, K for K > 2)."""

@@ -60,11 +60,12 @@ class Split(Protocol):
             )
             for party in names
         ]
-        inputs = sum(bottom.cut_width for bottom in bottoms.values())
+        order = [*names, *(party for party in bottoms if party not in names)]  # in which the top gets them
+        widths = [bottoms[party].cut_width for party in order]
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         with drawing_from(rng):
-            module = seating.model.top(inputs, outputs, rng)
-            top = as_top(module, inputs, outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
+            module = seating.model.top_over(widths, outputs, rng)
+            top = as_top(module, sum(widths), outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance([bottoms[party].cut_width for party in names], rng)
         own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
@@ -124,8 +125,8 @@ class SplitSession(Session):
         parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
         summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
         return {
-            Embeddings: Embeddings(_ordered({layer: h.detach().float() for layer, h in party.activations.items()})),
-            Gradients: Gradients(_ordered(layers)),
+            Embeddings: Embeddings({layer: h.detach().float() for layer, h in party.activations.items()}),
+            Gradients: Gradients({layer: layers[layer] for layer in party.activations if layer in layers}),
             SummedGradients: SummedGradients(summed),
             OwnColumns: OwnColumns(columns.numeric, columns.categorical),
             OwnModel: OwnModel(party.own_layers),
@@ -193,22 +194,18 @@ class SplitSession(Session):
 
 
 def _facts_of_label_party(embeddings: list[Message], response: Response) -> dict[type[Fact], Fact]:
-    layers = _ordered({layer: h.detach().float() for layer, h in response.activations.items()})
+    own = {layer: response.activations[layer].detach().float() for layer in in_order(response.activations)}
     encoded = {message.sender: message.encoded for message in embeddings}
     means = {
         party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
         for party, layers_of in encoded.items()
     }
     return {
-        Embeddings: Embeddings(layers, {message.sender: _ordered(message.tensors) for message in embeddings}),
+        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
         Compression: Compression(encoded),
         NoiseMean: NoiseMean(means),
         Predictions: Predictions(response.logits),
     }
-
-
-def _ordered(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {layer: layers[layer] for layer in in_order(layers)}
 
 
 def _layers(label_party: LabelParty) -> tuple[str, ...]:
@@ -219,7 +216,7 @@ def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
     columns = seating.columns[party]
     rng = seating.generators[f"model/{party}"]
     with drawing_from(rng):
-        module = seating.model.bottom(columns.numeric, columns.cardinalities, outputs, rng)
+        module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
         draws = _training_rng(party, seating)
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
 
