@@ -94,10 +94,10 @@ def _classes_wanted(cls: type) -> dict[str, type]:
 
 
 def locate(path: Any, key: str, base: type) -> type:
-    """The class at a dotted path, or at MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called."""
+    """The class at MODULE.CLASS or MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called."""
     module_name, _, name = str(path).rpartition(":" if ":" in str(path) else ".")
     if not module_name or not name or module_name.startswith("."):
-        raise _absent("", key, path)
+        raise _absent(" (it is written MODULE:CLASS or MODULE.CLASS)", key, path)
     try:
         cls: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -113,7 +113,7 @@ def locate(path: Any, key: str, base: type) -> type:
         problem = f"it must be a subclass of {base.__module__}.{base.__qualname__}{came}"
         raise UserError(problem, key=key, value=path)
     if inspect.isabstract(cls):
-        raise UserError(f"it lacks {', '.join(sorted(cls.__abstractmethods__))}", key=key, value=path)
+        raise UserError(f"it lacks {', '.join(sorted(getattr(cls, '__abstractmethods__')))}", key=key, value=path)  # noqa: B009
     return cls
 
 

@@ -136,7 +136,9 @@ class Model(CutModel):
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
         """A bottom for a party with these numeric columns and categorical columns of these sizes."""
 
-    def bottom_for(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+    def bottom_for(
+        self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+    ) -> nn.Module:
         return self.bottom(numeric, cardinalities, outputs, rng)
 
     def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:

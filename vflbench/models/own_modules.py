@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.errors import UserError
+from vflbench.models.base import WIDE
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.taps import Taps
 from vflbench.models.wrapped import CUT
@@ -25,17 +26,19 @@ def path_of(cls: type) -> str:
 
 
 @contextmanager
-def explained(key: str, cls: type, doing: str, hint: Callable[[Exception], str] = lambda _: "") -> Iterator[None]:
+def explained(key: str, cls: type, doing: str, hint: Callable[[BaseException], str] = lambda _: "") -> Iterator[None]:
     """An error of a user's module as a paragraph. doing: the call that fails."""
     try:
         yield
     except (UserError, MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever code of a user's own does
+    except (Exception, SystemExit) as error:  # whatever code of a user's own does
         if "allocate memory" in str(error):
             raise
         text = " ".join(str(error).split())[:_LONGEST]
-        raise UserError(f"{doing} fails: {type(error).__name__}: {text}{hint(error)}", key=key, value=path_of(cls)) from error
+        raise UserError(
+            f"{doing} fails: {type(error).__name__}: {text}{hint(error)}", key=key, value=path_of(cls)
+        ) from error
 
 
 class OwnBottom(nn.Module):
@@ -73,8 +76,8 @@ class OwnBottom(nn.Module):
         answer, read = self.answer(*inputs)
         if missing := [name for name in self.taps.names if name not in read]:
             raise self.refusal(
-                f"its layer {missing[0]} put out numbers for each row when the run began, and doesn't for this batch; name the "
-                "layers that always do under model.layers"
+                f"its layer {missing[0]} put out numbers for each row when the run began, and doesn't for this batch; list "
+                "the layers that always do under model.layers"
             )
         layers = {**{inner_name(name): read[name] for name in self.taps.names}, **answer}
         widths = {layer: values.shape[1] for layer, values in layers.items()}
@@ -84,7 +87,7 @@ class OwnBottom(nn.Module):
 
     def answer(self, *inputs: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The module's layers, and what was read on the way. inputs: what its forward gets."""
-        with explained("model.bottom", type(self.module), f"forward({described(inputs)})"):
+        with explained("model.bottom", type(self.module), f"forward({described(inputs)})", _meant_another_width):
             output, read = self.taps.call(self.module, len(inputs[0]), *inputs)
         return self.named(output, len(inputs[0])), read
 
@@ -109,15 +112,17 @@ class OwnBottom(nn.Module):
 
     def named(self, output: Any, rows: int) -> dict[str, Tensor]:
         """Layer -> (rows, width) of the module's output."""
-        wanted = "it must return the embedding (rows, d), or a dict of layers (rows, width) of which the last is the embedding"
+        wanted = (
+            "it must return the embedding (rows, d), or a dict of layers (rows, width) of which the last is the embedding"
+        )
         layers = dict(output) if isinstance(output, Mapping) else {CUT: output}
-        if not layers:
-            raise self.refusal(f"{wanted}; it returned an empty dict")
+        if not set(layers) - {WIDE}:
+            raise self.refusal(f"{wanted}; it returned {f'{WIDE} alone' if layers else 'an empty dict'}")
         for layer, values in layers.items():
             if not isinstance(layer, str) or not layer:
                 raise self.refusal(f"{wanted}; it named a layer {layer!r}, and a name is a text")
-            fits = isinstance(values, Tensor) and values.is_floating_point() and values.ndim == 2
-            if not fits or len(values) != rows or not values.shape[1]:
+            fits = isinstance(values, Tensor) and values.is_floating_point() and values.layout is torch.strided
+            if not fits or values.ndim != 2 or len(values) != rows or not values.shape[1]:
                 came = shape_of(output) if layer == CUT and layers[CUT] is output else f"{layer}: {shape_of(values)}"
                 raise self.refusal(f"{wanted}; for {rows} rows it returned {came}")
         return layers
@@ -159,7 +164,7 @@ class OwnTop(nn.Module):
 
 def inner_name(submodule: str) -> str:
     """The name of a bottom's inner layer, which is never one of those that cross."""
-    return f"inner.{submodule}" if submodule in (CUT, "wide") else submodule
+    return f"inner.{submodule}" if submodule in (CUT, WIDE) else submodule
 
 
 def described(inputs: Sequence[Tensor]) -> str:
@@ -170,13 +175,20 @@ def shape_of(values: object) -> str:
     """In words, without the values."""
     if isinstance(values, Tensor):
         kind = "" if values.is_floating_point() else f" of {str(values.dtype).removeprefix('torch.')}"
-        return f"a tensor {tuple(values.shape)}{kind}"
+        return f"a {'' if values.layout is torch.strided else 'sparse '}tensor {tuple(values.shape)}{kind}"
     if isinstance(values, tuple | list):
         return f"a {type(values).__name__} of {len(values)} ({', '.join(map(shape_of, values[:3]))})"
     return "None" if values is None else f"a {type(values).__name__}"
 
 
-def _meant_a_tensor(error: Exception) -> str:
+def _meant_another_width(error: BaseException) -> str:
+    """A hint for a bottom that was written for one width."""
+    if "shape" in str(error) or "size" in str(error):
+        return "; x has another width for each party: a constructor with a parameter `inputs` gets it (see also model.shape)"
+    return ""
+
+
+def _meant_a_tensor(error: BaseException) -> str:
     """A hint for a top that was written for one tensor."""
     if isinstance(error, TypeError | AttributeError) and "list" in str(error):
         return "; it gets a list with one embedding a party: join them in its forward, as torch.cat(embeddings, dim=1)"

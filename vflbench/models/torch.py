@@ -84,7 +84,9 @@ class Torch(CutModel):
         shape, reshape = self._shape(numeric, values)
         filled_in = {
             **dict.fromkeys(("inputs", *_WIDTHS), shape[-1]),
-            **{"in_channels": shape[0], "input_shape": shape, "cardinalities": list(cardinalities)},
+            "in_channels": shape[0],
+            "input_shape": shape,
+            "cardinalities": list(cardinalities),
         }
         with drawing_from(rng, advance=True):
             module = _made(self.bottom, self.bottom_options or {}, filled_in, "bottom")
@@ -102,7 +104,8 @@ class Torch(CutModel):
 
     def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
         filled_in = {
-            **{"inputs": list(widths), **dict.fromkeys(_WIDTHS, sum(widths))},
+            "inputs": list(widths),
+            **dict.fromkeys(_WIDTHS, sum(widths)),
             **dict.fromkeys(_OUTPUTS, outputs),
         }
         with drawing_from(rng, advance=True):
@@ -137,9 +140,8 @@ def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _check_options(cls: type, given: Mapping[str, Any], filled_in: Iterable[str], key: str) -> None:
     """Raise UserError for an option that the constructor doesn't have, and for one that it needs and nobody gives."""
-    try:
-        parameters = inspect.signature(cls).parameters
-    except (TypeError, ValueError):  # a class that doesn't tell; calling it will
+    parameters = _parameters(cls)
+    if parameters is None:
         return
     names = {name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -148,23 +150,40 @@ def _check_options(cls: type, given: Mapping[str, Any], filled_in: Iterable[str]
             problem = f"there is no such argument; {path_of(cls)} has {', '.join(parameters) or 'none'}"
             raise UserError(problem, key=f"{key}.{name}", value=given[name])
     for name, parameter in parameters.items():
-        optional = parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
         if not optional and (name not in names or name not in {*given, *filled_in}):
-            by_itself = ", ".join(filled_in)
-            problem = f"{path_of(cls)} needs it by keyword; filled in by themselves are {by_itself}"
+            problem = (
+                f"{path_of(cls)} needs it, by its name; where they aren't given, only {', '.join(filled_in)} are filled in"
+            )
             raise UserError(problem, key=f"{key}.{name}")
+
+
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter] | None:
+    """Those of its constructor; None for a class that doesn't tell."""
+    try:
+        return inspect.signature(cls).parameters
+    except (TypeError, ValueError):
+        return None
 
 
 def _made(cls: type[nn.Module], given: Mapping[str, Any], filled_in: Mapping[str, Any], part: str) -> nn.Module:
     """An instance, with those values filled in for which its constructor has a parameter."""
-    try:
-        parameters = inspect.signature(cls).parameters
-    except (TypeError, ValueError):
-        parameters = {}
+    parameters = _parameters(cls) or {}
     arguments = {name: value for name, value in filled_in.items() if name in parameters} | copy.deepcopy(dict(given))
     called = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    with explained(f"model.{part}", cls, f"{cls.__name__}({called})"):
-        return cls(**arguments)
+    with explained(f"model.{part}", cls, f"{cls.__name__}({called})", _meant_a_number):
+        module = cls(**arguments)
+        list(module.named_parameters())  # fails where the constructor didn't call super().__init__()
+        return module
+
+
+def _meant_a_number(error: BaseException) -> str:
+    """A hint for a top whose `inputs` is one number."""
+    lists = isinstance(error, TypeError) and "list" in str(error)
+    return "; inputs is the list of the embeddings' widths, and in_features their sum" if lists else ""
 
 
 def _listed(layers: Sequence[str] | None, module: nn.Module, part: str) -> list[str]:
@@ -176,5 +195,6 @@ def _listed(layers: Sequence[str] | None, module: nn.Module, part: str) -> list[
     for name in names:
         if name not in known:
             there = ", ".join(known) or "none"
-            raise UserError(f"the {part} has no such submodule; there are {there}", key="model.layers", value=name)
+            written = f"{TOP}{name}" if part == "top" else name
+            raise UserError(f"the {part} has no such submodule; there are {there}", key="model.layers", value=written)
     return names

@@ -23,9 +23,9 @@ Answer = tuple[dict[str, Tensor], dict[str, Tensor]]
 def settle(part: OwnBottom | OwnTop, sample: Sample, listed: Sequence[str] | None) -> None:
     """Settle which layers of a new module are read, and how wide a bottom's are.
 
-    It is evaluated twice, which also gives lazy layers their weights; in between, a copy of it is trained on a few rows. Only
-    what has numbers for each row in both modes is read. listed: the names that the user wants. Raises UserError where the
-    module doesn't fit.
+    It is evaluated twice, which also gives lazy layers their weights; in between, a copy of it is trained on a few rows.
+    Only what has numbers for each row in both modes is read. listed: the names that the user wants. Raises UserError where
+    the module doesn't fit.
     """
     _evaluate(part, sample(2))
     part.taps.copied |= part.taps.changed
@@ -38,7 +38,7 @@ def settle(part: OwnBottom | OwnTop, sample: Sample, listed: Sequence[str] | Non
     both = {name: values for name, values in read.items() if name in read_training}
     if listed is not None:
         if missing := [name for name in part.taps.names if name not in both]:
-            problem = "its output must be floating-point numbers for each row, in training and in evaluation; it isn't, or it never runs"
+            problem = "it must put out floating-point numbers for each row, in training and in evaluation, and doesn't"
             raise UserError(problem, key="model.layers", value=missing[0])
         part.taps.names = tuple(both)
     else:
@@ -78,7 +78,9 @@ def _train(part: OwnBottom | OwnTop, inputs: Sequence[Tensor]) -> Answer:
             raise part.refusal(f"its {layer} isn't finite for five rows of random numbers")
         learns = any(parameter.requires_grad for parameter in part.module.parameters())
         if learns and not output.requires_grad:
-            raise part.refusal(f"no gradient goes through its {layer} to its parameters (is it detached, or computed under no_grad?)")
+            raise part.refusal(
+                f"no gradient goes through its {layer} to its parameters (is it detached, or computed under no_grad?)"
+            )
         if output.requires_grad:
             with explained(key, kind, "its backward pass"):
                 output.sum().backward()

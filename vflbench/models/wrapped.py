@@ -50,9 +50,10 @@ class Embedding(Protocol):
 class WrappedBottom(Bottom):
     """Any module as a party's bottom model.
 
-    module: called with (numeric (n, k), categorical (n, c)), or with the numeric columns alone if it takes one argument. One
-    that embeds categorical columns may have `tables` and `from_vectors`, as `Bottom` has them. It returns the embedding (n, d), or layer -> (n, width), of which the last one is the cut layer. A part of it named `wide`
-    (n, outputs) is added to the logits. outputs: of the top model. rng: what the module draws from while it trains.
+    module: called with (numeric (n, k), categorical (n, c)), or with the numeric columns alone if it takes one argument. It
+    returns the embedding (n, d), or layer -> (n, width), of which the last one is the cut layer. A part of it named `wide`
+    (n, outputs) is added to the logits. One that embeds categorical columns may have `tables` and `from_vectors`, as in
+    `Bottom`. outputs: of the top model. rng: what the module draws from while it trains.
     """
 
     def __init__(

@@ -39,9 +39,11 @@ def _class_paths(node: Any, name: str = "") -> Iterator[str]:
         for key in ("_target_", "bottom", "top") if name == "model" else ("_target_",):
             if isinstance(node.get(key), str):
                 yield node[key]
-    children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
-    for key, child in children:
-        yield from _class_paths(child, str(key))
+        for key, child in node.items():
+            yield from _class_paths(child, str(key))
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _class_paths(child)
 
 
 def _modules_of(path: str) -> Iterator[str]:
