@@ -96,10 +96,10 @@ class OwnBottom(nn.Module):
         if categorical.shape[1] != len(self.cardinalities):
             problem = "an attack looks for features without naming categories, which goes with embed only"
             raise UserError(problem, key="model.categories", value=self.categories)
-        if not self.cardinalities:
-            return (self.reshape(numeric),)
         if self.categories == "ids":
             return self.reshape(numeric), categorical.long()
+        if not self.cardinalities:
+            return (self.reshape(numeric),)
         if self.embedding is None:
             return (self.reshape(torch.cat([numeric, categorical.to(numeric.dtype)], dim=1)),)
         return (self.reshape(torch.cat([numeric, self.embedding(categorical).flatten(1)], dim=1)),)

@@ -92,11 +92,10 @@ class Torch(CutModel):
             module = _made(self.bottom, self.bottom_options or {}, filled_in, "bottom")
             taps = Taps(_listed(self.layers, module, "bottom"))
             part = OwnBottom(module, reshape, self.categories, None, cardinalities, taps)
-            apart = bool(cardinalities) and self.categories == "ids"
 
             def sample(rows: int) -> tuple[Tensor, ...]:
                 x = reshape(torch.rand(rows, values, generator=torch.Generator()))
-                return (x, torch.zeros(rows, len(cardinalities), dtype=torch.int64)) if apart else (x,)
+                return (x, torch.zeros(rows, len(cardinalities), dtype=torch.int64)) if self.categories == "ids" else (x,)
 
             settle(part, sample, self.layers)
         part.embedding = ColumnEmbedding(cardinalities, self.embedding_dim, rng, _EMBEDDING_STD) if embedded else None

@@ -75,15 +75,14 @@ def _train(part: OwnBottom | OwnTop, inputs: Sequence[Tensor]) -> Answer:
         part.taps.copied |= copied.taps.changed
         layer, output = [(layer, values) for layer, values in answer[0].items() if layer != WIDE][-1]
         if not torch.isfinite(output).all():
-            raise part.refusal(f"its {layer} isn't finite for five rows of random numbers")
-        learns = any(parameter.requires_grad for parameter in part.module.parameters())
-        if learns and not output.requires_grad:
-            raise part.refusal(
-                f"no gradient goes through its {layer} to its parameters (is it detached, or computed under no_grad?)"
-            )
-        if output.requires_grad:
+            raise part.refusal(f"what it returns as {layer} isn't finite for five rows of random numbers")
+        differentiable = [values.sum() for values in answer[0].values() if values.requires_grad]
+        if not differentiable and any(parameter.requires_grad for parameter in part.module.parameters()):
+            problem = f"no gradient goes through its {layer} to its parameters"
+            raise part.refusal(f"{problem} (is it detached, or computed under no_grad?)")
+        if differentiable:
             with explained(key, kind, "its backward pass"):
-                output.sum().backward()
+                torch.stack(differentiable).sum().backward()
     if not is_bottom and all(x.grad is None for x in inputs):
         raise part.refusal("no gradient of the logits reaches the embeddings, so that no bottom could learn")
     return answer
