@@ -123,6 +123,17 @@ def test_torch_modules_of_ones_own(tmp_path):
     assert numbers[0] == numbers[1]
 
 
+def test_two_modules_without_a_base_class(tmp_path):
+    plugins = ("--plugins", str(EXTENDING / "own_modules"), "model=torch", "model.bottom=nets:Bottom", "model.top=nets:Top")
+    folder = train(tmp_path / "run", *plugins, "+model.bottom_options.hidden=32", "attack=[norm,spectral]")
+    assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
+    assert list(leaks(folder, "norm")) == ["net.0", "net.1", "cut"]
+    assert leaks(folder, "norm")["cut"] > 0.7
+    lstm = (*plugins[:3], "model.bottom=nets:LstmBottom", plugins[-1], "model.shape=[-1,1]", "+model.bottom_options.width=4")
+    folder = train(tmp_path / "lstm", *lstm, "attack=[norm,spectral]", "dataset.rows=500", "epochs=1")
+    assert manifest(folder)["layers"] == {"a": ["lstm", "cut"], "label": ["top.first"]}
+
+
 @pytest.mark.slow
 def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
     script = EXTENDING / "recording" / "audit_recording.py"

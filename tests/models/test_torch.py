@@ -9,11 +9,13 @@ from builders import run_in, session, table, weights
 from torch import nn
 from torch.nn import functional as F
 
+from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -25,6 +27,8 @@ from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.torch import Torch
 from vflbench.protocols.label_party import classification_loss
+from vflbench.results.rows import write_rows
+from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
 
 FACTS = frozenset({Embeddings, Gradients})
@@ -609,6 +613,33 @@ def test_a_run_is_attacked_recorded_and_resumed(tmp_path):
     run_in(tmp_path / "parts", **parts(3))
     assert "going on before epoch 1" in (tmp_path / "parts" / "train.log").read_text()
     assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
+def test_an_audit_of_recorded_messages_has_the_numbers_of_the_run(tmp_path):
+    """The layers keep their order, which is not that of their names."""
+
+    class Backwards(nn.Module):
+        def __init__(self, inputs):
+            super().__init__()
+            self.z, self.y = nn.Linear(inputs, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return torch.tanh(self.y(torch.relu(self.z(x))))
+
+    attacks = {"norm": Norm(), "spectral": Spectral(), "averaging": Averaging(rows=80)}
+    parts = {
+        "dataset": Synthetic(rows=400, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
+        "model": pair(Backwards),
+        "attacks": attacks,
+        "settings": Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3, probe=False)),
+    }
+    run_in(tmp_path / "run", **parts)
+    kept = [line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if ",leak_" in line]
+    with (tmp_path / "offline.csv").open("w", newline="") as file:
+        write_rows(file, audit(tmp_path / "run" / "recording", attacks).rows())
+    assert [line for line in (tmp_path / "offline.csv").read_text().splitlines() if ",leak_" in line] == kept
+    layers = dict.fromkeys(line.split(",")[3] for line in kept if ",a," in line and ",norm," in line)
+    assert list(layers) == ["z", "y", "cut"]
 
 
 def test_ten_classes_and_four_parties_with_pixels(tmp_path):
