@@ -384,7 +384,7 @@ def test_options_that_a_constructor_does_not_take_are_refused_before_anything_is
             raise AssertionError
 
     for options, problem in {
-        (("hiden", 3),): r"no such argument; .*Calls has inputs, hidden",
+        (("depth", 3),): r"no such argument; .*Calls has inputs, hidden",
         (): r"Calls needs it, by its name; .* only inputs, .* filled in",
     }.items():
         with pytest.raises(ValueError, match=problem):
