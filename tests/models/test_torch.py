@@ -367,6 +367,29 @@ def test_a_copy_of_the_bottom_is_differentiable_in_columns_and_vectors(rng):
     assert all(parameter.grad is None for parameter in peer.parameters())
 
 
+def test_a_bottom_that_keeps_what_it_computed_is_copied_or_refused(rng):
+    class Keeps(Plain):
+        def forward(self, x):
+            self.last = self.net(x)
+            return self.last
+
+    class KeepsMany(Plain):
+        def forward(self, x):
+            self.all = [self.net(x)]
+            return self.all[0]
+
+    rows = numeric_table(rng)
+    watch = frozenset({PeerModels})
+    split = session(rows, model=pair(Keeps))
+    peer = split.round(rows.ids, watch=watch).facts["label"][PeerModels].models["a"].network
+    assert not peer(rows.features["a"].numeric, torch.empty(len(rows), 0))["cut"].requires_grad
+    split.round(rows.ids, watch=watch)
+    split = session(rows, model=pair(KeepsMany))
+    split.round(rows.ids)
+    with pytest.raises(UserError, match="^model: an attack looks into a copy of a bottom, which can't be copied"):
+        split.round(rows.ids, watch=watch)
+
+
 def test_bfloat16(rng):
     rows = table(rng, parties=("a", "b"))
     for model in (pair(Plain), pair(Memory, shape=[-1, 2]), pair(InPlace)):

@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
 from vflbench.options import Count, NonNegativeInt, options
 
@@ -65,7 +66,15 @@ class Bottom(nn.Module):
         values = [module.values() for module in embeddings]
         for module in embeddings:
             module.lookup = None
-        copied = copy.deepcopy(self).requires_grad_(False)
+        kept = [value for module in self.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+        known = {id(value): value.detach().clone() for value in kept if not value.is_leaf}  # torch copies leaves alone
+        try:
+            copied = copy.deepcopy(self, known).requires_grad_(False)
+        except Exception as error:  # whatever a module of a user's own keeps
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"an attack looks into a copy of a bottom, which can't be copied ({reason})", key="model"
+            ) from error
         for module, lookup in zip(embeddings, lookups, strict=True):
             module.lookup = lookup
         for module, table in zip((m for m in copied.modules() if isinstance(m, ColumnEmbedding)), values, strict=True):
