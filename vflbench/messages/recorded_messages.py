@@ -73,7 +73,7 @@ class RecordedMessages:
     def seats(self) -> dict[Seat, tuple[str, ...]]:
         """Parties of which there are messages, or that are named, by seat."""
         if self.manifest.rules is not None:
-            return {Seat.PARTICIPANT: tuple(self.manifest.parties)}
+            return {Seat.PARTICIPANT: tuple(party for party in self.manifest.parties if party in self.coverage)}
         return {Seat.NON_LABEL: self.manifest.non_label_parties, Seat.LABEL: (self.manifest.labels,)}
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
