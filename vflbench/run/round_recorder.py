@@ -16,7 +16,7 @@ from vflbench.messages.manifest import KNOWN, LABEL_PARTY, LABELS, MESSAGES, Cla
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.private_files import write_private
-from vflbench.messages.round import Facts, Round, in_order
+from vflbench.messages.round import Facts, Round
 from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -142,7 +142,7 @@ class RoundRecorder:
         for party in {**self._session.layers(), **round_.facts}:
             found = round_.facts.get(party, {}).get(Embeddings)
             there = found.layers if isinstance(found, Embeddings) else {}
-            widths = {layer: there[layer].shape[1] for layer in in_order(there)}
+            widths = {layer: there[layer].shape[1] for layer in there}
             parties[party] = PartyLayers(
                 widths, [layer for layer in self._session.cut_layers().get(party, ()) if layer in there]
             )

@@ -13,7 +13,7 @@ from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
-from vflbench.models.base import Model
+from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
@@ -29,7 +29,7 @@ class Experiment:
     """Everything that one run is made of. defenses, attacks, adversaries: by the name under which they were chosen."""
 
     dataset: Dataset
-    model: Model
+    model: CutModel
     protocol: Protocol
     engine: Engine
     optimizer: Optimizer
