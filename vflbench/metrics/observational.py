@@ -1,4 +1,4 @@
-"""A lower bound on eps from rows as they are, without canaries: do messages tell more about labels than their features do?"""
+"""A lower bound on eps from rows as they are, without canaries: do messages tell more than features do?"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -82,12 +82,13 @@ def _cuts(scores: Mapping[str, Tensor]) -> Iterator[Cut]:
 def explained_log_odds(high: Tensor, low: Tensor, positive: Tensor, stratum: Tensor, log_odds: Tensor) -> float:
     """An estimate of the log odds ratio between the groups that features alone make, as far as a proxy knows them; >= 0.
 
-        sum_s A_s b_s / n_s  /  sum_s a_s B_s / n_s,   A, B: sums of w over the high and the low rows of one class, a, b: counts,
-        w = h for negative rows, 1 / h for positive ones,   h = odds of a positive label by the proxy, over their stratum's
+        sum_s A_s b_s / n_s  /  sum_s a_s B_s / n_s,   A, B: sums of w over the high and the low rows of one class;
+        a, b: their counts;   w = h for negative rows, 1 / h for positive ones;   h = odds of a positive label by the proxy,
+        divided by those of the stratum
 
     With weights h, negative rows have the features of positive ones. Were they then guessed high more often, that would be
-    the features' doing, since no label differs: the odds ratio of the groups is at most e^(2 eps) times this. The larger value
-    of both classes counts. A guess that depends on the label alone, as one about a released label does, has none.
+    the features' doing, since no label differs: the odds ratio of the groups is at most e^(2 eps) times this. The larger
+    value of both classes counts. A guess that depends on the label alone, as one about a released label does, has none.
 
     high, low, positive: (n,) bool; stratum: (n,); log_odds: (n,), of a proxy that saw none of these labels.
     """
@@ -124,8 +125,8 @@ def epsilon_low(log_odds_low: float, odds_factor: float = 1.0) -> float:
     Randomized response reaches the bound; a mechanism that reveals one class only has up to 2 eps_low.
 
     Why: exchanging the labels of a high and a low row changes two labels, hence the probability of the messages by a factor
-    of at most e^(2 eps), and that of the labels, by features, by at most G. Without (a) or (b) nothing can be shown: messages
-    that are a function of the features cost no privacy, and may be equal to the labels.
+    of at most e^(2 eps), and that of the labels, by features, by at most G. Without (a) or (b) nothing can be shown:
+    messages that are a function of the features cost no privacy, and may be equal to the labels.
 
     Source: Kalemaj et al., "Observational auditing of label privacy", arXiv 2511.14084, for audits without canaries against
     a proxy of P(label | features); the test is Rosenbaum's, "Observational Studies", 2002, chapter 4.

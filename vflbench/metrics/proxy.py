@@ -49,7 +49,7 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
 
 def _finite(features: Tensor) -> NDArray[np.float64]:
     x: NDArray[np.float64] = torch.nan_to_num(features.double(), 0.0, 0.0, 0.0).cpu().numpy()
-    return x.reshape(len(x), -1)
+    return x
 
 
 def better(scores: Mapping[str, Tensor], positive: Tensor) -> str:

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 
 Counts = NDArray[np.int64]
 _MOST = 60.0  # log odds ratio that no bound exceeds
-_HALVINGS = 40
+_HALVINGS = 28  # to 3e-7
 _LEAST_MASS = 1e-20
 
 

@@ -30,7 +30,7 @@ ASSUMPTION = (
     "than G times the odds of a positive label. A test of the first found nothing, but can't confirm it; features that are "
     "missing can make a mechanism that keeps its promise look broken"
 )
-_CHECKED_ROWS = 200  # of a class, to learn from and to ask about, below which nobody can say whether guesses follow features
+_CHECKED_ROWS = 200  # of a class, to learn from and to ask about; with fewer, what guesses follow is unknown
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
 
 
@@ -85,10 +85,10 @@ class ObservedPrivacy:
                 if self.reads_features
                 else "whether it reads features could not be checked"
             )
-            return f"{needs}, but {why}, and these may tell labels without any leak. Undecided: only planted canaries decide it."
+            return f"{needs}, but {why}, and these may tell labels without a leak. Undecided: only planted canaries decide."
         return (
-            f"{needs}, if features tell labels at most {self.odds_factor:.2f} times better, in odds, than the proxy knows, or "
-            f"don't enter the guess. The claim is refuted under this assumption; it can hold only if the factor is "
+            f"{needs}, if features tell labels at most {self.odds_factor:.2f} times better, in odds, than the proxy knows, "
+            f"or don't enter the guess. The claim is refuted under this assumption; it can hold only if the factor is "
             f"{self.odds_factor_needed:.2f} or more. This is evidence, no proof: planted canaries decide it."
         )
 
@@ -170,7 +170,7 @@ class _Rows:
     guess_model: Model
 
     def half(self, audited: Tensor, others: tuple[Tensor, Tensor], alpha: float) -> _Half | None:
-        """Audit these rows. others: two quarters, whose proxies learn from each other, so that a cut is chosen as it is used."""
+        """Audit these rows. others: two quarters, whose proxies learn from each other, so that a cut is chosen as used."""
         learn = torch.cat(others)
         of_quarters = [
             self.proxy(self.features, self.positive, others[1 - which], others[which], self.seed) for which in (0, 1)
