@@ -97,7 +97,7 @@ def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken
         unrelated = torch.randn(2000, 3, generator=world.rng)
         found = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
         wrong += found.outcome == "against"
-        assert "missing can make a mechanism that keeps its promise look broken" in found.assumption
+        assert "features that are missing can make a mechanism that keeps its promise look broken" in found.assumption
         assert found.outcome != "against" or "if features tell labels at most" in found.verdict
     assert wrong == 4
     shown = observed_privacy({"direct": guess}, world.labels, world.x, 0.5)
@@ -128,6 +128,23 @@ def test_without_features_or_with_few_rows_nothing_is_decided():
     for n in (0, 1, 3):
         assert observed_privacy({"direct": torch.zeros(n)}, world.labels[:n], world.x[:n], 0.5).outcome == "nothing"
     assert observed_privacy({}, world.labels, world.x, 0.5).attack == "none"
+
+
+def test_labels_that_are_sent_as_they_are_are_found():
+    world = World(3000, seed=3)
+    found = observed_privacy({"direct": world.labels.double()}, world.labels, world.x, 1.0)
+    assert found.outcome == "against"
+    assert found.eps_low > 2.5
+
+
+def test_features_that_determine_labels_in_a_way_no_proxy_learns_pass_for_a_leak():
+    """Parity of six coins: the messages are a function of the features, eps is 0, and (b) can't be tested where it fails."""
+    x = torch.randint(2, (3000, 6), generator=torch.Generator().manual_seed(0)).double()
+    noise = torch.randn(3000, 8, generator=torch.Generator().manual_seed(1)).double()
+    labels = (x.sum(dim=1) % 2).long()
+    found = observed_privacy({"direct": labels.double()}, labels, torch.cat([x, noise], dim=1), 1.0)
+    assert found.outcome == "against"
+    assert "no proof" in found.verdict
 
 
 def test_an_odds_factor_is_taken_off():

@@ -120,7 +120,7 @@ def epsilon_low(log_odds_low: float, odds_factor: float = 1.0) -> float:
     Assumption, (a) or (b). (a) Given the features, labels of rows are independent, and in one stratum the odds of a positive
     label, by features, are at most G times as large in a row guessed high as in a row guessed low. Groups may come from all
     messages and all features in any way, but from no label that is counted here. (b) A row's group depends on its label and
-    on coins of its own, but within a stratum and class not on features; then G = 1 and any strata will do.
+    on coins of its own, but for no label on features; then G = 1 and any strata will do.
 
     Randomized response reaches the bound; a mechanism that reveals one class only has up to 2 eps_low.
 

@@ -25,12 +25,12 @@ Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
 """Features (n, d), outcome (n,) bool, places to learn from, places to ask, seed -> name -> (k,) log odds of the outcome."""
 
 ASSUMPTION = (
-    "what features the messages depend on are in the recording, and either a row's guess depends, within a class, on none of "
-    "them, or labels of rows are independent given them and of two rows that the proxy puts in one stratum neither has more "
-    "than G times the odds of a positive label. A test of the first found nothing, but can't confirm it; features that are "
-    "missing can make a mechanism that keeps its promise look broken"
+    "the recording has every feature that the messages depend on; and either a row's guess, had its label been this "
+    "or that, depends on no feature, or labels are independent given the features and, of two rows in one stratum of the proxy, neither has more "
+    "than G times the odds of a positive label. Neither can be confirmed from the recording: features that are missing can "
+    "make a mechanism that keeps its promise look broken"
 )
-_CHECKED_ROWS = 200  # of a class, to learn from and to ask about; with fewer, what guesses follow is unknown
+_CHECKED_ROWS = 200  # of a class, to learn from and to ask about; of fewer, nothing is known about guesses
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
 
 
@@ -210,7 +210,10 @@ class _Rows:
             fit, asked = learn[rows[learn]], ask[rows[ask]]
             ones = int(high[asked].sum())
             zeros = len(asked) - ones
-            if min(len(fit), len(asked)) < _CHECKED_ROWS or not ones or not zeros or not self.features.shape[1]:
+            if min(len(fit), len(asked)) < _CHECKED_ROWS or not self.features.shape[1]:
+                continue
+            if not ones or not zeros:  # one guess about all of the class: features tell nothing about it
+                most, told = (0.5, 0.5) if most < 0.5 else (most, told)
                 continue
             error = math.sqrt((len(asked) + 1) / (12 * ones * zeros))
             for values in self.guess_model(self.features, high, fit, asked, self.seed).values():
