@@ -19,31 +19,31 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
     `logistic` (standardised features, L2 penalty 1) and `trees` (100 boosted trees of depth 3), (k,) float64 each. Of too
     few rows or features of none, all scores are 0.
     """
-    x, y = _finite(features), positive.numpy()
-    fit, rows = learn.numpy(), ask.numpy()
-    fewest = min(y[fit].sum(), (~y[fit]).sum()) if len(fit) else 0
-    if len(fit) < _LEAST_ROWS or fewest < _LEAST_OF_A_CLASS or not x.shape[1] or not len(rows):
+    x, asked, y = _finite(features[learn]), _finite(features[ask]), positive[learn].cpu().numpy()
+    fewest = min(y.sum(), (~y).sum())
+    if len(x) < _LEAST_ROWS or fewest < _LEAST_OF_A_CLASS or not x.shape[1] or not len(asked):
         return {
-            "logistic": torch.zeros(len(rows), dtype=torch.float64),
-            "trees": torch.zeros(len(rows), dtype=torch.float64),
+            "logistic": torch.zeros(len(asked), dtype=torch.float64),
+            "trees": torch.zeros(len(asked), dtype=torch.float64),
         }
     from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
-    mean, deviation = x[fit].mean(axis=0), x[fit].std(axis=0)
-    scaled = ((x - mean) / np.where(deviation > 0, deviation, 1.0)).clip(-20, 20)
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    standardised, asked_standardised = (((values - mean) / scale).clip(-20, 20) for values in (x, asked))
     trees_of = (
         GradientBoostingClassifier(n_estimators=60, max_depth=3, random_state=seed)
-        if len(fit) < 500
+        if len(x) < 500
         else HistGradientBoostingClassifier(max_iter=100, max_depth=3, early_stopping=False, random_state=seed)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a logistic regression that stops at its last iteration
-        linear = LogisticRegression(max_iter=300).fit(scaled[fit], y[fit])
-    trees = trees_of.fit(x[fit], y[fit])
+        linear = LogisticRegression(max_iter=300).fit(standardised, y)
+    trees = trees_of.fit(x, y)
     return {
-        "logistic": torch.from_numpy(np.asarray(linear.decision_function(scaled[rows]), dtype=np.float64)),
-        "trees": torch.from_numpy(np.asarray(trees.decision_function(x[rows]), dtype=np.float64)),
+        "logistic": torch.from_numpy(np.asarray(linear.decision_function(asked_standardised), dtype=np.float64)),
+        "trees": torch.from_numpy(np.asarray(trees.decision_function(asked), dtype=np.float64)),
     }
 
 

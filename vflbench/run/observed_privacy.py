@@ -25,11 +25,12 @@ Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
 """Features (n, d), outcome (n,) bool, places to learn from, places to ask, seed -> name -> (k,) log odds of the outcome."""
 
 ASSUMPTION = (
-    "the recording has every feature that the messages depend on; and either a row's guess, had its label been this "
-    "or that, depends on no feature, or labels are independent given the features and, of two rows in one stratum of the proxy, neither has more "
-    "than G times the odds of a positive label. Neither can be confirmed from the recording: features that are missing can "
-    "make a mechanism that keeps its promise look broken"
+    "the recording has every feature that the messages depend on; and either a row's guess, had its label been this or that,"
+    " depends on no feature, or labels are independent given the features and, of two rows in one stratum of the proxy, "
+    "neither has more than G times the odds of a positive label. Neither can be confirmed from the recording: features that "
+    "are missing can make a mechanism that keeps its promise look broken"
 )
+_MOST_ROWS = 50_000  # that are audited, at random; with more the bound is hardly tighter
 _CHECKED_ROWS = 200  # of a class, to learn from and to ask about; of fewer, nothing is known about guesses
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
 
@@ -43,7 +44,7 @@ class ObservedPrivacy:
     alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from which on the messages fit the
     promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess about rows of one class; nan if
     that could not be checked. reads_features: whether it is above 0.52 and 3 standard errors above 0.5.
-    rows, counted: rows of the recording, and those in the tables of the decisive half. attack: whose scores.
+    rows, counted: rows that were audited, and those in the tables of the decisive half. attack: whose scores.
     """
 
     claimed: float
@@ -119,15 +120,15 @@ def observed_privacy(
     messages together: of flips drawn again in each of T epochs, T times that of one. odds_factor: G >= 1 of `epsilon_low`.
     proxy: of P(label | features). guess_model: of P(guess | features) within a class.
 
-    Either half of the rows is audited with a proxy, strata, an attack and a cut that are chosen on the labels of the other
-    half alone, at (1 - confidence) / 2 each; the larger bound counts.
+    Of more than 50,000 rows so many are drawn. Either half of the rows is audited with a proxy, strata, an attack and a
+    cut that are chosen on the labels of the other half alone, at (1 - confidence) / 2 each; the larger bound counts.
 
     Raises UserError for arguments out of range.
     """
     _check(scores, labels, features, claimed, confidence, odds_factor)
     known = {name: torch.nan_to_num(values.double().cpu(), 0.0) for name, values in scores.items()}
     rows = _Rows(known, labels.cpu() != 0, features.cpu(), seed, proxy, guess_model)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:_MOST_ROWS]
     parts = [order[start::4] for start in range(4)]
     alpha = (1 - confidence) / 2
     halves = [
@@ -136,14 +137,14 @@ def observed_privacy(
     ]
     audited = [half for half in halves if half]
     if not audited:
-        return ObservedPrivacy(claimed, 0.0, confidence, odds_factor, 1.0, 1.0, math.nan, False, len(labels), 0, "none")
+        return ObservedPrivacy(claimed, 0.0, confidence, odds_factor, 1.0, 1.0, math.nan, False, len(order), 0, "none")
     best = max(audited, key=lambda half: half.log_odds_low - half.explained)
     seen = math.exp(best.explained)
     factor = max(odds_factor, seen)
     eps, needed = epsilon_low(best.log_odds_low, factor), odds_factor_needed(best.log_odds_low, claimed)
     told, reads = best.told
     return ObservedPrivacy(
-        claimed, eps, confidence, factor, seen, needed, told, reads, len(labels), best.counted, best.attack
+        claimed, eps, confidence, factor, seen, needed, told, reads, len(order), best.counted, best.attack
     )
 
 
