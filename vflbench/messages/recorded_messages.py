@@ -94,12 +94,17 @@ class RecordedMessages:
         for step in self.epochs.get(epoch, ()):
             yield self._round("train", epoch, step)
 
-    def end_of_epoch_is_recorded(self, epoch: int) -> bool:
-        return ("end", epoch, 0) in self._places
-
     def end_of_epoch(self, epoch: int) -> Round | None:
         """What parties' networks made of rows at the end of an epoch, if that is recorded."""
-        return self._round("end", epoch, 0) if self.end_of_epoch_is_recorded(epoch) else None
+        return self._round("end", epoch, 0) if ("end", epoch, 0) in self._places else None
+
+    def ids_at_the_end(self, epoch: int) -> Tensor:
+        """(n,) ids of these rows; (0,) if that isn't recorded."""
+        if ("end", epoch, 0) not in self._places:
+            return torch.empty(0, dtype=torch.int64)
+        shard, place = next(iter(self._places["end", epoch, 0].values()))
+        with self._explained(shard.path):
+            return shard.read_ids(place)
 
     def ids(self, epoch: int) -> Iterator[Tensor]:
         """The ids of each recorded round of an epoch."""

@@ -163,6 +163,7 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
         else:
             auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
+        end.begin_epoch(epoch)
         for round_ in recording.rounds(epoch):
             shown = source.with_columns(round_)
             followed, _, known = auditor.parts_at_the_end
