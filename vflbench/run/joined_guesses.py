@@ -16,7 +16,7 @@ def joined(batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     every_id, every_guess = [], []
     for ids, scores in batches:
         every_id.append(ids.cpu())
-        every_guess.append(_guesses(scores.double().cpu()))
+        every_guess.append(guesses(scores.double().cpu()))
     if not every_id:
         return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
     ids, place = torch.cat(every_id).unique(return_inverse=True)
@@ -24,7 +24,7 @@ def joined(batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return ids, totals / place.bincount(minlength=len(ids))
 
 
-def _guesses(scores: Tensor) -> Tensor:
+def guesses(scores: Tensor) -> Tensor:
     """(n,) 0 or 1; 1/2 for a score that isn't a number."""
     finite = scores[scores.isfinite()]
     if not len(finite):

@@ -1,7 +1,8 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +14,14 @@ from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.round import Round
 from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
-from vflbench.run.answers import Findings
+from vflbench.run.answers import Findings, Tables
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
+from vflbench.run.claim_check import ClaimCheck
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
 from vflbench.run.machine import tune, use_threads
@@ -40,7 +43,8 @@ class AuditResult:
     and those that cross. class_shares: of the K classes among the training rows. listed:
     training rows of which it has labels.
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
-    as the recording has them. claims: what it promises about labels. notes: lines that a user must not miss.
+    as the recording has them. claims: what it promises about labels. observed: what messages
+    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
     """
 
     findings: list[Findings]
@@ -55,6 +59,7 @@ class AuditResult:
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
+    observed: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def rows(self) -> list[Row]:
@@ -87,11 +92,15 @@ def audit(
         use_threads(source.head.threads)
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
-    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)
-    findings = list(findings_of(source, auditor))
+    promised = recording.manifest.claims.label_dp
+    check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
+    tables = Tables if check is None else partial(Tables, listener=check.hear)
+    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
+    findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
-    return AuditResult(findings, skipped, unscored, threats, **described(source, seed))
+    observed = {} if check is None else check.outcome()
+    return AuditResult(findings, skipped, unscored, threats, observed=observed, **described(source, seed))
 
 
 def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
@@ -148,8 +157,8 @@ def auditor_of(
     )
 
 
-def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
-    """What each epoch comes to."""
+def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round], None] | None = None) -> Iterator[Findings]:
+    """What each epoch comes to. also: sees each round too."""
     recording, head = source.recording, source.head
     end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
     epochs = recording.epochs
@@ -169,6 +178,8 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
             followed, _, known = auditor.parts_at_the_end
             kept = torch.cat([followed, known])
             end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+            if also is not None:
+                also(shown)
             auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
 
