@@ -9,7 +9,7 @@ _PLACES = {
     "cli.api": ("train",),
     "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
-    "messages.recording": ("Recording",),
+    "messages.recorded_messages": ("RecordedMessages",),
     "messages.view": ("View", "Undeclared", "Unavailable"),
     "messages.threat": ("Threat", "Seat"),
     "messages.message": ("Message", "Kind"),

@@ -18,6 +18,7 @@ from vflbench.results.gate import judge as judged
 
 if TYPE_CHECKING:
     from vflbench.cli.audit_config import AuditPlan
+    from vflbench.messages.recorded_messages import RecordedMessages
 
 _DESCRIPTION = """Attack what a party has recorded of the messages that crossed the cut.
 
@@ -107,16 +108,16 @@ def parser() -> argparse.ArgumentParser:
 
 def audit_and_report(made: "AuditPlan", recording: Path, folder: Path, gates: Sequence[Gate], *, require_all: bool) -> None:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for."""
+    from vflbench.messages.recorded_messages import RecordedMessages
     from vflbench.results.folder import alone_in, remove_if_empty
     from vflbench.results.read import read_summary
     from vflbench.results.report.table import final_table
-    from vflbench.run.audited import require_recording
 
-    require_recording(recording)
+    messages = RecordedMessages(recording)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(folder):
-            notices = compute(made, recording, folder)
+            notices = compute(made, messages, folder)
             lines, failed, unjudged = judge_all(folder, gates)
             page, summary = write_page(folder, lines), read_summary(folder)
             table = final_table(folder, colour=sys.stdout.isatty(), gates=lines)
@@ -133,13 +134,13 @@ def audit_and_report(made: "AuditPlan", recording: Path, folder: Path, gates: Se
         fail(f"--require-all: not every attack could be run and scored: {listed}")
 
 
-def compute(made: "AuditPlan", recording: Path, folder: Path) -> list[str]:
+def compute(made: "AuditPlan", messages: "RecordedMessages", folder: Path) -> list[str]:
     """Write the result folder, unless this audit of this recording, as it is now, is in it. Returns lines for the user."""
     from vflbench.results.folder import Earlier, clear_error, look
     from vflbench.results.read import read_manifest
     from vflbench.run.audited import recording_source
 
-    source = recording_source(recording, made.wanted.labels)
+    source = recording_source(messages.folder, made.wanted.labels)
     earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.plugins)
     notices = []
     if earlier is Earlier.FINISHED:
@@ -149,11 +150,13 @@ def compute(made: "AuditPlan", recording: Path, folder: Path) -> list[str]:
         notices.append("the recording has changed since it was audited here, so it was audited again")
     clear_error(folder)
     overwrite = made.overwrite or earlier is Earlier.FINISHED
-    record(made, recording, folder, source, overwrite=overwrite)
+    record(made, messages, folder, source, overwrite=overwrite)
     return notices
 
 
-def record(made: "AuditPlan", recording: Path, folder: Path, source: dict[str, Any], *, overwrite: bool) -> None:
+def record(
+    made: "AuditPlan", messages: "RecordedMessages", folder: Path, source: dict[str, Any], *, overwrite: bool
+) -> None:
     """Audit and write everything; summary.json last."""
     from vflbench.cli.mistakes import describe
     from vflbench.results.folder import leave_error
@@ -168,17 +171,17 @@ def record(made: "AuditPlan", recording: Path, folder: Path, source: dict[str, A
     known = provenance(
         seed=seed, overrides=list(made.overrides), choices=chosen, source=source, modules=module_digests(made.plugins)
     )
-    manifest = {**known, "kind": KIND, "recording": recording.name}
+    manifest = {**known, "kind": KIND}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
     start = perf_counter()
     try:
         recorder.begin()
-        result = audit_recording(recording, made.attacks, made.wanted)
+        result = audit_recording(messages, made.attacks, made.wanted)
         skipped = {**made.unusable, **result.skipped}
         recorder.note(**audit_facts(result) | {"skipped": skipped})
-        recorder.say(f"{recording}: {result.rows_listed:,} rows, {result.epochs} epochs")
+        recorder.say(f"{messages.folder}: {result.listed:,} rows, {len(result.findings)} epochs")
         for note in result.notes:
             recorder.say(note)
         for what, reasons in (("is skipped", skipped), ("could not be scored", result.unscored)):

@@ -33,7 +33,7 @@ SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "engine": En
 KEYED = {"defense": Defense, "attack": Attack, "adversary": Adversary, "logger": Logger}
 """Groups of which several can be chosen: the options of each choice stand under its name."""
 
-SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite")
+SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite", "record")
 
 
 def build(config: DictConfig) -> Experiment:

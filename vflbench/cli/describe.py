@@ -14,7 +14,8 @@ def description(
     there = contents(recording, attacks, labels)
     refused = {**unusable, **there.refused}
     able = [name for name in attacks if name not in refused]
-    lines = [*facts(there), "", *columns([("party", "layer", "width", "kinds", "crosses"), *there.layers])]
+    lines = [*facts(there), "", *columns([("party", "layer", "width", "crosses"), *there.layers])]
+    lines += ["", *columns([("party", "kind", "batches"), *there.kinds])]
     lines += ["", f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}"]
     if refused:
         lines += ["", f"attacks that can't ({len(refused)}), and why:"]
@@ -22,7 +23,7 @@ def description(
         for name, reason in refused.items():
             groups.setdefault(reason, []).append(name)
         lines += columns([(f"  {', '.join(group)}", reason) for reason, group in groups.items()])
-    return "\n".join([*lines, *there.notes])
+    return "\n".join([*lines, *([""] if there.notes else []), *there.notes])
 
 
 def facts(there: Contents) -> list[str]:

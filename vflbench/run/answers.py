@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, ClassCounts, RebuiltBatch, RebuiltRows, Scores
-from vflbench.data.aligned import AlignedRows
 from vflbench.errors import UserError
 from vflbench.messages.message import Kind
 from vflbench.messages.round import PrivateBatch
@@ -18,6 +17,7 @@ from vflbench.metrics.dependence import Dependence, DependenceTable
 from vflbench.metrics.leakage import Leak, LeakTable, checked_scores
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.run.grading import Grader
+from vflbench.run.known_rows import Lookup
 from vflbench.run.posts import Post
 from vflbench.run.probe_rows import ProbeRows
 
@@ -107,7 +107,7 @@ class Marker:
 
     def __init__(
         self,
-        rows: AlignedRows,
+        rows: Lookup,
         cut_of: Callable[[str], str],
         shares: tuple[float, ...],
         grader: Grader | None,

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import torch
 
 from vflbench.attacks.base import Attack
-from vflbench.errors import UserError
-from vflbench.messages.recording import Recording
+from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.options import Count, NonNegativeInt, options
 from vflbench.results.levels import level_of
 from vflbench.run.facts import leak_quantities
@@ -30,27 +29,28 @@ KIND = "audit"
 class AuditOptions:
     """What is asked of an audit, beside its attacks.
 
-    labels: a file of labels in place of the recording's own. batches, epochs, seed: None: as in the recorded run.
+    labels: a file of labels in place of the recording's own. batches, epochs, seed, probe: None: as in the recorded run.
     """
 
     seed: NonNegativeInt | None = None
     labels: str | None = None
     batches: Count | Literal["all", "auto"] | None = None
     epochs: Literal["all", "last"] | None = None
-    probe: bool = True
+    probe: bool | None = None
 
 
-def require_recording(folder: Path) -> None:
-    """Raises UserError for a folder that holds no recording. Batches are not read."""
-    Recording(folder)
-
-
-def audit_recording(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
-    """Attack the messages of a recording, on a process that is tuned as that of a run. Raises UserError."""
-    if wanted.labels is not None:
-        raise UserError("this version reads the labels of the recording only", key="--labels", value=wanted.labels)
+def audit_recording(recording: RecordedMessages, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
+    """Attack the messages of a recording, in a process that is tuned as that of a run. Raises UserError."""
     tune()
-    return audit(recording, attacks, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs, probe=wanted.probe)
+    return audit(
+        recording,
+        attacks,
+        seed=wanted.seed,
+        batches=wanted.batches,
+        epochs=wanted.epochs,
+        probe=wanted.probe,
+        labels=wanted.labels,
+    )
 
 
 def audit_facts(result: AuditResult) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "seed": result.seed,
         "batch_size": result.batch_size,
         "data": {
-            "train_rows": result.rows_listed,
-            "classes": result.classes,
+            "train_rows": result.listed,
+            "classes": len(shares),
             "train_positive_ratio": shares[1] if len(shares) == 2 else None,
             "train_class_ratios": shares,
         },
@@ -92,7 +92,7 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
     levels = {leak.attack: level_of(leak.attack, result.threats) for leak in leaks}
     test_auc = result.model.get("test_auc", math.nan)
     return {
-        "epochs": result.epochs,
+        "epochs": len(result.findings),
         "test_auc": None,
         "train_auc": None,
         **result.model,

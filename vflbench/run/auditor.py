@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
-from vflbench.data.aligned import AlignedRows
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
@@ -25,9 +24,9 @@ from vflbench.run.asking import Asking
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
 from vflbench.run.grading import Grader, auxiliary_rows
-from vflbench.run.known_rows import KnownRows, Population, RowNames
+from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
-from vflbench.run.supply import Supply, remembered
+from vflbench.run.supply import Supply
 
 
 class Auditor:
@@ -40,7 +39,9 @@ class Auditor:
     that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked. held_out: rows
     that are not trained on. cut_layers: party -> layers that cross. cheating: parties with an adversary. offered: facts that
     rounds have for a non-label party. last_only: audit no epoch but the last. dcor: measure the distance correlation of
-    embeddings and labels. probe: also run the reference that is trained on half of the true labels.
+    embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
+    attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
+    whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Auditor:
         attacks: Mapping[str, Attack],
         seats: Mapping[Seat, tuple[str, ...]],
         train: Population,
-        rows: AlignedRows,
+        rows: Lookup,
         generators: Generators,
         *,
         group: int,
@@ -61,6 +62,9 @@ class Auditor:
         last_only: bool = False,
         dcor: bool = False,
         probe: bool = False,
+        known: KnownRows | None = None,
+        keeps_rows: bool = False,
+        samples: bool = True,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -71,9 +75,12 @@ class Auditor:
         references = list(column_references(self.posts, on_device)) if OwnColumns in offered else []
         self.posts += [reference for _, reference in references]
         wanted = {kind for attack in attacks.values() for kind in attack.threat.knows}
-        self._end = RowsAtTheEnd(self.posts, train, rows, generators, canaries)
+        self._end = RowsAtTheEnd(self.posts, train, rows, generators, canaries, asks=keeps_rows, samples=samples)
         most_known = max((post.threat.known_rows for post in self.posts), default=0)
-        known = KnownRows(train, most_known, generators["known rows"], canaries)
+        if known is None:
+            most = max(most_known, USUALLY_KNOWN) if most_known or keeps_rows else 0
+            known = KnownRows(train, most, generators["known rows"], canaries)
+        self.known = known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
         auxiliary: dict[str, OwnColumns] = {}
         if held_out is not None and Auxiliary in wanted:
@@ -99,13 +106,15 @@ class Auditor:
         """Whether the probe runs."""
         return self._probe_rng is not None
 
-    def begin_epoch(self, number: int, steps: int, *, last: bool = True) -> None:
+    def begin_epoch(self, number: int, steps: int, *, last: bool = True, chosen: Sequence[int] | None = None) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them.
 
-        last: whether it is the last epoch of the run, the only one in which the probe is fitted.
+        last: whether it is the last epoch of the run, the only one in which the probe is fitted. chosen: the steps to choose
+        among, where there are no others.
         """
-        audited = self._steps_audited(steps) if last or not self._last_only else 0
-        self.audited = set(evenly_spaced(steps, audited).tolist()) if audited else set()
+        there = range(steps) if chosen is None else chosen
+        audited = self._steps_audited(len(there)) if last or not self._last_only else 0
+        self.audited = {there[place] for place in evenly_spaced(len(there), audited).tolist()} if audited else set()
         self._epoch, self._is_last = number, last
         self._end.begin_epoch(len(self.audited))
 
@@ -170,6 +179,11 @@ class Auditor:
         return self._end.ids
 
     @property
+    def parts_at_the_end(self) -> list[Tensor]:
+        """The same rows, ids (n,) of each: those that are followed, the others, and those whose label is known."""
+        return [self._end.followed.ids, self._end.asked, self.known.ids]
+
+    @property
     def wants_at_the_end(self) -> frozenset[type[Fact]]:
         """The facts that attacks read at the end of an epoch."""
         asked = [post for post in self.posts if post.attack.answers_epochs()]
@@ -180,8 +194,7 @@ class Auditor:
 
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
-        rows = self._end.asked
-        at_hand = remembered(facts, rows)
+        at_hand = facts
         answered = frozenset(post.name for post in self.posts if self.tables.leaks.has(post.name))  # about batches
         for post in self.posts if self.audited else ():
             if post.attack.answers_epochs() and not post.on_columns:

@@ -5,62 +5,77 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflbench.attacks.base import Attack
-from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients
-from vflbench.messages.recording import Recording
-from vflbench.messages.round import Round
-from vflbench.run.offline import RecordedRows, refused
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, OwnModel
+from vflbench.messages.manifest import LABELS
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.run_head import RunHead
+from vflbench.messages.threat import Seat
+from vflbench.run.posts import unmet_attacks
+from vflbench.run.recorded_source import RecordedSource
 
 
 @dataclass(frozen=True)
 class Contents:
-    """facts: name -> text, on the whole. layers: (party, layer, width, kinds, whether it crosses), as text. refused: attack
-    -> why it can't run. notes: lines for the user.
+    """facts: name -> text, on the whole. layers: (party, layer, width, whether it crosses), as text. kinds: (party, kind,
+    batches that have it). refused: attack -> why it can't run. notes: lines for the user.
     """
 
     facts: Mapping[str, str]
-    layers: Sequence[tuple[str, str, str, str, str]]
+    layers: Sequence[tuple[str, str, str, str]]
+    kinds: Sequence[tuple[str, str, str]]
     refused: Mapping[str, str]
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
 
 
 def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = None) -> Contents:
-    """Read the head, the list of rows and the first batch. Raises UserError for what is no recording."""
-    if labels is not None:
-        raise UserError("this version reads the labels of the recording only", key="--labels", value=labels)
-    recording = Recording(folder)
-    head, train = recording.head, RecordedRows(recording)
-    first = next((round_ for epoch in range(len(head.steps)) for round_, _ in recording.rounds(epoch)), None)
-    rounds = "all batches" if head.complete else f"{sum(map(len, head.recorded)):,} of them recorded"
+    """Read what holds for all batches, their headers and ids, and the labels if they are there. Raises UserError."""
+    recording = RecordedMessages(folder)
+    manifest, epochs = recording.manifest, recording.epochs
+    seats = {str(seat): ", ".join(parties) for seat, parties in recording.seats.items() if parties}
     facts = {
         "recording": str(folder),
-        "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in head.seats.items() if parties),
-        "epochs": str(len(head.steps)),
-        "batches": f"{sum(head.steps):,} in training, {rounds}; {head.batch_size:,} rows each",
-        "training rows": f"{len(train):,}"
-        + ("" if train.has_all else " in the recorded batches; the others are not listed"),
-        "classes": f"{train.classes}, with shares {', '.join(f'{share:.4f}' for share in head.class_shares)}",
-        "seed": str(head.seed),
+        "written by": manifest.producer,
+        "parties": "; ".join(f"{parties} ({seat})" for seat, parties in seats.items()),
+        "epochs": f"{len(epochs):,}",
+        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", a sample of all"),
+        "classes": str(manifest.classes),
     }
-    if head.cheating:
-        facts["deviating"] = ", ".join(head.cheating)
-    layers = [] if first is None else _layers(first, head.cut_layers)
-    return Contents(facts, layers, refused(attacks, head, train))
+    refused, notes = _without_labels(recording, attacks), []
+    if labels is None and not (folder / LABELS).is_file():
+        notes.append("no labels are here: --labels FILE names them, and --scores-only DIR attacks without any")
+    else:
+        source = RecordedSource(recording, None if labels is None else Path(labels))
+        shares = ", ".join(f"{share:.4f}" for share in source.rows.class_ratios)
+        facts |= {"training rows": f"{len(source.rows):,} with labels", "class shares": shares}
+        facts["ids"] = "a row has the same in every epoch" if source.ids.repeat else "none comes in two epochs"
+        refused, notes = source.skipped(attacks), source.notes
+    if manifest.batch_size is not None:
+        facts["batch size"] = f"{manifest.batch_size:,}"
+    if manifest.claims.label_dp is not None:
+        claim = manifest.claims.label_dp
+        facts["claim"] = f"label DP with eps = {claim.eps:g}" + (", labels drawn again in each epoch" if claim.fresh else "")
+    if manifest.model:
+        facts["the model"] = ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items())
+    layers = [
+        (party, layer, str(width), "yes" if party != manifest.labels and layer in manifest.cut(party) else "no")
+        for party, of_party in manifest.parties.items()
+        for layer, width in of_party.layers.items()
+    ]
+    kinds = [
+        (party, kind, f"{count:,} of {coverage.batches:,}")
+        for party, coverage in recording.coverage.items()
+        for kind, count in coverage.kinds.items()
+    ]
+    return Contents({name: text for name, text in facts.items() if text}, layers, kinds, refused, notes)
 
 
-def _layers(round_: Round, cut: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str, str, str]]:
-    made = []
-    for party, known in round_.facts.items():
-        kinds: dict[str, dict[str, str]] = {}
-        for name, fact in (("embedding", known.get(Embeddings)), ("gradient", known.get(Gradients))):
-            if isinstance(fact, Embeddings | Gradients):
-                for layer, values in fact.layers.items():
-                    width = str(values.shape[1]) if values.ndim > 1 else "1"
-                    kinds.setdefault(layer, {})[name] = f"{width} {str(values.dtype).removeprefix('torch.')}"
-        for layer, of_layer in kinds.items():
-            widths = " / ".join(dict.fromkeys(of_layer.values()))
-            made.append((party, layer, widths, ", ".join(of_layer), "yes" if layer in cut.get(party, ()) else "no"))
-        others = sorted(kind.title or kind.__name__ for kind in known if kind not in (Embeddings, Gradients))
-        if others:
-            made.append((party, "-", "-", ", ".join(others), "-"))
-    return made
+def _without_labels(recording: RecordedMessages, attacks: Mapping[str, Attack]) -> dict[str, str]:
+    """Attack -> why it can't run, as far as the messages alone say it."""
+
+    def offers(seat: Seat) -> frozenset[type[Fact]]:
+        offered = recording.offers(seat)
+        return offered | {OwnModel} if seat is Seat.NON_LABEL and Embeddings in offered else offered
+
+    cheating = (RunHead.read(recording.folder) or RunHead()).cheating
+    return unmet_attacks(attacks, offers, recording.manifest.classes, cheating=cheating, where="this recording")

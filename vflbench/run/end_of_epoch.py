@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.data.aligned import AlignedRows
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
 from vflbench.run.canaries import Canaries
-from vflbench.run.known_rows import FollowedRows, Population
+from vflbench.run.known_rows import FollowedRows, Lookup, Population
 from vflbench.run.posts import Hints, Post
 
 ASKED_ROWS = 20_000
@@ -25,12 +24,21 @@ class RowsAtTheEnd:
     """
 
     def __init__(
-        self, posts: Sequence[Post], train: Population, rows: AlignedRows, generators: Generators, canaries: Canaries
+        self,
+        posts: Sequence[Post],
+        train: Population,
+        rows: Lookup,
+        generators: Generators,
+        canaries: Canaries,
+        *,
+        asks: bool = False,
+        samples: bool = True,
     ):
+        """asks: choose them even if no attack is asked about them. samples: choose rows of no audited batch as well."""
         most = max((post.attack.follows for post in posts), default=0)
         self.followed = FollowedRows(train, most, generators["followed rows"], canaries)
-        self._asks = any(map(asked_about_others, posts))
-        sample = FollowedRows(train, ASKED_ROWS if self._asks else 0, generators["sampled rows"], canaries)
+        self._asks = asks or any(map(asked_about_others, posts))
+        sample = FollowedRows(train, ASKED_ROWS if self._asks and samples else 0, generators["sampled rows"], canaries)
         self._sample, self._labels_of = sample.ids, rows.labels
         self._audited = self._sample[:0]
         self._quota = ASKED_ROWS

@@ -5,10 +5,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vflbench.data.table import VerticalTable
+from vflbench.data.table import Features, VerticalTable
 from vflbench.messages.facts import Known
 from vflbench.numerics.mixing import mix, unmix
 from vflbench.run.canaries import Canaries
+
+USUALLY_KNOWN = 380
+"""So many known rows are the same ones, however many of them the most curious attack knows."""
 
 _SAMPLE = 20_000  # training rows among which known ones are drawn, at least, if there are as many
 
@@ -28,6 +31,25 @@ class Population(Protocol):
     def __len__(self) -> int: ...
 
     def sample(self, wanted: int) -> VerticalTable: ...
+
+
+class Lookup(Protocol):
+    """What is known of rows, by their ids: of a data set, or of a recording."""
+
+    @property
+    def classes(self) -> int: ...
+
+    def labels(self, ids: Tensor) -> Tensor:
+        """(n,) classes."""
+        ...
+
+    def features(self, party: str, ids: Tensor) -> Features:
+        """The party's own columns."""
+        ...
+
+    def rows(self, ids: Tensor) -> VerticalTable:
+        """All columns of all parties, where there are any."""
+        ...
 
 
 class RowNames:
@@ -83,6 +105,13 @@ class KnownRows:
             is_leading = torch.zeros(len(order), dtype=torch.bool, device=order.device).index_fill_(0, leading, True)
             chosen = torch.cat([leading, (~is_leading).nonzero()[:, 0]])[:most]
             self.ids, self.labels = rows.ids[order[chosen]], labels[chosen]
+
+    @classmethod
+    def recorded(cls, ids: Tensor, labels: Tensor) -> "KnownRows":
+        """Those of a recording. ids, labels: (k,), the first known first."""
+        known = cls.__new__(cls)
+        known.ids, known.labels, known._facts = ids, labels, {}
+        return known
 
     def fact(self, count: int, names: RowNames) -> Known:
         """The first so many. names: the same at each call."""

@@ -1,184 +1,186 @@
-"""An audit of recorded rounds: the same auditor as in a run, and the same numbers."""
+"""An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from vflbench.attacks.base import Attack
-from vflbench.data.aligned import AlignedRows
-from vflbench.data.rows import evenly_spaced
-from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
-from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.recording import Recording
-from vflbench.messages.recording_head import RecordingHead
-from vflbench.messages.round import Round
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
+from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
 from vflbench.run.metric_rows import finding_rows
-from vflbench.run.posts import unmet_attacks
+from vflbench.run.recorded_rows import EndOfEpoch, Table
+from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
+
+Batches = int | Literal["all", "auto"]
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit of recorded rounds came to.
+    """What an audit of recorded messages came to.
 
-    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
-    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
-    and those that cross. class_shares: of the K classes among the training rows. rows_listed: training rows in it.
-    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
-    as the recording has them. claims: what it promises about labels. notes: lines for the user.
+    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored. notes: lines
+    that a user must not miss. threats: attack -> who attacks, as a run's manifest has it, also of references. layers,
+    cut_layers: party -> all layers, and those that cross. class_shares: of the K classes among the training rows. listed:
+    training rows of which it has labels. batch_size: rows of a batch. seed: that was used. model: figures of the finished
+    model (test_auc, ...), as far as the recording has them. claims: what it promises about labels.
     """
 
     findings: list[Findings]
     skipped: dict[str, str]
     unscored: dict[str, str]
+    notes: list[str] = field(default_factory=list)
     threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_shares: Sequence[float] = ()
-    rows_listed: int = 0
+    listed: int = 0
     batch_size: int = 0
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-
-    @property
-    def classes(self) -> int:
-        return len(self.class_shares)
-
-    @property
-    def epochs(self) -> int:
-        return len(self.findings)
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
-class RecordedRows:
-    """The training rows of a recording, as far as it has them."""
-
-    def __init__(self, recording: Recording):
-        rows = recording.rows()
-        self.device = torch.device("cpu")
-        self.class_ratios = tuple(recording.head.class_shares)
-        self.classes = len(self.class_ratios)
-        self.table = VerticalTable(rows["ids"], {}, rows["labels"], self.classes)
-        self.canary = rows["canary"]
-        self.has_all, self._folder = recording.has_all_rows, recording.folder
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def require(self, round_: Round) -> None:
-        """Raises UserError for a round about rows that the recording doesn't list."""
-        unknown = int((~torch.isin(round_.ids, self.table.ids)).sum())
-        if unknown:
-            problem = f"the round of epoch {round_.epoch}, step {round_.step} has {unknown} rows that rows.npz doesn't list"
-            raise UserError(problem, key="recording", value=self._folder)
-
-    def sample(self, wanted: int) -> VerticalTable:
-        """Training rows, spread evenly, as a run chooses them."""
-        return self.table.rows(evenly_spaced(len(self.table), wanted))
-
-
 def audit(
-    recording: Recording | Path | str,
+    recording: RecordedMessages | Path | str,
     attacks: Mapping[str, Attack],
     *,
     seed: int | None = None,
-    batches: int | Literal["all", "auto"] | None = None,
+    batches: Batches | None = None,
     epochs: Literal["all", "last"] | None = None,
-    probe: bool = True,
+    probe: bool | None = None,
+    labels: Path | str | None = None,
 ) -> AuditResult:
-    """Attack recorded rounds. The numbers are those that a run with these attacks, seed and `audit.batches` has.
+    """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
-    attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: as `audit.batches`, `audit.epochs`.
-    They are those of the recorded run, if left out. probe: as `audit.probe`. An attack that needs what the recording doesn't
-    have is skipped, with the reason. Hints are drawn in every round that is watched, which are all rounds beside an attack
-    that follows rows: only a recording of all rounds repeats such a run. Raises UserError where it can't be read.
+    attacks: by name. seed: of the attacks' generators and of hints; batches: how many of an epoch are attacked, as
+    `audit.batches`; epochs, probe: as `audit.epochs`, `audit.probe`. What is left out is as in the recorded run; of others,
+    seed 0, all recorded batches of all epochs, and the probe. labels: a table id, label in place of the recording's
+    labels.parquet. An attack that needs what the recording doesn't have is skipped, with the reason. Raises UserError for a
+    recording that can't be read.
     """
-    recording = recording if isinstance(recording, Recording) else Recording(recording)
-    head, train = recording.head, RecordedRows(recording)
-    skipped = refused(attacks, head, train)
-    seed = head.seed if seed is None else seed
-    generators = Generators(seed)
-    canaries = Canaries.recorded(train.table.ids[train.canary], train.table.labels[train.canary])
-    auditor = Auditor(
-        {name: attack for name, attack in attacks.items() if name not in skipped},
-        {Seat(seat): tuple(parties) for seat, parties in head.seats.items()},
-        train,
-        AlignedRows.of(train.table),
-        generators,
-        group=head.batch_size,
-        steps_audited=Audit(batches=head.batches if batches is None else batches).audited,
-        canaries=canaries,
-        cut_layers=head.cut_layers,
-        cheating=head.cheating,
-        offered=head.offers(Seat.NON_LABEL),
-        last_only=(epochs or head.epochs) == "last",
-        probe=probe and {Embeddings, Gradients} <= head.offers(Seat.NON_LABEL),
-    )
-    findings: list[Findings] = []
-    layers: dict[str, list[str]] = {}
-    for epoch, steps in enumerate(head.steps):
-        recording.require_rounds(epoch)
-        auditor.begin_epoch(epoch, steps, last=epoch + 1 == len(head.steps))
-        for round_, _ in recording.rounds(epoch):
-            train.require(round_)
-            layers = layers or _layers(round_)
-            auditor.see(round_)
-        findings.append(auditor.end_epoch({}))
+    recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
+    source = RecordedSource(recording, None if labels is None else Path(labels))
+    skipped = source.skipped(attacks)
+    running = {name: attack for name, attack in attacks.items() if name not in skipped}
+    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)
+    findings = list(findings_of(source, auditor))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
+    manifest, head = source.recording.manifest, source.head or RunHead()
+    parties = {party for of_seat in source.recording.seats.values() for party in of_seat}
     return AuditResult(
         findings,
         skipped,
         unscored,
+        source.notes,
         threats=threats_of(auditor.posts, attacks, probed=auditor.probes),
-        layers=layers,
-        cut_layers={party: list(names) for party, names in head.cut_layers.items()},
-        class_shares=list(head.class_shares),
-        rows_listed=len(train),
-        batch_size=head.batch_size,
-        seed=seed,
+        layers={party: list(of_party.layers) for party, of_party in manifest.parties.items()},
+        cut_layers={party: list(manifest.cut(party)) for party in manifest.parties if party in parties - {manifest.labels}},
+        class_shares=list(source.rows.class_ratios),
+        listed=len(source.rows),
+        batch_size=manifest.batch_size or source.ids.first,
+        seed=head.seed if seed is None else seed,
+        model=dict(manifest.model),
+        claims={} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
     )
 
 
-def _layers(round_: Round) -> dict[str, list[str]]:
-    """Party -> its layers, as its embeddings or gradients have them."""
-    facts = {party: known.get(Embeddings) or known.get(Gradients) for party, known in round_.facts.items()}
-    return {p: list(one.layers) for p, one in facts.items() if isinstance(one, Embeddings | Gradients)}
+def auditor_of(
+    source: RecordedSource,
+    attacks: Mapping[str, Attack],
+    *,
+    seed: int | None = None,
+    batches: Batches | None = None,
+    epochs: Literal["all", "last"] | None = None,
+    probe: bool | None = None,
+    **options: Any,
+) -> Auditor:
+    recording, head, rows = source.recording, source.head, source.rows
+    own = RunHead(batches="all") if head is None else head
+    crossing = {party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())}
+    generators = Generators(own.seed if seed is None else seed)
+    canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
+    offered = source.offers(Seat.NON_LABEL)
+    can_probe = {Embeddings, Gradients} & offered
+    return Auditor(
+        attacks,
+        recording.seats,
+        rows,
+        rows,
+        generators,
+        group=recording.manifest.batch_size or source.ids.first,
+        steps_audited=Audit(batches=own.batches if batches is None else batches).audited,
+        canaries=canaries,
+        cut_layers=crossing,
+        cheating=own.cheating,
+        offered=offered,
+        last_only=(epochs or own.epochs) == "last",
+        samples=head is not None,
+        dcor=own.dcor,
+        probe=bool(can_probe) and (own.probe if probe is None else probe),
+        known=source.known(attacks, generators, canaries),
+        **options,
+    )
 
 
-def refused(attacks: Mapping[str, Attack], head: RecordingHead, train: RecordedRows) -> dict[str, str]:
-    """Attack -> why it can't run on this recording."""
-    skipped = unmet_attacks(attacks, head.offers, train.classes, cheating=head.cheating, where="this recording")
-    lacking = {name: _lacking(attack, head, train) for name, attack in attacks.items() if name not in skipped}
-    return skipped | {name: reason for name, reason in lacking.items() if reason}
+def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
+    """What each epoch comes to."""
+    recording, head = source.recording, source.head
+    end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
+    epochs = recording.epochs
+    count = len(head.steps) if head is not None else len(epochs)
+    for number in range(count):
+        epoch = number if head is not None else sorted(epochs)[number]
+        there = epochs.get(epoch, [])
+        if head is not None:
+            _require(recording, head, epoch, there)
+            auditor.begin_epoch(number, head.steps[epoch], last=number + 1 == count)
+        else:
+            auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
+        quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
+        for round_ in recording.rounds(epoch):
+            shown = source.with_columns(round_)
+            followed, _, known = auditor.parts_at_the_end
+            kept = torch.cat([followed, known])
+            end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+            auditor.see(shown)
+        yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
 
 
-def _lacking(attack: Attack, head: RecordingHead, train: RecordedRows) -> str:
-    """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""
-    knows, at_a_party = attack.threat.knows, attack.threat.seat is not Seat.PARTICIPANT
-    of_a_sample = at_a_party and attack.answers_epochs() and not attack.follows and not attack.collects
-    if Auxiliary in knows:
-        return f"Auxiliary is not in this recording for the {attack.threat.seat}"
-    if attack.follows and not head.complete:
-        return "it follows rows through every round, and this recording has the audited rounds only"
-    if (attack.follows or attack.threat.known_rows or of_a_sample) and not train.has_all:
-        return "it follows or knows rows of its own choice, and this recording lists only the rows of its rounds"
-    if of_a_sample and OwnColumns in knows:
-        return f"OwnColumns between rounds is not in this recording for the {attack.threat.seat}"
-    return ""
+def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, Table]) -> dict[str, dict[type[Fact], Fact]]:
+    source.rows.known_columns |= source.own_columns
+    ids = auditor.rows_at_the_end
+    facts: dict[str, dict[type[Fact], Fact]] = {}
+    for party, table in tables.items():
+        facts[party] = {OwnModel: OwnModel(table.of)}
+        if OwnColumns in auditor.wants_at_the_end and party in source.rows.known_columns:
+            columns = source.rows.known_columns[party].filled(ids)
+            facts[party][OwnColumns] = OwnColumns(columns["numeric"], columns["categorical"])
+    return facts
+
+
+def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
+    """Raises UserError if a round that the run recorded is missing."""
+    present = set(there)
+    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
+    if missing:
+        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+        raise UserError(problem, key="recording", value=recording.folder)

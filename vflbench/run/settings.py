@@ -17,8 +17,7 @@ class Audit:
     score for train AUC. canaries: the number of training rows whose label is replaced by a fair coin, to check a promised
     eps; `auto`: a 20th of all and at most 1000, if a defense promises one. dcor: also measure, in audited batches, the
     squared distance correlation of every layer's embeddings and the labels. probe: also report what a model reads that is
-    trained on half of the true labels, with all messages and the scores of all attacks as inputs. record: keep the audited
-    rounds, or all of them, in the run's folder, to audit them again with other attacks.
+    trained on half of the true labels, with all messages and the scores of all attacks as inputs.
     """
 
     batches: Count | Literal["all", "auto"] = "auto"
@@ -27,7 +26,6 @@ class Audit:
     canaries: NonNegativeInt | Literal["auto"] = "auto"
     dcor: bool = False
     probe: bool = True
-    record: Literal["none", "audited", "all"] = "none"
 
     def audited(self, steps: int) -> int:
         """The number of audited batches in an epoch of `steps` batches."""
@@ -54,6 +52,7 @@ class Settings:
     checkpoint: `resume` saves the state at the end of each epoch and when the run is stopped, and deletes it when the run
     has finished; `keep` doesn't delete it; `none` saves nothing.
     overwrite: compute a finished run again.
+    record: keep the messages of all rounds, or of the audited ones, in the run's folder, for `vflbench audit`.
     """
 
     epochs: Count | Literal["auto"] = 2
@@ -64,6 +63,7 @@ class Settings:
     log_every: Count = 100
     checkpoint: Literal["resume", "keep", "none"] = "resume"
     overwrite: bool = False
+    record: Literal["none", "messages", "audited"] = "none"
     audit: Audit
 
 

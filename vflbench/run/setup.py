@@ -99,6 +99,19 @@ def seat(
         last_only=settings.audit.epochs == "last",
         dcor=settings.audit.dcor,
         probe=settings.audit.probe,
+        keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
-    rounds = RoundRecorder(settings, folder, protocol, session, train, rows, canaries, batch_size, cheating)
+    rounds = RoundRecorder(
+        settings,
+        folder,
+        protocol,
+        session,
+        train,
+        rows,
+        canaries,
+        batch_size,
+        auditor.known,
+        cheating,
+        claims_of(experiment.defenses).label_privacy,
+    )
     return Seated(session, auditor, canaries, skipped, rounds)

@@ -1,17 +1,15 @@
 """What the run supplies to attackers beside the facts of a round: class shares, known rows, auxiliary rows, own columns."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from vflbench.data.aligned import AlignedRows
-from vflbench.messages.fact import Fact, copied
+from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, Known, OwnColumns, OwnModel
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
-from vflbench.run.known_rows import KnownRows, RowNames
+from vflbench.run.known_rows import KnownRows, Lookup, RowNames
 from vflbench.run.posts import Post
 
 COLUMNS = "features"
@@ -33,7 +31,7 @@ class Supply:
         shares: ClassShares,
         known: KnownRows,
         auxiliary: Mapping[str, OwnColumns],
-        rows: AlignedRows,
+        rows: Lookup,
     ):
         self._names, self._shares, self._known, self._rows = names, shares, known, rows
         self._auxiliary = Auxiliary(auxiliary)
@@ -78,21 +76,49 @@ def as_vectors(columns: OwnColumns) -> Tensor:
     return torch.cat([columns.numeric, one_hot.scatter_(1, places, 1.0)], dim=1)
 
 
-def remembered(facts: Mapping[str, Facts], ids: Tensor) -> dict[str, Facts]:
-    """The same facts, in which each network embeds these rows only once, however many attacks ask for them."""
-    return {party: {kind: _remembered(fact, ids) for kind, fact in of_party.items()} for party, of_party in facts.items()}
+def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str, Facts]:
+    """The same facts, in which each network embeds the rows of a part at once, and only once, however many attacks ask for
+    any of them. parts: ids (n,) each. What a row is embedded as then depends on its part alone, to the last bit.
+    """
+    made: dict[str, Facts] = {}
+    for party, of_party in facts.items():
+        model = of_party.get(OwnModel)
+        asked: dict[type[Fact], Fact] = (
+            {OwnModel: OwnModel(Remembered(model.embed, parts))} if isinstance(model, OwnModel) else {}
+        )
+        made[party] = {**of_party, **asked}
+    return made
 
 
-def _remembered(fact: Fact, ids: Tensor) -> Fact:
-    if not isinstance(fact, OwnModel):
-        return fact
-    embed, known = fact.embed, dict[str, Tensor]()
+class Remembered:
+    """embed: ids (n,) -> layer -> (n, d). parts: ids (n,) each, embedded at once when one of them is asked for."""
 
-    def once(asked: Tensor) -> Mapping[str, Tensor]:
-        if len(asked) != len(ids) or not torch.equal(asked, ids.to(asked.device)):
-            return embed(asked)
-        if not known:
-            known.update(embed(asked))
-        return copied(known)
+    def __init__(self, embed: Callable[[Tensor], Mapping[str, Tensor]], parts: Sequence[Tensor]):
+        self._embed = embed
+        self._ids = [part for part in parts if len(part)]
+        self._sorted = [part.sort() for part in self._ids]
+        self._layers: dict[int, Mapping[str, Tensor]] = {}
 
-    return replace(fact, embed=once)
+    def __call__(self, asked: Tensor) -> dict[str, Tensor]:
+        left = torch.ones(len(asked), dtype=torch.bool, device=asked.device)
+        pieces: list[tuple[Tensor, Mapping[str, Tensor]]] = []
+        for number, (ids, order) in enumerate(self._sorted):
+            place = torch.searchsorted(ids, asked.to(ids.device)).clamp_(max=len(ids) - 1)
+            rows = ((ids[place] == asked.to(ids.device)).to(left.device) & left).nonzero()[:, 0]
+            if len(rows):
+                left[rows] = False
+                if number not in self._layers:
+                    self._layers[number] = self._embed(self._ids[number])
+                at = order[place[rows.to(place.device)]]
+                pieces.append((rows, {layer: h[at.to(h.device)] for layer, h in self._layers[number].items()}))
+        others = left.nonzero()[:, 0]
+        if len(others) or not pieces:
+            pieces.append((others, self._embed(asked[others])))
+        if len(pieces) == 1:
+            return dict(pieces[0][1])
+        return {
+            layer: torch.empty(len(asked), h.shape[1], dtype=h.dtype, device=h.device).index_put_(
+                (torch.cat([rows for rows, _ in pieces]).to(h.device),), torch.cat([of[layer] for _, of in pieces])
+            )
+            for layer, h in pieces[0][1].items()
+        }

@@ -1,0 +1,166 @@
+"""The manifest of recorded messages: what holds for all batches. docs/audit/format.md describes the format."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from vflbench.errors import UserError
+from vflbench.messages.facts import Rules
+from vflbench.options import Count
+
+FORMAT = "vflbench-messages/1"
+MANIFEST, MESSAGES, LABELS, KNOWN, FEATURES = "manifest.json", "messages", "labels.parquet", "known.parquet", "features"
+LABEL_PARTY = "label"
+
+MOST_BYTES = 2**20  # of manifest.json and of run.json
+MOST_CLASSES = 1000
+MOST_PARTIES = 64
+MOST_LAYERS = 1000
+PARTY = re.compile(r"\w[\w.-]{0,63}")
+LAYER = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+
+Phase = Literal["train", "end"]
+"""Of training, or at the end of an epoch."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+_STRICT = ConfigDict(extra="forbid")  # a misspelt key is a mistake
+
+
+@dataclass(frozen=True)
+class PartyLayers:
+    """layers: layer -> width, in the order of the network. cut: the layers that cross; the last one, if left out."""
+
+    __pydantic_config__ = _STRICT
+
+    layers: Mapping[str, Annotated[int, Field(ge=1, le=10**7)]]
+    cut: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LabelDpClaim:
+    """Label differential privacy that is promised. fresh: whether labels are drawn again in each epoch."""
+
+    __pydantic_config__ = _STRICT
+
+    eps: Annotated[float, Field(gt=0, le=1000)]
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What is promised about the labels."""
+
+    __pydantic_config__ = _STRICT
+
+    label_dp: LabelDpClaim | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What holds for all batches: see docs/audit/format.md for each key."""
+
+    __pydantic_config__ = _STRICT
+
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
+    parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=MOST_PARTIES)]
+    producer: Annotated[str, Field(max_length=1000)] = ""
+    labels: str = LABEL_PARTY
+    class_shares: Sequence[Share] | None = None
+    batch_size: Count | None = None
+    complete: bool = False
+    claims: Claims = field(default_factory=Claims)
+    model: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = field(default_factory=dict)
+    rules: Rules | None = None
+
+    def __post_init__(self) -> None:
+        for party, of_party in self.parties.items():
+            if not PARTY.fullmatch(party):
+                raise ValueError(f"parties: {party[:80]!r} is no name of letters, digits, `_`, `-` and `.`, 64 at most")
+            if len(of_party.layers) > MOST_LAYERS:
+                raise ValueError(f"parties: {party} has more than {MOST_LAYERS} layers")
+            for layer in of_party.layers:
+                if not LAYER.fullmatch(layer):
+                    raise ValueError(
+                        f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
+                    )
+            absent = [layer for layer in of_party.cut if layer not in of_party.layers]
+            if absent:
+                raise ValueError(f"parties: cut layer {absent[0][:80]!r} of {party} is not among its layers")
+        if not PARTY.fullmatch(self.labels):
+            raise ValueError("labels: it must be a party's name")
+        if self.class_shares is not None:
+            if len(self.class_shares) != self.classes:
+                raise ValueError(f"class_shares: there are {len(self.class_shares)}, for {self.classes} classes")
+            if abs(sum(self.class_shares) - 1) > 1e-6:
+                raise ValueError("class_shares: they must add up to 1")
+
+    def cut(self, party: str) -> tuple[str, ...]:
+        """The layers of a party that cross."""
+        of_party = self.parties[party]
+        return tuple(of_party.cut) or tuple(of_party.layers)[-1:]
+
+    @property
+    def non_label_parties(self) -> tuple[str, ...]:
+        return tuple(party for party in self.parties if party != self.labels)
+
+    def plain(self) -> dict[str, Any]:
+        """Values for JSON, from which `read_manifest` makes the same."""
+        return {"format": FORMAT, **_MANIFEST.dump_python(self, mode="json", exclude_none=True)}
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest in a folder of recorded messages. Raises UserError where there is none that can be read."""
+    content = read_json(folder, MANIFEST)
+    found = content.pop("format", None)
+    if found != FORMAT:
+        problem = f"its format is {str(found)[:80]!r}, and this version reads {FORMAT}"
+        raise UserError(f"{MANIFEST} can't be read: {problem}", key="recording", value=folder)
+    try:
+        return checked(_MANIFEST, content)
+    except ValueError as error:
+        raise UserError(f"{MANIFEST} can't be read: {error}", key="recording", value=folder) from error
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON object of at most 1 MB. Raises UserError."""
+    try:
+        with (folder / name).open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+        content = json.loads(text, parse_constant=_refuse_constant)
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no {name} in this folder", key="recording", value=folder, see="docs/audit/format.md"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise UserError(f"{name} can't be read: {reason or type(error).__name__}", key="recording", value=folder) from error
+    return content
+
+
+def checked(kind: TypeAdapter[Any], content: Any) -> Any:
+    """A value of that type. Raises ValueError, with one line, for other content."""
+    try:
+        return kind.validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part)[:80] for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {message}" if place else message) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,204 @@
+"""Recorded messages: batches in a folder, which read as the rounds of training that they come from."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflbench.errors import UserError
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
+from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
+from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of
+from vflbench.messages.parquet_shard import ParquetShard
+from vflbench.messages.private_files import read_private
+from vflbench.messages.round import Facts, Round
+from vflbench.messages.safetensors_shard import Place, SafetensorsShard
+from vflbench.messages.threat import Seat
+
+_NAME = re.compile(r"(\w[\w.-]{0,63})-(\d{1,18})\.(safetensors|parquet)")
+_READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
+    "safetensors": SafetensorsShard,
+    "parquet": ParquetShard,
+}
+MOST_BATCHES = 10**6
+Shard = SafetensorsShard | ParquetShard
+When = tuple[int, int]
+"""Epoch and step."""
+
+
+@dataclass
+class Coverage:
+    """What the batches of one party hold. batches: how many in training. kinds: of how many each. types: of the values."""
+
+    batches: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    types: set[torch.dtype] = field(default_factory=set)
+
+
+class RecordedMessages:
+    """Messages in a folder of the format vflbench-messages/1, described in docs/audit/format.md.
+
+    manifest: what holds for all of them. coverage: party -> what its batches hold. Opening it reads and checks the names,
+    shapes and types of all files; values are read a batch at a time. Whatever is wrong with a file raises UserError.
+    """
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise UserError("there is no such folder", key="recording", value=folder)
+        self.manifest = read_manifest(self.folder)
+        self.coverage: dict[str, Coverage] = {}
+        self._places: dict[tuple[Phase, int, int], dict[str, tuple[Shard, Place]]] = {}
+        for path, party, ending in self._files():
+            self._index(path, party, ending)
+        if not any(phase == "train" for phase, _, _ in self._places):
+            raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
+
+    @property
+    def epochs(self) -> dict[int, list[int]]:
+        """Epoch -> its recorded steps, in order."""
+        steps: dict[int, list[int]] = {}
+        for phase, epoch, step in sorted(self._places):
+            if phase == "train":
+                steps.setdefault(epoch, []).append(step)
+        return steps
+
+    @property
+    def seats(self) -> dict[Seat, tuple[str, ...]]:
+        """Parties of which there are messages, or that are named, by seat."""
+        if self.manifest.rules is not None:
+            return {Seat.PARTICIPANT: tuple(party for party in self.manifest.parties if party in self.coverage)}
+        return {Seat.NON_LABEL: self.manifest.non_label_parties, Seat.LABEL: (self.manifest.labels,)}
+
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        """The facts that attackers at that seat have. Own columns count if they are there in every batch of every party."""
+        parties = [self.coverage[party] for party in self.seats.get(seat, ()) if party in self.coverage]
+        kinds = {kind for party in parties for kind in party.kinds}
+        if any(party.kinds["columns"] < party.batches for party in parties):
+            kinds.discard("columns")
+        if seat is not Seat.PARTICIPANT:
+            kinds.discard("update")
+        if "received" in kinds:
+            kinds.add("embedding")
+        return frozenset(FACTS[kind] for kind in kinds if kind in FACTS)
+
+    def rounds(self, epoch: int) -> Iterator[Round]:
+        """The recorded rounds of an epoch in order, a batch in memory at a time."""
+        for step in self.epochs.get(epoch, ()):
+            yield self._round("train", epoch, step)
+
+    def end_of_epoch_is_recorded(self, epoch: int) -> bool:
+        return ("end", epoch, 0) in self._places
+
+    def end_of_epoch(self, epoch: int) -> Round | None:
+        """What parties' networks made of rows at the end of an epoch, if that is recorded."""
+        return self._round("end", epoch, 0) if self.end_of_epoch_is_recorded(epoch) else None
+
+    def ids(self, epoch: int) -> Iterator[Tensor]:
+        """The ids of each recorded round of an epoch."""
+        for step in self.epochs.get(epoch, ()):
+            shard, place = next(iter(self._places["train", epoch, step].values()))
+            with self._explained(shard.path):
+                yield shard.read_ids(place)
+
+    def batch(self, phase: Phase, epoch: int, step: int, party: str) -> Batch | None:
+        """What one party has of a batch, checked; None for nothing."""
+        found = self._places[phase, epoch, step].get(party)
+        if found is None:
+            return None
+        with self._explained(found[0].path):
+            batch = found[0].read(found[1])
+            check_values(batch)
+            return batch
+
+    def _round(self, phase: Phase, epoch: int, step: int) -> Round:
+        facts: dict[str, Facts] = {}
+        ids: Tensor | None = None
+        for party in self._places[phase, epoch, step]:
+            batch = self.batch(phase, epoch, step, party)
+            if batch is None:
+                continue
+            if ids is not None and not torch.equal(ids, batch.ids):
+                problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
+                raise UserError(problem, key="recording", value=self.folder)
+            ids = batch.ids
+            facts[party] = self._facts(party, batch)
+        if ids is None:
+            raise UserError(f"epoch {epoch}, step {step} has no messages", key="recording", value=self.folder)
+        private = read_private(self.folder, epoch, step) if phase == "train" else None
+        return Round(epoch, step, ids, facts=facts, private=private)
+
+    def _facts(self, party: str, batch: Batch) -> dict[type[Fact], Fact]:
+        """A kind of message that the party's other batches have, and this one has not, was withheld: it has no layers."""
+        layers = self.manifest.parties[party].layers
+        order = {layer: place for place, layer in enumerate(layers)}
+        made = facts_of(batch, order, self.manifest.rules)
+        kinds = self.coverage[party].kinds
+        empty = {"embedding": Embeddings({}), "gradient": Gradients({}), "summed_gradient": SummedGradients({})}
+        for kind, fact in empty.items():
+            if kind in kinds and type(fact) not in made:
+                made[type(fact)] = fact
+        if OwnColumns in made and kinds["columns"] < self.coverage[party].batches:
+            del made[OwnColumns]
+        return made
+
+    def _files(self) -> Iterator[tuple[Path, str, str]]:
+        """Shards by name. Raises UserError for anything else where messages are expected."""
+        folder = self.folder / MESSAGES
+        if not folder.is_dir() or folder.is_symlink():
+            raise UserError("there is no folder messages in it", key="recording", value=self.folder)
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(".") and path.name.endswith(".tmp"):
+                continue  # of a recorder that was stopped
+            name = _NAME.fullmatch(path.name)
+            if name is None or path.is_symlink() or not path.is_file():
+                raise self._unreadable(path, "only files PARTY-NNN.safetensors and PARTY-NNN.parquet belong there")
+            if name[1] not in self.manifest.parties:
+                raise self._unreadable(path, f"manifest.json has no party {name[1]}")
+            yield path, name[1], name[3]
+
+    def _index(self, path: Path, party: str, ending: str) -> None:
+        coverage = self.coverage.setdefault(party, Coverage())
+        with self._explained(path):
+            shard = _READERS[ending](path, party, self.manifest)
+            for place in shard.places():
+                parties = self._places.setdefault((place.phase, place.epoch, place.step), {})
+                if party in parties:
+                    where = f"epoch {place.epoch}, step {place.step}"
+                    more = "" if ending == "safetensors" else "; the rows of a batch must stand together"
+                    raise ValueError(f"{where} of party {party} is there twice{more}")
+                parties[party] = shard, place
+                if place.phase == "train":
+                    coverage.batches += 1
+                    coverage.kinds.update(place.kinds)
+                coverage.types |= place.types
+                if len(self._places) > MOST_BATCHES:
+                    raise ValueError(f"there are more than {MOST_BATCHES:,} batches")
+
+    def _explained(self, path: Path) -> "_Explained":
+        return _Explained(self, path)
+
+    def _unreadable(self, path: Path, reason: object) -> UserError:
+        text = f"there is no {reason}" if isinstance(reason, KeyError) else " ".join(str(reason).split())[:500]
+        name = path.relative_to(self.folder)
+        return UserError(f"{name} can't be read: {text or type(reason).__name__}", key="recording", value=self.folder)
+
+
+class _Explained:
+    """Whatever a library raises about a file's content becomes one paragraph."""
+
+    def __init__(self, recording: RecordedMessages, path: Path):
+        self._recording, self._path = recording, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UserError | GeneratorExit):
+            raise self._recording._unreadable(self._path, error) from error

@@ -1,0 +1,62 @@
+"""What a recording of vflbench's own run says about that run, so that an audit repeats its numbers; for the auditor."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from vflbench.errors import UserError
+from vflbench.messages.manifest import checked, read_json
+from vflbench.messages.message_files import write_json
+from vflbench.options import Count
+
+RUN = "run.json"
+SAMPLES = "samples"
+"""A folder: rows that the run drew from data of which it holds a part at a time, by how many it asked for."""
+
+Steps = Annotated[int, Field(ge=0, lt=10**7)]
+
+
+@dataclass(frozen=True)
+class RunHead:
+    """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
+    not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    batches: Count | Literal["all", "auto"] = "auto"
+    epochs: Literal["all", "last"] = "all"
+    probe: bool = True
+    dcor: bool = False
+    cheating: Sequence[str] = ()
+    steps: Annotated[Sequence[Steps], Field(max_length=10**4)] = field(default_factory=list)
+    recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / RUN, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> "RunHead | None":
+        """None where the recording is of another program. Raises UserError."""
+        if not (folder / RUN).exists():
+            return None
+        try:
+            head: RunHead = checked(_HEAD, read_json(folder, RUN))
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(f"{RUN} can't be read: {error}", key="recording", value=folder) from error
+        return head
+
+    def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:
+        """The steps of an epoch that must be recorded."""
+        if complete:
+            return range(self.steps[epoch])
+        return self.recorded[epoch] if epoch < len(self.recorded) else ()
+
+
+_HEAD: TypeAdapter[Any] = TypeAdapter(RunHead)
