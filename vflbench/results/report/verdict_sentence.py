@@ -21,8 +21,9 @@ _REBUILT = {
 
 
 def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) -> list[str]:
-    """The first lines of a result: the sentence, how to read it, and of an audit what was not run and must be known. Empty for a run of an
-    older version, which records no worst attack.
+    """The first lines of a result: the sentence, how to read it, and of an audit what was not run and must be known.
+
+    Empty for a run of an older version, which records no worst attack.
 
     colour: for a terminal. gates: what thresholds came to, a line each.
     """
