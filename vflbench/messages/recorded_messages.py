@@ -71,10 +71,11 @@ class RecordedMessages:
 
     @property
     def seats(self) -> dict[Seat, tuple[str, ...]]:
-        """Parties of which there are messages, or that are named, by seat."""
+        """Parties of which there are messages, by seat."""
         if self.manifest.rules is not None:
             return {Seat.PARTICIPANT: tuple(party for party in self.manifest.parties if party in self.coverage)}
-        return {Seat.NON_LABEL: self.manifest.non_label_parties, Seat.LABEL: (self.manifest.labels,)}
+        parties = tuple(party for party in self.manifest.non_label_parties if party in self.coverage)
+        return {Seat.NON_LABEL: parties, Seat.LABEL: (self.manifest.labels,) * (self.manifest.labels in self.coverage)}
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that attackers at that seat have. Own columns count if they are there in every batch of every party."""

@@ -27,23 +27,24 @@ from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
 
 Batches = int | Literal["all", "auto"]
+Epochs = Literal["all", "last"]
 
 
 @dataclass(frozen=True)
 class AuditResult:
     """What an audit of recorded messages came to.
 
-    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored. notes: lines
-    that a user must not miss. threats: attack -> who attacks, as a run's manifest has it, also of references. layers,
-    cut_layers: party -> all layers, and those that cross. class_shares: of the K classes among the training rows. listed:
-    training rows of which it has labels. batch_size: rows of a batch. seed: that was used. model: figures of the finished
-    model (test_auc, ...), as far as the recording has them. claims: what it promises about labels.
+    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
+    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
+    and those that cross. class_shares: of the K classes among the training rows. listed:
+    training rows of which it has labels.
+    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
+    as the recording has them. claims: what it promises about labels. notes: lines that a user must not miss.
     """
 
     findings: list[Findings]
     skipped: dict[str, str]
     unscored: dict[str, str]
-    notes: list[str] = field(default_factory=list)
     threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class AuditResult:
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
@@ -65,17 +67,17 @@ def audit(
     *,
     seed: int | None = None,
     batches: Batches | None = None,
-    epochs: Literal["all", "last"] | None = None,
+    epochs: Epochs | None = None,
     probe: bool | None = None,
     labels: Path | str | None = None,
 ) -> AuditResult:
     """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
-    attacks: by name. seed: of the attacks' generators and of hints; batches: how many of an epoch are attacked, as
-    `audit.batches`; epochs, probe: as `audit.epochs`, `audit.probe`. What is left out is as in the recorded run; of others,
-    seed 0, all recorded batches of all epochs, and the probe. labels: a table id, label in place of the recording's
-    labels.parquet. An attack that needs what the recording doesn't have is skipped, with the reason. Raises UserError for a
-    recording that can't be read.
+    attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: how many are attacked, as
+    `audit.batches` and `audit.epochs`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed
+    0, all recorded batches, and the probe. labels: a table id, label in place of the recording's labels.parquet. An attack
+    that needs what the recording doesn't have is skipped, with the reason. Raises UserError for a recording that can't be
+    read.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
@@ -84,23 +86,24 @@ def audit(
     auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)
     findings = list(findings_of(source, auditor))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
-    manifest, head = source.recording.manifest, source.head or RunHead()
-    parties = {party for of_seat in source.recording.seats.values() for party in of_seat}
-    return AuditResult(
-        findings,
-        skipped,
-        unscored,
-        source.notes,
-        threats=threats_of(auditor.posts, attacks, probed=auditor.probes),
-        layers={party: list(of_party.layers) for party, of_party in manifest.parties.items()},
-        cut_layers={party: list(manifest.cut(party)) for party in manifest.parties if party in parties - {manifest.labels}},
-        class_shares=list(source.rows.class_ratios),
-        listed=len(source.rows),
-        batch_size=manifest.batch_size or source.ids.first,
-        seed=head.seed if seed is None else seed,
-        model=dict(manifest.model),
-        claims={} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
-    )
+    threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
+    return AuditResult(findings, skipped, unscored, threats, **described(source, seed))
+
+
+def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
+    """What an audit says of its recording. seed: that was asked for."""
+    manifest = source.recording.manifest
+    return {
+        "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
+        "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
+        "class_shares": list(source.rows.class_ratios),
+        "listed": len(source.rows),
+        "batch_size": manifest.batch_size or source.ids.first,
+        "seed": source.seed if seed is None else seed,
+        "model": dict(manifest.model),
+        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
+        "notes": list(source.notes),
+    }
 
 
 def auditor_of(
@@ -109,14 +112,14 @@ def auditor_of(
     *,
     seed: int | None = None,
     batches: Batches | None = None,
-    epochs: Literal["all", "last"] | None = None,
+    epochs: Epochs | None = None,
     probe: bool | None = None,
     **options: Any,
 ) -> Auditor:
     recording, head, rows = source.recording, source.head, source.rows
     own = RunHead(batches="all") if head is None else head
     crossing = {party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())}
-    generators = Generators(own.seed if seed is None else seed)
+    generators = Generators(source.seed if seed is None else seed)
     canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
     can_probe = {Embeddings, Gradients} & offered
