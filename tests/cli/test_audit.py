@@ -86,6 +86,7 @@ def test_a_threshold_decides_the_exit_code_of_an_audit_that_was_finished_before(
         assert line.startswith(word)
 
 
+@pytest.mark.slow
 def test_a_recording_that_changed_is_audited_again(place, tmp_path):
     shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
     arguments = ("audit", "recorded", "attack=norm", "--out", "out")
@@ -151,6 +152,7 @@ def test_a_description_attacks_nothing(place, tmp_path):
     assert "no labels are here" in result.stdout
 
 
+@pytest.mark.slow
 def test_all_attacks_can_be_required(place):
     arguments = ("audit", "live/recording", "attack=[norm,model_inversion]", "--require-all", "--out", "required")
     result = command(*arguments, cwd=place)
@@ -160,6 +162,7 @@ def test_all_attacks_can_be_required(place):
     assert failed.returncode == 2  # a leak is worse news
 
 
+@pytest.mark.slow
 def test_a_stopped_audit_is_begun_again_and_never_looks_finished(place, tmp_path):
     shutil.copytree(place / "audited", tmp_path / "out")
     (tmp_path / "out" / "summary.json").unlink()  # it is written last
@@ -221,6 +224,7 @@ def test_a_mistake_ends_in_one_paragraph_and_writes_nothing(place):
     assert sorted(place.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_what_can_follow_is_completed(place):
     def completed(line):
         result = command("-sc", "query=bash", cwd=place, COMP_LINE=line, COMP_POINT=str(len(line)))
