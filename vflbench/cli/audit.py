@@ -32,6 +32,14 @@ Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a thres
 
 def audit(arguments: Sequence[str]) -> None:
     """The command. Ends with exit code 2 if a gate fails."""
+    try:
+        obey(arguments)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
+
+
+def obey(arguments: Sequence[str]) -> None:
+    """Do what the words ask for."""
     named, words = split_plugins(arguments)
     options = parser().parse_intermixed_args(words)
     gates = [Gate.parse(text) for text in options.fail_above]
@@ -67,10 +75,7 @@ def audit(arguments: Sequence[str]) -> None:
         raise UserError(
             "results must not lie in the recording, which would change it", key="--out", value=options.out or folder
         )
-    try:
-        audit_and_report(made, recording, folder, gates, require_all=options.require_all)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
+    audit_and_report(made, recording, folder, gates, require_all=options.require_all)
 
 
 class Words(argparse.ArgumentParser):
