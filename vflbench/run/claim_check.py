@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.attacks.direct import Direct
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.manifest import LabelDpClaim
-from vflbench.messages.round import Round
+from vflbench.messages.round import Facts, Round
 from vflbench.messages.threat import Level
+from vflbench.messages.view import View
 from vflbench.run.joined_guesses import guesses
 from vflbench.run.observed_privacy import observed_privacy
 from vflbench.run.posts import Post
@@ -26,6 +28,7 @@ class ClaimCheck:
     """Collects guesses of attacks without labels, and what features say, about some rows; then compares with the labels.
 
     Features are the embedding of a row in the first batch in which it was recorded, of all parties, and their own columns.
+    Beside the attacks of the audit, which may see few of the batches, `direct` reads the gradients of every one.
     """
 
     def __init__(self, source: RecordedSource, claim: LabelDpClaim, epochs: int):
@@ -39,9 +42,12 @@ class ClaimCheck:
         self._barred = torch.zeros(len(self._ids), dtype=torch.bool)
         self._features: dict[str, Table] = {}
         self._guesses: dict[str, tuple[Tensor, Tensor]] = {}
+        self._direct: dict[str, tuple[Direct, torch.Generator]] = {}
 
     def see(self, round_: Round) -> None:
-        """A recorded round, in order: keeps features of rows that are met for the first time."""
+        """A recorded round, in order: reads its gradients, and keeps features of rows that are met for the first time."""
+        for party, of_party in round_.facts.items():
+            self._read(party, round_, of_party)
         place, there = self._places(round_.ids)
         new = there.clone()
         new[there] = ~self._seen[place[there]]
@@ -64,7 +70,23 @@ class ClaimCheck:
         """An attack's scores of rows. barred: (n,) bool, rows whose label it was given, and coins."""
         if post.threat.level is not Level.MESSAGES or not post.visible or scores.ndim != 1:
             return
-        name = f"{post.name} at {post.party} {layer}"
+        place, there = self._places(ids)
+        self._barred[place[there & barred]] = True
+        self._count(f"{post.name} at {post.party} {layer}", ids, scores)
+
+    def _read(self, party: str, round_: Round, facts: Facts) -> None:
+        gradients = facts.get(Gradients)
+        if not isinstance(gradients, Gradients):
+            return
+        crossing = {layer: gradients.layers[layer] for layer in self._cut[party] if layer in gradients.layers}
+        attack, rng = self._direct.setdefault(party, (Direct(), torch.Generator().manual_seed(0)))
+        shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}
+        view = View(party, round_.epoch, round_.step, round_.ids, rng, attack.threat, shown)
+        for layer, scores in dict(attack.batch(view).layers).items() if crossing else ():
+            if scores.ndim == 1:
+                self._count(f"direct on every batch at {party} {layer}", round_.ids, scores)
+
+    def _count(self, name: str, ids: Tensor, scores: Tensor) -> None:
         totals, counts = self._guesses.setdefault(
             name, (torch.zeros(len(self._ids), dtype=torch.float64), torch.zeros(len(self._ids), dtype=torch.int64))
         )
@@ -72,7 +94,6 @@ class ClaimCheck:
         told = guesses(scores.double())[there]
         totals.index_add_(0, place[there], told)
         counts.index_add_(0, place[there], torch.ones_like(place[there]))
-        self._barred[place[there & barred]] = True
 
     def outcome(self) -> dict[str, Any]:
         """What it came to, for summary.json; on rows about which every attack that is used was asked."""

@@ -50,7 +50,7 @@ class RoundRecorder:
         batch_size: int,
         known: KnownRows,
         cheating: Collection[str] = (),
-        release: object = None,
+        release: Release | None = None,
     ):
         self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
         self._folder, self._session = folder / ROUNDS, session
@@ -147,8 +147,8 @@ class RoundRecorder:
                 widths, [layer for layer in self._session.cut_layers().get(party, ()) if layer in there]
             )
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        label_dp = self._release
-        claims = Claims(LabelDpClaim(label_dp.epsilon, label_dp.fresh)) if isinstance(label_dp, Release) else Claims()
+        release = self._release
+        claims = Claims() if release is None else Claims(LabelDpClaim(release.epsilon, release.fresh))
         try:
             self._manifest = Manifest(
                 classes=self._train.classes,

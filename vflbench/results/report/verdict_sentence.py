@@ -36,7 +36,13 @@ def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) 
     if verdict["worst"]:
         lines.append(legend(verdict["worst"]))
         lines += rebuilt_sentences(run)
-    return lines + ([*not_run(run), *map(_note, run.manifest.get("notes") or ())] if run.is_audit else [])
+    return lines + ([*_promise(run), *not_run(run), *map(_note, run.manifest.get("notes") or ())] if run.is_audit else [])
+
+
+def _promise(run: Run) -> list[str]:
+    """What the messages show against the label DP that the recording claims."""
+    observed = run.summary.get("observed_privacy")
+    return [str(observed.get("verdict", ""))] if isinstance(observed, Mapping) else []
 
 
 def _note(line: Any) -> str:
