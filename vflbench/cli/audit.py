@@ -58,8 +58,10 @@ def obey(arguments: Sequence[str]) -> None:
     if options.scores_only:
         from vflbench.cli.grade import scores_only
 
-        print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only)))
+        print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
         return
+    if options.class_shares:
+        raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
     folder = absolute(options.out) if options.out else Path("outputs").absolute() / made.folder_name
     if folder.is_relative_to(recording):
         raise UserError(
@@ -107,6 +109,9 @@ def parser() -> argparse.ArgumentParser:
         "--describe", action="store_true", help="show what is in it and which attacks can run, and attack nothing"
     )
     made.add_argument("--scores-only", metavar="DIR", help="write scores for `vflbench grade`; needs no labels")
+    made.add_argument(
+        "--class-shares", metavar="S0,S1", help="with --scores-only: shares of the classes, where they may be known: 0.9,0.1"
+    )
     made.add_argument("--labels", metavar="FILE", help="labels in place of those in the recording")
     made.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/audit_...")
     made.add_argument(PLUGINS, metavar="DIR", help="a folder with attacks of your own; may be repeated")

@@ -16,15 +16,25 @@ the recording with these labels, but for the probe and attacks that are given la
 Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a threshold of --fail-above is exceeded."""
 
 
-def scores_only(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path) -> str:
-    """Write the scores of attacks to a folder that holds no label. Returns what is printed."""
+def scores_only(
+    recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path, shares: str | None = None
+) -> str:
+    """Write the scores of attacks to a folder that holds no label. Returns what is printed.
+
+    shares: of the classes, separated by commas, where they are known.
+    """
     from vflbench.run.scores_only import write_scores
+
+    try:
+        known = None if shares is None else [float(share) for share in shares.split(",")]
+    except ValueError:
+        raise UserError("it must be a number for each class, as 0.9,0.1", key="--class-shares", value=shares) from None
 
     if wanted.labels is not None:
         raise UserError("attacks without labels take none; vflbench grade does", key="--labels", value=wanted.labels)
     if out.is_relative_to(recording):
         raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
-    head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs)
+    head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs, shares=known)
     reasons: dict[str, list[str]] = {}
     for name, reason in head.skipped.items():
         reasons.setdefault(reason, []).append(name)

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,13 @@ class RecordedMessages:
             self._index(path, party, ending)
         if not any(phase == "train" for phase, _, _ in self._places):
             raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
+
+    def know_shares(self, shares: Sequence[float]) -> None:
+        """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
+        try:
+            self.manifest = replace(self.manifest, class_shares=tuple(shares))
+        except ValueError as error:
+            raise UserError(str(error), key="class_shares", value=",".join(map(str, shares))) from error
 
     @property
     def epochs(self) -> dict[int, list[int]]:

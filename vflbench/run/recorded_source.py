@@ -117,7 +117,7 @@ class RecordedSource:
         if Known in knows and not (self.recording.folder / KNOWN).is_file():
             return f"it knows the labels of some rows, and there is no {KNOWN} here"
         if ClassShares in knows and self.recording.manifest.class_shares is None:
-            return "it knows the shares of the classes, and manifest.json has no class_shares"
+            return "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"
         return ""
 
     def with_columns(self, round_: Round) -> Round:
