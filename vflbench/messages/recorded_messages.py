@@ -16,12 +16,13 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGra
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
 from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of
 from vflbench.messages.parquet_shard import ParquetShard
+from vflbench.messages.plain_files import in_a_line
 from vflbench.messages.private_files import read_private
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.safetensors_shard import Place, SafetensorsShard
 from vflbench.messages.threat import Seat
 
-_NAME = re.compile(r"(\w[\w.-]{0,63})-(\d{1,18})\.(safetensors|parquet)")
+_NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
 _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
     "safetensors": SafetensorsShard,
     "parquet": ParquetShard,
@@ -185,9 +186,8 @@ class RecordedMessages:
         return _Explained(self, path)
 
     def _unreadable(self, path: Path, reason: object) -> UserError:
-        text = f"there is no {reason}" if isinstance(reason, KeyError) else " ".join(str(reason).split())[:500]
-        name = path.relative_to(self.folder)
-        return UserError(f"{name} can't be read: {text or type(reason).__name__}", key="recording", value=self.folder)
+        name = in_a_line(path.relative_to(self.folder), 200)
+        return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
 class _Explained:

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from vflbench.errors import UserError
 from vflbench.messages.manifest import checked, read_json
 from vflbench.messages.message_files import write_json
+from vflbench.messages.plain_files import in_a_line, is_there
 from vflbench.options import Count
 
 RUN = "run.json"
@@ -42,14 +43,14 @@ class RunHead:
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":
         """None where the recording is of another program. Raises UserError."""
-        if not (folder / RUN).exists():
+        if not is_there(folder / RUN):
             return None
         try:
             head: RunHead = checked(_HEAD, read_json(folder, RUN))
         except UserError:
             raise
         except ValueError as error:
-            raise UserError(f"{RUN} can't be read: {error}", key="recording", value=folder) from error
+            raise UserError(f"{RUN} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
         return head
 
     def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:

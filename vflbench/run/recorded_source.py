@@ -14,6 +14,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel
 from vflbench.messages.manifest import FEATURES, KNOWN, LABELS
 from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.plain_files import is_there
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.row_files import Labels, read_features, read_ids, read_labels
@@ -33,18 +34,18 @@ class RecordedSource:
         self.recording = recording
         self.head = RunHead.read(recording.folder)
         path = recording.folder / LABELS if labels is None else labels
-        if not path.is_file():
+        if not is_there(path):
             problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them, and"
             problem += " --scores-only DIR attacks without any"
             raise UserError(problem, key="recording", value=recording.folder)
         manifest = recording.manifest
-        table = read_labels(path, manifest.classes)
+        table = read_labels(path, manifest.classes, links=labels is not None)
         self.ids = _Ids.of(recording)
         if self.head is None:
             table = _among(table, self.ids.all)
         listed = {}
         for wanted in (ASKED_ROWS,):
-            if (recording.folder / SAMPLES / f"{wanted}.parquet").is_file():
+            if is_there(recording.folder / SAMPLES / f"{wanted}.parquet"):
                 listed[wanted] = read_ids(recording.folder / SAMPLES / f"{wanted}.parquet")
         shares = manifest.class_shares
         self.rows = RecordedRows(table, manifest.classes, None if shares is None else tuple(shares), listed)
@@ -56,10 +57,10 @@ class RecordedSource:
         self.own_columns: dict[str, Table] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         paths = {party: folder / FEATURES / f"{party}.parquet" for party in parties}
-        if len(parties) == 1 and not paths[parties[0]].is_file():
+        if len(parties) == 1 and not is_there(paths[parties[0]]):
             paths[parties[0]] = folder / f"{FEATURES}.parquet"
         for party, path in paths.items():
-            if path.is_file() and not path.is_symlink():
+            if is_there(path):
                 ids, columns = read_features(path)
                 self.own_columns[party] = Table()
                 self.own_columns[party].put(ids, {"numeric": columns.numeric, "categorical": columns.categorical})
@@ -107,8 +108,8 @@ class RecordedSource:
         """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
         most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
         path = self.recording.folder / KNOWN
-        if path.is_file() and not path.is_symlink():
-            known = read_labels(path, self.rows.classes)
+        if is_there(path):
+            known = read_labels(path, self.rows.classes, links=False)
             kept = (
                 torch.ones_like(known.ids, dtype=torch.bool)
                 if self.head is not None
