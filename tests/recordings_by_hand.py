@@ -66,7 +66,9 @@ def as_safetensors(batches: list[Told]) -> bytes:
     return safetensors_bytes(tensors, metadata)
 
 
-def as_parquet(batches: list[Told], rng: np.random.Generator | None = None, *, lists: str = "fixed", **options: Any) -> bytes:
+def as_parquet(
+    batches: list[Told], rng: np.random.Generator | None = None, *, lists: str = "fixed", **options: Any
+) -> bytes:
     """rng: shuffles the rows of each batch over its layers; None: layer after layer."""
     columns: dict[str, list[Any]] = {name: [] for name in ("epoch", "step", "kind", "layer", "id", "values", "phase")}
     for batch in sorted(batches, key=lambda batch: (batch.epoch, batch.phase == "end", batch.step)):

@@ -12,6 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from vflbench.messages.recorded import RECORDABLE
+from vflbench.messages.recording import Recording
+from vflbench.messages.recording_head import RecordingHead
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import (
@@ -25,9 +28,6 @@ from vflbench.messages.facts import (
     SummedGradients,
     Updates,
 )
-from vflbench.messages.recorded import RECORDABLE
-from vflbench.messages.recording import Recording
-from vflbench.messages.recording_head import RecordingHead
 from vflbench.messages.round import PrivateBatch, Round
 from vflbench.messages.threat import Seat
 

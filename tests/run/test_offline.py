@@ -3,6 +3,7 @@
 import pytest
 import torch
 from builders import run_in
+from vflbench.messages.recording import Recording
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
@@ -19,7 +20,6 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.marvell import Marvell
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
-from vflbench.messages.recording import Recording
 from vflbench.messages.threat import Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.rows import write_rows

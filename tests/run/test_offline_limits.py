@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from builders import run_in
+from vflbench.messages.recording import Recording
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, RebuiltRows, Scores
@@ -18,7 +19,6 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.recording import Recording
 from vflbench.messages.threat import Seat, Threat
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
