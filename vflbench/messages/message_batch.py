@@ -158,6 +158,13 @@ def check_values(batch: Batch) -> None:
             raise ValueError("update: before, sent and after must be there, of one length")
 
 
+def in_order_of(ids: Tensor, batch: Batch) -> Batch:
+    """The same rows in the order of these ids, which are theirs."""
+    place = batch.ids.argsort()[ids.argsort().argsort()]
+    moved = {name: v[place] if name.partition("/")[0] in _PER_ROW else v for name, v in batch.tensors.items()}
+    return Batch(batch.ids[place], moved)
+
+
 def without(batch: Batch, *kinds: str) -> Batch:
     """The same without messages of these kinds."""
     return replace(batch, tensors={n: v for n, v in batch.tensors.items() if n.partition("/")[0] not in kinds})

@@ -14,7 +14,7 @@ from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
-from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of
+from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
 from vflbench.messages.parquet_shard import ParquetShard
 from vflbench.messages.plain_files import in_a_line
 from vflbench.messages.private_files import read_private
@@ -60,6 +60,16 @@ class RecordedMessages:
             self._index(path, party, ending)
         if not any(phase == "train" for phase, _, _ in self._places):
             raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
+        self._refuse_absent_parties()
+
+    def _refuse_absent_parties(self) -> None:
+        """A party that is silent in some rounds would be audited less than it seems."""
+        expected = {party for party in self.coverage if self._has(party)}
+        for (phase, epoch, step), parties in self._places.items():
+            absent = expected - set(parties)
+            if phase == "train" and absent:
+                problem = f"party {min(absent)} has no messages of epoch {epoch}, step {step}, and {min(parties)} has"
+                raise UserError(problem, key="recording", value=self.folder)
 
     @property
     def epochs(self) -> dict[int, list[int]]:
@@ -72,10 +82,15 @@ class RecordedMessages:
 
     @property
     def seats(self) -> dict[Seat, tuple[str, ...]]:
-        """Parties of which there are messages, or that are named, by seat."""
+        """Parties of which there are messages, by seat."""
+        there = tuple(party for party in self.manifest.parties if self._has(party))
         if self.manifest.rules is not None:
-            return {Seat.PARTICIPANT: tuple(self.manifest.parties)}
-        return {Seat.NON_LABEL: self.manifest.non_label_parties, Seat.LABEL: (self.manifest.labels,)}
+            return {Seat.PARTICIPANT: there}
+        non_label = tuple(party for party in there if party != self.manifest.labels)
+        return {Seat.NON_LABEL: non_label, Seat.LABEL: tuple(party for party in there if party == self.manifest.labels)}
+
+    def _has(self, party: str) -> bool:
+        return party in self.coverage and self.coverage[party].batches > 0
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that attackers at that seat have. Own columns count if they are there in every batch of every party."""
@@ -126,8 +141,10 @@ class RecordedMessages:
             if batch is None:
                 continue
             if ids is not None and not torch.equal(ids, batch.ids):
-                problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
-                raise UserError(problem, key="recording", value=self.folder)
+                if not torch.equal(ids.sort().values, batch.ids.sort().values):
+                    problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
+                    raise UserError(problem, key="recording", value=self.folder)
+                batch = in_order_of(ids, batch)
             ids = batch.ids
             facts[party] = self._facts(party, batch)
         if ids is None:
@@ -136,18 +153,22 @@ class RecordedMessages:
         return Round(epoch, step, ids, facts=facts, private=private)
 
     def _facts(self, party: str, batch: Batch) -> dict[type[Fact], Fact]:
-        """A kind of message that the party's other batches have, and this one has not, was withheld: it has no layers."""
+        """A kind of message that other batches or parties have, and this one has not, was withheld: it has no layers."""
         layers = self.manifest.parties[party].layers
         order = {layer: place for place, layer in enumerate(layers)}
         made = facts_of(batch, order, self.manifest.rules)
-        kinds = self.coverage[party].kinds
+        kinds = {kind for one in self._beside(party) for kind in self.coverage[one].kinds}
         empty = {"embedding": Embeddings({}), "gradient": Gradients({}), "summed_gradient": SummedGradients({})}
         for kind, fact in empty.items():
             if kind in kinds and type(fact) not in made:
                 made[type(fact)] = fact
-        if OwnColumns in made and kinds["columns"] < self.coverage[party].batches:
+        if OwnColumns in made and self.coverage[party].kinds["columns"] < self.coverage[party].batches:
             del made[OwnColumns]
         return made
+
+    def _beside(self, party: str) -> tuple[str, ...]:
+        """The parties at its seat."""
+        return next((parties for parties in self.seats.values() if party in parties), (party,))
 
     def _files(self) -> Iterator[tuple[Path, str, str]]:
         """Shards by name. Raises UserError for anything else where messages are expected."""

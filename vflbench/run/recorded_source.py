@@ -159,7 +159,9 @@ def _among(table: Labels, ids: Tensor) -> Labels:
 
 def _notes(recording: RecordedMessages) -> list[str]:
     """What a reader must know of how values were recorded."""
-    notes = []
+    there = {party for parties in recording.seats.values() for party in parties}
+    absent = [party for party in recording.manifest.non_label_parties if party not in there]
+    notes = [f"party {party} has no messages here: nothing is known of what it could learn" for party in absent]
     for party, coverage in recording.coverage.items():
         for kind in sorted(map(str, coverage.types - {torch.float32})):
             name = kind.removeprefix("torch.")
