@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
+from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
+from vflbench.cli.build import component
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
@@ -20,6 +23,7 @@ from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
+from vflbench.places import config_folder
 from vflbench.protocols.base import Protocol, Seating
 from vflbench.protocols.split import Split, SplitSession
 from vflbench.results.recorder import Recorder
@@ -103,6 +107,16 @@ def experiment(**changes: Any) -> Experiment:
         "settings": Settings(epochs=2, batch_size=128, audit=Audit(batches=5)),
     }
     return Experiment(**{**parts, **changes})
+
+
+def every_attack(*names: str) -> dict[str, Attack]:
+    """An attack of each choice in configs/attack that is no set, with its own options; or of these names."""
+    made: dict[str, Attack] = {}
+    for path in sorted((config_folder() / "attack").glob("*.yaml")):
+        nodes = yaml.safe_load(path.read_text()) or {}
+        if list(nodes) == [path.stem] and (not names or path.stem in names):
+            made[path.stem] = component(nodes[path.stem], path.stem, Attack)
+    return made
 
 
 def run_in(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -13,6 +13,10 @@ import warm_command
 from vflbench.messages.recording import Recording
 
 from vflbench.messages.facts import Embeddings, OwnColumns
+<<<<<<< HEAD
+=======
+from vflbench.messages.recorded_messages import RecordedMessages
+>>>>>>> main
 from vflbench.numerics.dcor import distance_correlation
 
 EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"
@@ -46,7 +50,7 @@ def manifest(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("plain") / "run"
-    return train(folder, *NARROW, "attack=[norm,spectral]", "audit.record=audited")
+    return train(folder, *NARROW, "attack=[norm,spectral]", "record=audited")
 
 
 def test_an_attack(tmp_path):
@@ -58,7 +62,7 @@ def test_an_attack(tmp_path):
 
 def rounds(folder: Path):
     """(embeddings, columns) of party a in each recorded round of the last epoch."""
-    for round_, _ in Recording(folder / "recording").rounds(1):
+    for round_ in RecordedMessages(folder / "recording").rounds(1):
         facts = round_.facts["a"]
         columns = facts[OwnColumns]
         yield facts[Embeddings], torch.cat([columns.numeric, columns.categorical.float()], dim=1), round_.ids
@@ -66,7 +70,7 @@ def rounds(folder: Path):
 
 def test_a_defense_that_needs_its_own_columns_and_the_gradient(tmp_path, plain):
     plugins = ("--plugins", str(EXTENDING / "defense"), "defense=no_peek", "defense.no_peek.weight=10")
-    folder = train(tmp_path / "run", *NARROW, *plugins, "attack=[norm,spectral]", "audit.record=audited")
+    folder = train(tmp_path / "run", *NARROW, *plugins, "attack=[norm,spectral]", "record=audited")
     dependence = [
         sum(float(distance_correlation(h.layers["f2"], columns)) for h, columns, _ in rounds(f)) for f in (plain, folder)
     ]
@@ -75,11 +79,11 @@ def test_a_defense_that_needs_its_own_columns_and_the_gradient(tmp_path, plain):
 
 def test_a_defense_that_needs_row_ids_gives_a_row_the_same_noise_in_every_epoch(tmp_path):
     plugins = ("--plugins", str(EXTENDING / "defense"), "defense=remembered_noise", "defense.remembered_noise.sigma=2")
-    options = ("attack=norm", "audit.record=all", "optimizer.lr=1e-12")  # nothing is learned: only the noise is added
+    options = ("attack=norm", "record=messages", "optimizer.lr=1e-12")  # nothing is learned: only the noise is added
     folder = train(tmp_path / "run", *NARROW, *plugins, *options)
     sent: list[dict[int, torch.Tensor]] = [{}, {}]
     for epoch in (0, 1):
-        for round_, _ in Recording(folder / "recording").rounds(epoch):
+        for round_ in RecordedMessages(folder / "recording").rounds(epoch):
             received = round_.facts["label"][Embeddings].received["a"]["f2"]
             sent[epoch] |= dict(zip(round_.ids.tolist(), received, strict=True))
     common = sorted(set(sent[0]) & set(sent[1]))

@@ -1,9 +1,15 @@
 """An audit of recorded rounds has the numbers of the run that recorded them."""
 
+from itertools import product
+
 import pytest
 import torch
+<<<<<<< HEAD
 from builders import run_in
 from vflbench.messages.recording import Recording
+=======
+from builders import every_attack, run_in
+>>>>>>> main
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
@@ -17,9 +23,16 @@ from vflbench.attacks.remainder import Remainder
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.bernoulli import Bernoulli
 from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
+<<<<<<< HEAD
+=======
+from vflbench.messages.recorded_messages import RecordedMessages
+>>>>>>> main
 from vflbench.messages.threat import Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.rows import write_rows
@@ -61,7 +74,7 @@ def attacks():
 
 
 def parts(record, **changes):
-    settings = Settings(epochs=2, batch_size=50, audit=Audit(batches=3, record=record, canaries=40))
+    settings = Settings(epochs=2, batch_size=50, record=record, audit=Audit(batches=3, canaries=40))
     return {
         "dataset": Synthetic(rows=500, vocabulary=100, parties=2),
         "defenses": {"marvell": Marvell()},
@@ -82,47 +95,93 @@ def audited_lines(path, result):
     return path.read_text().splitlines()
 
 
-def test_recorded_rounds_give_the_numbers_of_the_run(tmp_path):
-    run_in(tmp_path / "run", **parts("all"))
+def test_recorded_messages_give_the_numbers_of_the_run(tmp_path):
+    run_in(tmp_path / "run", **parts("messages"))
     result = audit(tmp_path / "run" / "recording", attacks(), batches=3)
-    assert result.skipped == {"queries": "OwnModel is not in this recording for the non-label party"}
-    references = {f"{name} (own columns)" for name in ("hints", "kmeans", "averaging", "likeness")}
-    assert set(result.unscored) == {"likeness (own columns)"}  # it reads f2, which own columns don't have
-    references.remove("likeness (own columns)")
-    expected = leak_lines(tmp_path / "run", without=["queries", "probe"])
-    again = audited_lines(tmp_path / "again.csv", result)
-    assert [line for line in again if ",probe," not in line] == expected
-    assert {line.split(",")[5] for line in expected} == {*attacks(), *references} - {"queries"}
+    assert result.skipped == {}
+    references = {f"{name} (own columns)" for name in ("hints", "kmeans", "averaging", "likeness", "queries")}
+    assert set(result.unscored) == {
+        "likeness (own columns)",
+        "queries (own columns)",
+    }  # they read f2
+    references -= set(result.unscored)
+    expected = leak_lines(tmp_path / "run")
+    assert audited_lines(tmp_path / "again.csv", result) == expected
+    assert {line.split(",")[5] for line in expected} == {*attacks(), *references, "probe"}
+
+
+ALL = sorted(name for name in every_attack() if name not in ("batch_reconstruction", "hidden_subset_sum", "model_inversion"))
+"""Attacks on a split network that need nothing but messages."""
+DEFENSES = {
+    "none": dict,
+    "marvell": lambda: {"marvell": Marvell()},
+    "label_dp": lambda: {"label_dp": LabelDp(eps=1.0)},
+    "top_k, quantize": lambda: {"top_k": TopK(), "quantize": Quantize()},
+}
+
+
+QUICK = (2, "none")
+
+
+@pytest.mark.parametrize(
+    ("parties", "defense"),
+    [
+        (2, "none"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in product((1, 2, 4), DEFENSES) if case != (2, "none")),
+    ],
+)
+def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties, defense):
+    """norm, cosine, hints, averaging, spectral, kmeans, remainder, exploit, completion and all others, and the probe."""
+
+    def chosen():
+        spectral = {
+            f"spectral_{message}_{score}": Spectral(message=message, score=score)
+            for message in ("embeddings", "gradients")
+            for score in ("signed", "abs", "cluster")
+        }
+        return every_attack(*ALL) | spectral
+
+    run_in(
+        tmp_path / "run",
+        dataset=Synthetic(rows=900, vocabulary=80, parties=parties),
+        defenses=DEFENSES[defense](),
+        attacks=chosen(),
+        settings=Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=3)),
+    )
+    result = audit(tmp_path / "run" / "recording", chosen())
+    assert result.skipped == {}
+    live = [line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[1:] if line.split(",")[5]]
+    assert audited_lines(tmp_path / "again.csv", result) == live
+    scored = {line.split(",")[5] for line in live}
+    assert {"norm", "cosine", "hints", "averaging", "kmeans", "remainder", "exploit", "completion", "probe"} <= scored
 
 
 @pytest.mark.slow
 def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks(tmp_path):
     usual = {name: attack for name, attack in attacks().items() if name != "averaging"}
-    for record in ("none", "audited", "all"):
+    for record in ("none", "audited", "messages"):
         run_in(tmp_path / record, **parts(record, attacks=usual))
-    lines = {record: leak_lines(tmp_path / record) for record in ("none", "audited", "all")}
-    assert lines["none"] == lines["audited"] == lines["all"]
+    lines = {record: leak_lines(tmp_path / record) for record in ("none", "audited", "messages")}
+    assert lines["none"] == lines["audited"] == lines["messages"]
     assert not (tmp_path / "none" / "recording").exists()
     result = audit(tmp_path / "audited" / "recording", attacks(), batches=3)
     assert result.skipped == {
         "averaging": "it follows rows through every round, and this recording has the audited rounds only",
-        "queries": "OwnModel is not in this recording for the non-label party",
     }
-    again = [line for line in audited_lines(tmp_path / "again.csv", result) if ",probe," not in line]
-    assert again == leak_lines(tmp_path / "audited", without=["queries", "probe"])  # which hears of other attacks
+    assert audited_lines(tmp_path / "again.csv", result) == leak_lines(tmp_path / "audited")
     for wanted, batches in ((1, 1), ("all", 9)):
-        result = audit(Recording(tmp_path / "all" / "recording"), {"norm": Norm()}, batches=wanted, probe=False)
+        result = audit(RecordedMessages(tmp_path / "messages" / "recording"), {"norm": Norm()}, batches=wanted, probe=False)
         assert {leak.batches for leak in result.findings[-1].leaks} == {batches}
 
 
-@pytest.mark.parametrize("record", ["all", "audited"])
+@pytest.mark.parametrize("record", ["messages", "audited"])
 def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path, record):
     """`direct` and `remainder` keep what earlier batches told: an audit of the first epoch too would change them."""
 
     def chosen():
         return {"direct": Direct(), "remainder": Remainder(), "norm": Norm()}
 
-    settings = Settings(epochs=2, batch_size=50, audit=Audit(batches=3, record=record, epochs="last"))
+    settings = Settings(epochs=2, batch_size=50, record=record, audit=Audit(batches=3, epochs="last"))
     run_in(tmp_path / "run", attacks=chosen(), settings=settings)
     result = audit(tmp_path / "run" / "recording", chosen())
     assert not result.findings[0].leaks
@@ -131,10 +190,10 @@ def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path, rec
 
 def test_a_recording_goes_on_with_its_run(tmp_path):
     def settings(epochs):
-        return Settings(epochs=epochs, batch_size=50, checkpoint="keep", audit=Audit(batches=3, record="all"))
+        return Settings(epochs=epochs, batch_size=50, checkpoint="keep", record="messages", audit=Audit(batches=3))
 
     for folder, epochs in (("whole", 3), ("parts", 1), ("parts", 3)):
-        run_in(tmp_path / folder, **parts("all", settings=settings(epochs), attacks={}))
+        run_in(tmp_path / folder, **parts("messages", settings=settings(epochs), attacks={}))
     some = {"norm": Norm(), "averaging": Averaging(rows=80)}
     whole, resumed = (audit(tmp_path / name / "recording", some).findings for name in ("whole", "parts"))
     assert str(whole) == str(resumed)
@@ -142,10 +201,10 @@ def test_a_recording_goes_on_with_its_run(tmp_path):
 
 
 def test_federated_rounds_are_rebuilt_from_disk(tmp_path):
-    settings = Settings(epochs="auto", audit=Audit(batches=2, record="all"))
+    settings = Settings(epochs="auto", record="messages", audit=Audit(batches=2))
     changes = {"dataset": Bernoulli(rows=5, features=6, batches=10), "protocol": FederatedLr(), "defenses": {}}
     attack = {"batch_reconstruction": BatchReconstruction()}
-    run_in(tmp_path / "run", **parts("all", settings=settings, **changes, attacks=attack))
+    run_in(tmp_path / "run", **parts("messages", settings=settings, **changes, attacks=attack))
     result = audit(tmp_path / "run" / "recording", attack, batches=2)
     expected = [
         line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if ",batch_reconstruction," in line

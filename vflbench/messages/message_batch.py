@@ -55,7 +55,8 @@ def packed(fact: Fact) -> dict[str, Tensor]:
             small = {name: g for name, g in fact.parameters.items() if g.numel() <= MOST_SUMMED}
             return {f"summed_gradient/{name}": g.to_dense() if g.is_sparse else g for name, g in small.items()}
         case OwnColumns():
-            return {"columns/numeric": fact.numeric, "columns/categorical": fact.categorical}
+            categories = {"columns/categorical": fact.categorical} if fact.categorical.shape[1] else {}
+            return {"columns/numeric": fact.numeric, **categories}
         case Predictions():
             return {"prediction/logits": fact.logits}
         case Updates():

@@ -157,7 +157,7 @@ class RecordedMessages:
         layers = self.manifest.parties[party].layers
         order = {layer: place for place, layer in enumerate(layers)}
         made = facts_of(batch, order, self.manifest.rules)
-        kinds = {kind for one in self._beside(party) for kind in self.coverage[one].kinds}
+        kinds = {kind for coverage in self.coverage.values() for kind in coverage.kinds}
         empty = {"embedding": Embeddings({}), "gradient": Gradients({}), "summed_gradient": SummedGradients({})}
         for kind, fact in empty.items():
             if kind in kinds and type(fact) not in made:
@@ -165,10 +165,6 @@ class RecordedMessages:
         if OwnColumns in made and self.coverage[party].kinds["columns"] < self.coverage[party].batches:
             del made[OwnColumns]
         return made
-
-    def _beside(self, party: str) -> tuple[str, ...]:
-        """The parties at its seat."""
-        return next((parties for parties in self.seats.values() if party in parties), (party,))
 
     def _files(self) -> Iterator[tuple[Path, str, str]]:
         """Shards by name. Raises UserError for anything else where messages are expected."""

@@ -41,7 +41,7 @@ class Auditor:
     rounds have for a non-label party. last_only: audit no epoch but the last. dcor: measure the distance correlation of
     embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
     attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
-    whether any attack needs them or not, because they are recorded.
+    whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Auditor:
         probe: bool = False,
         known: KnownRows | None = None,
         keeps_rows: bool = False,
+        samples: bool = True,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -74,7 +75,7 @@ class Auditor:
         references = list(column_references(self.posts, on_device)) if OwnColumns in offered else []
         self.posts += [reference for _, reference in references]
         wanted = {kind for attack in attacks.values() for kind in attack.threat.knows}
-        self._end = RowsAtTheEnd(self.posts, train, rows, generators, canaries, asks=keeps_rows)
+        self._end = RowsAtTheEnd(self.posts, train, rows, generators, canaries, asks=keeps_rows, samples=samples)
         most_known = max((post.threat.known_rows for post in self.posts), default=0)
         if known is None:
             most = max(most_known, USUALLY_KNOWN) if most_known or keeps_rows else 0

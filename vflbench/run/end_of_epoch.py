@@ -32,12 +32,13 @@ class RowsAtTheEnd:
         canaries: Canaries,
         *,
         asks: bool = False,
+        samples: bool = True,
     ):
-        """asks: choose them even if no attack is asked about them."""
+        """asks: choose them even if no attack is asked about them. samples: choose rows of no audited batch as well."""
         most = max((post.attack.follows for post in posts), default=0)
         self.followed = FollowedRows(train, most, generators["followed rows"], canaries)
         self._asks = asks or any(map(asked_about_others, posts))
-        sample = FollowedRows(train, ASKED_ROWS if self._asks else 0, generators["sampled rows"], canaries)
+        sample = FollowedRows(train, ASKED_ROWS if self._asks and samples else 0, generators["sampled rows"], canaries)
         self._sample, self._labels_of = sample.ids, rows.labels
         self._audited = self._sample[:0]
         self._quota = ASKED_ROWS

@@ -1,7 +1,6 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -102,6 +101,7 @@ def auditor_of(
         cheating=own.cheating,
         offered=offered,
         last_only=own.epochs == "last",
+        samples=head is not None,
         dcor=own.dcor,
         probe=bool(can_probe) and (own.probe if probe is None else probe),
         known=source.known(attacks, generators, canaries),
@@ -112,7 +112,7 @@ def auditor_of(
 def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
     """What each epoch comes to."""
     recording, head = source.recording, source.head
-    end = EndOfEpoch(recording, source.rows, wants=OwnModel in auditor.wants_at_the_end)
+    end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
     epochs = recording.epochs
     count = len(head.steps) if head is not None else len(epochs)
     for number in range(count):
@@ -139,10 +139,9 @@ def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, T
     facts: dict[str, dict[type[Fact], Fact]] = {}
     for party, table in tables.items():
         facts[party] = {OwnModel: OwnModel(table.of)}
-        if OwnColumns in auditor.wants_at_the_end:
-            with suppress(UserError):
-                columns = source.rows.features(party, ids)
-                facts[party][OwnColumns] = OwnColumns(columns.numeric, columns.categorical)
+        if OwnColumns in auditor.wants_at_the_end and party in source.rows.known_columns:
+            columns = source.rows.known_columns[party].filled(ids)
+            facts[party][OwnColumns] = OwnColumns(columns["numeric"], columns["categorical"])
     return facts
 
 

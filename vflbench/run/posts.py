@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
-from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns
@@ -129,7 +128,7 @@ def posted(
         places = [(party, True) for party in seats.get(attack.threat.seat, ())]
         round_facts = attack.threat.knows - RUN_FACTS[attack.threat.seat]
         if attack.threat.seat is Seat.NON_LABEL and round_facts == {Embeddings}:
-            places.append((LABEL_PARTY, False))
+            places += [(party, False) for party in seats.get(Seat.LABEL, ())]
         for party, visible in places:
             if attack.threat.active and party not in cheating:
                 continue  # an attack of a party that cheats

@@ -90,10 +90,24 @@ class Table:
     def of(self, ids: Tensor) -> dict[str, Tensor]:
         """name -> (n, d) of these rows. Raises Unavailable if one isn't there."""
         known, values = self._join()
+        self._require(known, ids)
+        place = torch.searchsorted(known, ids)
+        return {name: of[place] for name, of in values.items()}
+
+    def filled(self, ids: Tensor) -> dict[str, Tensor]:
+        """The same, with zeros for rows that aren't there."""
+        known, values = self._join()
+        place = torch.searchsorted(known, ids).clamp_(max=max(len(known) - 1, 0))
+        there = (known[place] == ids) if len(known) else torch.zeros_like(ids, dtype=torch.bool)
+        made = {name: of.new_zeros(len(ids), of.shape[1]) for name, of in values.items()}
+        for name, of in values.items():
+            made[name][there] = of[place[there]]
+        return made
+
+    def _require(self, known: Tensor, ids: Tensor) -> None:
         place = torch.searchsorted(known, ids).clamp_(max=max(len(known) - 1, 0))
         if len(ids) and (not len(known) or not torch.equal(known[place], ids)):
             raise Unavailable("the recording doesn't have what the network makes of all these rows")
-        return {name: of[place] for name, of in values.items()}
 
     def _join(self) -> tuple[Tensor, dict[str, Tensor]]:
         """What was put in last counts. Keeps one copy of each row."""
