@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 import warm_command
-from vflbench.messages.recording import Recording
 
 from vflbench.messages.facts import Embeddings, OwnColumns
-<<<<<<< HEAD
-=======
 from vflbench.messages.recorded_messages import RecordedMessages
->>>>>>> main
 from vflbench.numerics.dcor import distance_correlation
 
 EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"

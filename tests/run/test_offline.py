@@ -4,12 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-<<<<<<< HEAD
-from builders import run_in
-from vflbench.messages.recording import Recording
-=======
 from builders import every_attack, run_in
->>>>>>> main
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
@@ -29,10 +24,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
-<<<<<<< HEAD
-=======
 from vflbench.messages.recorded_messages import RecordedMessages
->>>>>>> main
 from vflbench.messages.threat import Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.rows import write_rows

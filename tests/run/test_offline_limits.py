@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 
 import pytest
 from builders import run_in
-from vflbench.messages.recording import Recording
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, RebuiltRows, Scores
@@ -17,11 +16,8 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
 from vflbench.messages.peer_facts import Auxiliary
-<<<<<<< HEAD
-=======
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.run_head import RunHead
->>>>>>> main
 from vflbench.messages.threat import Seat, Threat
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
