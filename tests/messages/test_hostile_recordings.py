@@ -1,10 +1,8 @@
 """Recordings of a partner who is careless or malicious: each is audited, or refused in a paragraph."""
 
 import random
-import resource
 import warnings
 
-import pytest
 from mutated_recordings import Mutable, recordings
 
 from vflbench.attacks.completion import Completion

@@ -27,10 +27,10 @@ _DATA, _DATA_2 = 5, 8  # fields of a page's header that describe values; in each
 _LONGEST_HEADER = 2**20
 
 
-def open_parquet(path: Path, free: int = 2**29, *, links: bool = False) -> pq.ParquetFile:
+def open_parquet(path: Path, free: int | None = 2**29, *, links: bool = False) -> pq.ParquetFile:
     """A plain file whose footer and pages may be hostile: nothing in them is allowed to claim much memory.
 
-    free: bytes that it may unpack to, whatever its size. Text reads as codes of a dictionary. Raises ValueError, or what
+    free: bytes that it may unpack to, whatever its size; None for a file whose pages were checked before. Text reads as codes of a dictionary. Raises ValueError, or what
     pyarrow raises.
     """
     check_plain(path, links=links)
@@ -40,7 +40,8 @@ def open_parquet(path: Path, free: int = 2**29, *, links: bool = False) -> pq.Pa
         metadata = file.metadata
         if metadata.num_columns > MOST_COLUMNS:
             raise ValueError(f"it has {metadata.num_columns:,} columns, and {MOST_COLUMNS:,} are read at most")
-        _check_pages(path, metadata, free)
+        if free is not None:
+            _check_pages(path, metadata, free)
         names = [metadata.schema.column(i) for i in range(metadata.num_columns)]
         texts = [
             column.path for column in names if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0

@@ -38,6 +38,8 @@ class ParquetShard:
 
     def places(self) -> Iterator[Place]:
         """Its batches in order; the columns of values are not read."""
+        for cursor in (self._with_values, self._without):
+            cursor.note_state()
         with open_parquet(self.path, _FREE) as file:
             schema, metadata = file.schema_arrow, file.metadata
             self._check_columns(schema)
@@ -116,8 +118,13 @@ class _Cursor:
         self._path, self._columns, self._at_a_time = path, columns, at_a_time
         self._file: pq.ParquetFile | None = None
         self._starts: list[int] = []
+        self._state: tuple[int, int] | None = None
         self._at, self._group, self._end, self._rest = 0, 0, 0, None
         self._parts: Iterator[pa.RecordBatch] = iter(())
+
+    def note_state(self) -> None:
+        """Its pages are checked as they are now."""
+        self._state = _state(self._path)
 
     def rows(self, start: int, end: int) -> list[pa.RecordBatch]:
         """Record batches of these rows."""
@@ -148,7 +155,9 @@ class _Cursor:
 
     def _open(self) -> pq.ParquetFile:
         if self._file is None:
-            self._file = open_parquet(self._path, _FREE)
+            if self._state != _state(self._path):
+                raise ValueError("it was changed while it was read")
+            self._file = open_parquet(self._path, None)
             counts = [self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups)]
             self._starts = np.cumsum([0, *counts])[:-1].tolist()
             self._at, self._end, self._rest = 2**62, -1, None
@@ -158,6 +167,12 @@ class _Cursor:
         if self._file is not None:
             self._file.close()
         self._file, self._parts, self._rest = None, iter(()), None
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Its size, and when it was changed."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _runs(file: pq.ParquetFile) -> Iterator[tuple[Key, int, int, frozenset[str]]]:
