@@ -29,7 +29,8 @@ def finished(tmp_path_factory):
 def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
     result, folder = finished
     assert result.stderr == ""  # no progress bar: this is no terminal
-    assert result.stdout.startswith("after epoch 1: test AUC 0.")
+    assert result.stdout.startswith("From what party ")
+    assert "\nafter epoch 1: test AUC 0." in result.stdout
     assert f"results: {folder}" in result.stdout
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hostile_folders import copied, one_batch, refusal
 from mutated_recordings import ROWS, recordings
-from recordings_by_hand import Told, as_safetensors, framed, table_bytes
+from recordings_by_hand import manifest_of, Told, as_safetensors, framed, table_bytes
 
 from vflbench.attacks.completion import Completion
 from vflbench.attacks.hints import Hints
@@ -150,7 +150,10 @@ def test_a_run_that_names_no_rounds_to_attack_is_not_taken_for_one_without_leaks
     (run / "manifest.json").write_text(json.dumps({**manifest, "complete": False}))
     plain = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**plain, "recorded": [], "steps": [9, 9], "batches": 3}))
-    assert "rounds of epoch 0 are missing, the first at step 4" in refusal(run)
+    audit(run, {"norm": Norm()}, probe=False)  # steps 0, 4 and 8 are named, and step 0 is there
+    for name in ("a-0.safetensors", "a-3.safetensors"):
+        (run / "messages" / name).unlink()
+    assert "none of the rounds that run.json names is there to be attacked" in refusal(run)
 
 
 def labels(**changes):
@@ -283,7 +286,7 @@ def test_pipes_folders_devices_and_links_are_refused_and_never_waited_for(run, k
     (run / "samples").mkdir()
     (run / "private").mkdir()
     (run / "features").mkdir()
-    names = ["manifest.json", "run.json", "labels.parquet", "known.parquet", "features/a.parquet", "samples/4096.parquet"]
+    names = ["manifest.json", "run.json", "labels.parquet", "known.parquet", "features/a.parquet", "samples/20000.parquet"]
     names += ["messages/a-0.safetensors", "messages/a-9.parquet", "private/0000_00000000.safetensors"]
     for name in names:
         path = run / name
@@ -347,6 +350,8 @@ def test_files_of_other_kinds_and_names_are_refused_and_never_run(folder, tmp_pa
         for name in ("labels.parquet", "known.parquet", "features.parquet"):
             other = copied(folder, tmp_path / f"with {name} {len(content)}")
             one_batch(other, as_safetensors([Told(0, 0, IDS, {"gradient/f1": np.ones((len(IDS), 2), np.float32)})]))
+            if name == "features.parquet":  # it is read where there is one party
+                (other / "manifest.json").write_text(json.dumps(manifest_of({"a": LAYERS})))
             (other / name).write_bytes(content)
             assert name in refusal(other)
     assert not trap.exists()
@@ -420,30 +425,40 @@ def test_odd_recordings_are_audited(folder):
 # Sizes
 
 
-def test_claims_of_great_sizes_are_refused_before_anything_is_allocated(folder, tmp_path):
-    """In a process of its own, which may use 1.5 GB of addresses more than it has at the start."""
-    huge = tmp_path / "recording"
-    content = pa.array(np.zeros(2**26, np.float32))
-    offsets = pa.array([0] * 3 + [2**26], pa.int32())
-    small = dict(epoch=[0] * 3, step=[0] * 3, kind=["gradient"] * 3, layer=["cut"] * 3, id=np.arange(3))
+def pages_of_one_value(column):
+    """A file of 3 rows in which one column unpacks to gigabytes: a page says so, or a run of equal values does."""
+    rows = {"epoch": [0] * 3, "step": [0] * 3, "kind": ["gradient"] * 3, "layer": ["cut"] * 3, "id": np.arange(3)}
+    return {**rows, "values": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32())), **column}
+
+
+def test_claims_of_great_sizes_are_refused_before_anything_is_unpacked(folder):
+    path = of_parties(folder) / "messages" / "a-0.parquet"
+    zeros = pa.ListArray.from_arrays(pa.array([0, 0, 0, 2**25], pa.int32()), pa.array(np.zeros(2**25, np.float32)))
     bombs = {
-        "one row of 2^26 zeros": table_bytes(
-            {**small, "values": pa.ListArray.from_arrays(offsets, content)}, compression="zstd"
-        ),
-        "a text of 2^28 letters": table_bytes(
-            {**small, "kind": ["x" * 2**28] * 3, "values": pa.array([[1.0]] * 3, pa.list_(pa.float32()))}, compression="zstd"
-        ),
+        "a row of 2^25 zeros": (pages_of_one_value({"values": zeros}), "claim to unpack to over"),
+        "a text of 10^8 letters": (pages_of_one_value({"kind": ["x" * 10**8] + ["gradient"] * 2}), "claim to unpack to over"),
     }
-    for case, bomb in bombs.items():
-        assert len(bomb) < 100_000, case
-        of_parties(folder)
-        (folder / "messages" / "a-0.parquet").write_bytes(bomb)
-        text = refusal(folder)
-        assert "claim" in text or "too many" in text, text
-    with (folder / "messages" / "a-0.parquet").open("wb") as file:
-        file.truncate(2**40)
+    for case, (columns, expected) in bombs.items():
+        path.write_bytes(table_bytes(columns, compression="zstd"))
+        assert path.stat().st_size < 20_000, case
+        before = pa.default_memory_pool().max_memory()
+        assert expected in refusal(folder), case
+        assert pa.default_memory_pool().max_memory() == before, case
+    os.truncate(path, 2**40)
     assert "a-0.parquet can't be read" in refusal(folder)
-    del huge
+
+
+def test_pages_that_claim_more_than_their_column_are_refused(folder):
+    """The footer is sound, and the header of a page says 2^30 values, or bytes."""
+    content = table_bytes(pages_of_one_value({}), use_dictionary=False, compression="none", write_statistics=False)
+    chunk = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(4)
+    place = chunk.data_page_offset
+    sound_header = bytes([0x15, 0, 0x15])
+    assert content[place : place + 3] == sound_header
+    path = of_parties(folder) / "messages" / "a-0.parquet"
+    for new in (b"\x15\x00\x15\xfe\xff\xff\xff\x0f", b"\x15\x00\x15\x80\x80\x80\x80\x04"):
+        path.write_bytes(content[:place] + new + content[place + len(new) :])
+        assert "a-0.parquet can't be read: " in refusal(folder)
 
 
 def test_a_batch_that_does_not_fit_memory_is_refused(folder):

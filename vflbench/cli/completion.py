@@ -4,8 +4,11 @@ import os
 import re
 from collections.abc import Sequence
 
+from vflbench.cli.plugins import FLAG as PLUGINS
 from vflbench.cli.plugins import split_plugins, use_plugins
 from vflbench.errors import UserError
+
+_WITH_VALUE = ("--fail-above", "--scores-only", "--labels", "--out")
 
 
 def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
@@ -18,15 +21,42 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
 
         print(" ".join(commands if typing_command else GROUPS))
         return
-    if words[1:2] == ["report"]:
+    if words[1:2] in (["report"], ["grade"]):
         return  # folders, which the shell completes
+    is_audit = words[1:2] == ["audit"]
+    if is_audit:
+        line = _without_recording(line)
+        if not line:
+            return
     if len(words) > 1:
         try:
-            named, words = split_plugins(re.sub(r"^(\s*\S+\s+)(train|prepare)\b", r"\1", line).split())
+            named, words = split_plugins(re.sub(r"^(\s*\S+\s+)(train|audit|prepare)\b", r"\1", line).split())
             use_plugins(named)
         except UserError:  # a folder that is still being typed, which the shell completes
             return
         os.environ["COMP_LINE"] = " ".join(words) + (" " if line.endswith(" ") else "")
     from vflbench.cli.train import hand_over_to_hydra, train_one
 
-    hand_over_to_hydra(train_one)
+    hand_over_to_hydra(train_one, "audit" if is_audit else "train")
+
+
+def _without_recording(line: str) -> str:
+    """The line of an audit without the recording and the flags, which Hydra doesn't know. Empty while one of these is being
+    typed: the shell completes files and folders.
+    """
+    start, words = line.split()[:2], line.split()[2:]
+    typed = words.pop() if words and not line.endswith(" ") else ""
+    options: list[str] = []
+    recording, flag = "", ""
+    for word in words:
+        if flag:
+            options += [flag, word] if flag == PLUGINS else []
+            flag = ""
+        elif word.startswith("-"):
+            flag = word if word in (*_WITH_VALUE, PLUGINS) else ""
+            options += [word] if word.startswith(f"{PLUGINS}=") else []
+        elif "=" in word:
+            options.append(word)
+        else:
+            recording = word
+    return "" if flag or typed.startswith("-") or not recording else " ".join([*start, *options, typed])

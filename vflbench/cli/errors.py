@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import NoReturn
 
 
+class LeaksMore(SystemExit):
+    """The result is there, and it leaks more than a threshold allows: exit code 2."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+
 def report_errors(command: Callable[[], None]) -> None:
     """Run a command. A mistake of the user's ends in one paragraph and exit code 1; a fault of vflbench's, in a traceback.
 
@@ -20,6 +27,8 @@ def report_errors(command: Callable[[], None]) -> None:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except LeaksMore:
+        raise
     except SystemExit as error:
         sys.exit(1 if error.code == 2 else error.code)  # argparse uses 2; here every mistake ends in 1
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The entry point: `vflbench train | prepare | report | list`. Importing it loads neither torch nor Hydra."""
+"""The entry point: `vflbench train | audit | grade | prepare | report | list`. It loads neither torch nor Hydra."""
 
 import importlib
 import sys
@@ -9,6 +9,8 @@ from vflbench.cli.errors import fail, report_errors
 
 COMMANDS = {
     "train": ("vflbench.cli.train", "train"),
+    "audit": ("vflbench.cli.audit", "audit"),
+    "grade": ("vflbench.cli.grade", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
     "report": ("vflbench.cli.report", "report"),
     "list": ("vflbench.cli.listing", "list_choices"),
@@ -19,6 +21,8 @@ USAGE = """vflbench: who can read our labels, or our data, and what does protect
 
   vflbench train                    train and attack a split network; the embedded data needs no file
   vflbench train --help             its options;  --cfg job shows them all as they would run
+  vflbench audit RECORDING          what recorded messages give away; with --fail-above KEY=VALUE a check for CI
+  vflbench grade DIR LABELS         grade scores that audit --scores-only made where no labels were
   vflbench prepare dataset=...      read a data set once, for all later runs; train does so by itself if needed
   vflbench report DIR [DIR ...]     one page on finished runs, with tables and figures; needs nothing that trains
   vflbench list [GROUP]             datasets, models, defenses, attacks, ... that can be chosen
@@ -27,6 +31,7 @@ USAGE = """vflbench: who can read our labels, or our data, and what does protect
 Examples:
   vflbench train 'attack=[norm,spectral]' dataset=criteo dataset.path=train.txt.gz
   vflbench train -m defense=none,max_norm seed=0,1,2
+  vflbench audit recorded 'attack=[norm,cosine]' --fail-above leak_auc_two_sided=0.6
   vflbench train --plugins mine attack=loudest   # with the modules and configs in the folder mine
   eval "$(vflbench -sc install=bash)"            # tab completion
 """

@@ -69,9 +69,9 @@ def train(arguments: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def hand_over_to_hydra(task: Callable[[DictConfig], Any]) -> None:
-    """Hydra reads sys.argv, composes train.yaml, and calls `task` with the config."""
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
+    """Hydra reads sys.argv, composes train.yaml or the config of that name, and calls `task` with it."""
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
 
 
 def train_one(config: DictConfig) -> Any:

@@ -30,8 +30,8 @@ _LONGEST_HEADER = 2**20
 def open_parquet(path: Path, free: int | None = 2**29, *, links: bool = False) -> pq.ParquetFile:
     """A plain file whose footer and pages may be hostile: nothing in them is allowed to claim much memory.
 
-    free: bytes that it may unpack to, whatever its size; None for a file whose pages were checked before. Text reads as codes of a dictionary. Raises ValueError, or what
-    pyarrow raises.
+    free: bytes that it may unpack to, whatever its size; None for a file whose pages were checked before. Text reads as
+    codes of a dictionary. Raises ValueError, or what pyarrow raises.
     """
     check_plain(path, links=links)
     options = {"memory_map": False, "pre_buffer": False, "buffer_size": 2**16, "arrow_extensions_enabled": False}
@@ -59,6 +59,8 @@ def _check_pages(path: Path, metadata: pq.FileMetaData, free: int) -> None:
             rows += group.num_rows
             for place in range(group.num_columns):
                 chunk = group.column(place)
+                if not group.num_rows and not chunk.num_values:
+                    continue  # a reader doesn't look for its pages
                 values = 0
                 for page in _pages(file, chunk, size):
                     values += page.values

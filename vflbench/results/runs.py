@@ -17,6 +17,7 @@ import yaml
 from vflbench.results.files import CONFIG, ERROR, HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, SUMMARY
 from vflbench.results.layers import Layers, layers_of
 
+AS_RECORDED = "as recorded"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
 _IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
@@ -44,12 +45,22 @@ class Run:
         return node
 
     @property
+    def is_audit(self) -> bool:
+        """Whether it is an audit of recorded messages, by `vflbench audit`: nothing was trained."""
+        return self.manifest.get("kind") == "audit"
+
+    @property
     def seed(self) -> Any:
-        return self.config.get("seed")
+        """Of an audit that was given none, that of the recorded run."""
+        seed = self.config.get("seed")
+        return self.manifest.get("seed") if seed is None and self.is_audit else seed
 
     @property
     def dataset(self) -> str:
-        """The chosen entry of configs/dataset, else the name of its class."""
+        """The chosen entry of configs/dataset, else the name of its class; of an audit, where its recording lies."""
+        if self.is_audit:
+            path = str((self.manifest.get("source") or {}).get("path", ""))
+            return f"recording {'/'.join(Path(path).parts[-2:])}"
         target = str((self.config.get("dataset") or {}).get("_target_", "data"))
         return str(self._choices.get("dataset") or target.rsplit(".", 1)[-1].lower())
 
@@ -60,7 +71,9 @@ class Run:
 
     @property
     def defense(self) -> str:
-        """The names of its defenses, joined by +, or none."""
+        """The names of its defenses, joined by +, or none. Of an audit, nobody knows: `as recorded`."""
+        if self.is_audit:
+            return AS_RECORDED
         return "+".join(self.config.get("defense") or {}) or "none"
 
     @property

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
-from vflbench.data.table import LABEL_PARTY
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
@@ -42,6 +41,7 @@ class Auditor:
     embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
     attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
     whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
+    tables: makes what the answers of an epoch are put into.
     """
 
     def __init__(
@@ -65,10 +65,11 @@ class Auditor:
         known: KnownRows | None = None,
         keeps_rows: bool = False,
         samples: bool = True,
+        tables: Callable[[], Tables] = Tables,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
-        self._parties = seats.get(Seat.NON_LABEL, ())
+        self._parties, self._hidden = seats.get(Seat.NON_LABEL, ()), seats.get(Seat.LABEL, ())
         names = RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.posts = list(posted(attacks, seats, cheating, on_device))
@@ -99,7 +100,8 @@ class Auditor:
         self._facts_followed = frozenset(kind for post in followers for kind in post.attack.threat.knows | post.threat.knows)
         self._facts_wanted = frozenset(wanted | ({OwnColumns} if references else set()))
         self.audited: set[int] = set()
-        self.tables, self._epoch, self._is_last = Tables(), 0, True
+        self._new_tables = tables
+        self.tables, self._epoch, self._is_last = tables(), 0, True
 
     @property
     def probes(self) -> bool:
@@ -167,11 +169,11 @@ class Auditor:
 
     def _measure(self, round_: Round, labels: Tensor, canary: Tensor) -> None:
         """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
-        for party in (*self._parties, LABEL_PARTY):
+        for party in (*self._parties, *self._hidden):
             embeddings = round_.facts.get(party, {}).get(Embeddings)
             layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
             for layer, h in layers.items():
-                self.tables.dependence.add((party, layer, party != LABEL_PARTY), h[~canary], labels[~canary])
+                self.tables.dependence.add((party, layer, party in self._parties), h[~canary], labels[~canary])
 
     @property
     def rows_at_the_end(self) -> Tensor:
@@ -202,7 +204,7 @@ class Auditor:
                 self._asking.about_epoch(post, self._epoch, self._end.of(post), of_party, answered, self.tables)
         if self._probe_rng is not None and self._is_last:
             self.tables.probed.grade(self._rows.classes, self._probe_rng, self.tables.leaks)
-        findings, self.tables = self.tables.findings(), Tables()
+        findings, self.tables = self.tables.findings(), self._new_tables()
         self._end.end_epoch()
         return findings
 

@@ -7,6 +7,8 @@ from typing import Any
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import TrainTest
 from vflbench.messages.threat import Level, Threat
+from vflbench.metrics.leakage import Leak
+from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
 from vflbench.results.levels import OWN_COLUMNS, PROBE
@@ -29,9 +31,24 @@ def run_facts(
     probed: bool = False,
 ) -> dict[str, Any]:
     """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries."""
+    cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
+    return {
+        "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
+        "layers": {party: list(layers) for party, layers in session.layers().items()},
+        "threats": threats_of(posts, attacks, cheats, probed=probed),
+        "skipped": dict(skipped),
+        "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
+    }
+
+
+def threats_of(
+    posts: Sequence[Post], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a line for each
+    adversary, which belongs to the threat of active attacks.
+    """
     seated = {post.name: post.threat for post in sorted(posts, key=lambda post: post.threat.active)}
     active = {name for name, threat in seated.items() if threat.active}
-    cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = {
         name: seated.get(name, attack.threat).record() | {"does": _first_paragraph(attack)}
         for name, attack in attacks.items()
@@ -44,23 +61,22 @@ def run_facts(
         threats[PROBE] = Threat().record() | {"level": str(Level.REFERENCE), "does": _PROBE_TEXT, "text": _PROBE_TEXT}
     for name in active & set(threats):
         threats[name]["text"] = " ".join([threats[name]["text"], *(f"{cheat[0].upper()}{cheat[1:]}" for cheat in cheats)])
-    return {
-        "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
-        "layers": {party: list(layers) for party, layers in session.layers().items()},
-        "threats": threats,
-        "skipped": dict(skipped),
-        "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
-    }
+    return threats
 
 
 def quantities(result: EpochResult) -> list[str]:
     """Names of what a run measured in its last epoch, as the axes of a report take them."""
     names = [f"{split}_{metric}" for split, metrics in result.utility.items() for metric in metrics]
-    names += ["loss", "bytes_sent", "seconds"]
-    for leak in result.leaks:
+    return sorted({*names, "loss", "bytes_sent", "seconds", *leak_quantities(result.leaks, result.reconstructions)})
+
+
+def leak_quantities(leaks: Sequence[Leak], reconstructions: Sequence[Reconstruction]) -> list[str]:
+    """Names of what attacks came to."""
+    names: list[str] = []
+    for leak in leaks:
         figures = [f"leak_{figure}" for figure in leak.classes] + ([] if leak.of_classes else ["leak_auc"])
         names += [name for figure in figures for name in (figure, f"{figure}:{leak.attack}")]
-    for rebuilt in result.reconstructions:
+    for rebuilt in reconstructions:
         names += [f"rebuilt.{figure}" for figure in rebuilt.figures if ":" not in figure]
     return sorted(set(names))
 

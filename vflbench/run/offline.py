@@ -1,7 +1,7 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,33 +13,48 @@ from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
-from vflbench.messages.run_head import RunHead
+from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import ASKED_ROWS
+from vflbench.run.facts import threats_of
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
 
 Batches = int | Literal["all", "auto"]
+Epochs = Literal["all", "last"]
 
 
 @dataclass(frozen=True)
 class AuditResult:
     """What an audit of recorded messages came to.
 
-    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored. notes: lines
-    that a user must not miss.
+    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
+    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
+    and those that cross. class_shares: of the K classes among the training rows. listed:
+    training rows of which it has labels.
+    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
+    as the recording has them. claims: what it promises about labels. notes: lines that a user must not miss.
     """
 
     findings: list[Findings]
     skipped: dict[str, str]
     unscored: dict[str, str]
-    notes: list[str] = field(default_factory=list)
+    threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    class_shares: Sequence[float] = ()
+    listed: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    model: Mapping[str, float] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
@@ -52,24 +67,43 @@ def audit(
     *,
     seed: int | None = None,
     batches: Batches | None = None,
+    epochs: Epochs | None = None,
     probe: bool | None = None,
     labels: Path | str | None = None,
 ) -> AuditResult:
     """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
-    attacks: by name. seed: of the attacks' generators and of hints; batches: how many of an epoch are attacked, as
-    `audit.batches`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed 0, all recorded
-    batches, and the probe. labels: a table id, label in place of the recording's labels.parquet. An attack that needs what
-    the recording doesn't have is skipped, with the reason. Raises UserError for a recording that can't be read.
+    attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: how many are attacked, as
+    `audit.batches` and `audit.epochs`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed
+    0, all recorded batches, and the probe. labels: a table id, label in place of the recording's labels.parquet. An attack
+    that needs what the recording doesn't have is skipped, with the reason. Raises UserError for a recording that can't be
+    read.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
-    auditor = auditor_of(source, running, seed=seed, batches=batches, probe=probe)
+    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)
     findings = list(findings_of(source, auditor))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
-    return AuditResult(findings, skipped, unscored, source.notes)
+    threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
+    return AuditResult(findings, skipped, unscored, threats, **described(source, seed))
+
+
+def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
+    """What an audit says of its recording. seed: that was asked for."""
+    manifest = source.recording.manifest
+    return {
+        "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
+        "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
+        "class_shares": list(source.rows.class_ratios),
+        "listed": len(source.rows),
+        "batch_size": manifest.batch_size or source.ids.first,
+        "seed": source.seed if seed is None else seed,
+        "model": dict(manifest.model),
+        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
+        "notes": list(source.notes),
+    }
 
 
 def auditor_of(
@@ -78,13 +112,14 @@ def auditor_of(
     *,
     seed: int | None = None,
     batches: Batches | None = None,
+    epochs: Epochs | None = None,
     probe: bool | None = None,
     **options: Any,
 ) -> Auditor:
     recording, head, rows = source.recording, source.head, source.rows
     own = RunHead(batches="all") if head is None else head
     crossing = {party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())}
-    generators = Generators(own.seed if seed is None else seed)
+    generators = Generators(source.seed if seed is None else seed)
     canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
     can_probe = {Embeddings, Gradients} & offered
@@ -100,7 +135,7 @@ def auditor_of(
         cut_layers=crossing,
         cheating=own.cheating,
         offered=offered,
-        last_only=own.epochs == "last",
+        last_only=(epochs or own.epochs) == "last",
         samples=head is not None,
         dcor=own.dcor,
         probe=bool(can_probe) and (own.probe if probe is None else probe),
@@ -115,6 +150,7 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
     end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
     epochs = recording.epochs
     count = len(head.steps) if head is not None else len(epochs)
+    seen = 0
     for number in range(count):
         epoch = number if head is not None else sorted(epochs)[number]
         there = epochs.get(epoch, [])
@@ -123,6 +159,7 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
             auditor.begin_epoch(number, head.steps[epoch], last=number + 1 == count)
         else:
             auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
+        seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         for round_ in recording.rounds(epoch):
             shown = source.with_columns(round_)
@@ -131,6 +168,9 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
             end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
             auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
+    if not seen:
+        problem = f"none of the rounds that {RUN} names is there to be attacked"
+        raise UserError(problem, key="recording", value=recording.folder)
 
 
 def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, Table]) -> dict[str, dict[type[Fact], Fact]]:
@@ -148,7 +188,8 @@ def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, T
 def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
     """Raises UserError if a round that the run recorded is missing."""
     present = set(there)
-    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
-    if missing:
-        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+    expected = head.expected(epoch, complete=recording.manifest.complete)
+    missing = next((step for step in expected if step not in present), None)
+    if missing is not None:
+        problem = f"rounds of epoch {epoch} are missing, the first at step {missing}"
         raise UserError(problem, key="recording", value=recording.folder)

@@ -18,8 +18,8 @@ from vflbench.messages.view import Unavailable
 class RecordedRows:
     """Training rows by id, as far as a recording has them. It serves as population and as lookup.
 
-    labels: of all rows. shares: of the classes, where they are recorded. listed: samples that the recorded run drew, by how
-    many rows it asked for.
+    labels: of all rows; not labelled: their ids in place of them. shares: of the classes, where they are recorded. listed:
+    samples that the recorded run drew, by how many rows it asked for.
     """
 
     def __init__(
@@ -28,15 +28,18 @@ class RecordedRows:
         classes: int,
         shares: tuple[float, ...] | None = None,
         listed: Mapping[int, Tensor] | None = None,
+        *,
+        labelled: bool = True,
     ):
         self.device, self.classes = torch.device("cpu"), classes
-        self._ids, self._labels, self._listed = labels.ids, labels.labels.to(torch.int16), dict(listed or {})
+        self._ids, self._listed = labels.ids, dict(listed or {})
+        self._labels = labels.labels.to(torch.int16 if labelled else torch.int64)
         is_rising = bool((self._ids[1:] > self._ids[:-1]).all())
         self._sorted, self._order = self._ids, torch.empty(0) if is_rising else self._ids.argsort()
         if len(self._order):
             self._sorted = self._ids[self._order]
-        counts = torch.bincount(labels.labels, minlength=classes).double()
-        own = tuple((counts / counts.sum().clamp_min(1)).tolist())
+        counts = torch.bincount(labels.labels if labelled else labels.labels[:0], minlength=classes).double()
+        own = tuple((counts / counts.sum()).tolist()) if bool(counts.any()) else (1 / classes,) * classes
         self.class_ratios = shares or own
         self.canary_ids = self._ids[labels.canary]
         self.known_columns: dict[str, Table] = {}

@@ -11,7 +11,7 @@ from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel
 from vflbench.messages.manifest import FEATURES, KNOWN, LABELS
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.plain_files import is_there
@@ -28,19 +28,21 @@ from vflbench.run.recorded_rows import RecordedRows, Table
 
 
 class RecordedSource:
-    """A recording with the labels that answers are graded against. head: of vflbench's own run; None for others."""
+    """A recording with the labels that answers are graded against. labels: in place of labels.parquet. labelled: False to do
+    without; then the id of a row stands for its label, and attacks that know any but those in known.parquet can't run.
 
-    def __init__(self, recording: RecordedMessages, labels: Path | None = None):
-        self.recording = recording
-        self.head = RunHead.read(recording.folder)
-        path = recording.folder / LABELS if labels is None else labels
-        if not is_there(path):
-            problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them, and"
-            problem += " --scores-only DIR attacks without any"
-            raise UserError(problem, key="recording", value=recording.folder)
+    head: of vflbench's own run; None for others. seed: of generators. notes: lines that a user must not miss.
+    """
+
+    def __init__(self, recording: RecordedMessages, labels: Path | None = None, *, labelled: bool = True):
+        self.recording, self.labelled = recording, labelled
+        self.head = RunHead.read(recording.folder) if labelled else None
+        if self.head is not None:
+            self.head.check_rounds(recording.epochs, recording.folder)
+        self.seed = 0 if self.head is None else self.head.seed
         manifest = recording.manifest
-        table = read_labels(path, manifest.classes, links=labels is not None)
         self.ids = _Ids.of(recording)
+        table = self._labels(labels) if labelled else _unlabelled(self.ids.all)
         if self.head is None:
             table = _among(table, self.ids.all)
         listed = {}
@@ -48,10 +50,20 @@ class RecordedSource:
             if is_there(recording.folder / SAMPLES / f"{wanted}.parquet"):
                 listed[wanted] = read_ids(recording.folder / SAMPLES / f"{wanted}.parquet")
         shares = manifest.class_shares
-        self.rows = RecordedRows(table, manifest.classes, None if shares is None else tuple(shares), listed)
+        self.rows = RecordedRows(
+            table, manifest.classes, None if shares is None else tuple(shares), listed, labelled=labelled
+        )
         self.rows.labels(self.ids.all)  # raises where one is missing
-        self._features()
         self.notes = _notes(recording)
+        self._features()
+
+    def _labels(self, path: Path | None) -> Labels:
+        named, path = path is not None, path or self.recording.folder / LABELS
+        if not is_there(path):
+            problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them, and"
+            problem += " --scores-only DIR attacks without any"
+            raise UserError(problem, key="recording", value=self.recording.folder)
+        return read_labels(path, self.recording.manifest.classes, links=named)
 
     def _features(self) -> None:
         self.own_columns: dict[str, Table] = {}
@@ -86,6 +98,8 @@ class RecordedSource:
 
     def _lacking(self, attack: Attack) -> str:
         """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""
+        if not self.labelled and (reason := self._lacks_labels(attack)):
+            return reason
         if Auxiliary in attack.threat.knows:
             return f"Auxiliary is not in this recording for the {attack.threat.seat}"
         if not attack.follows:
@@ -93,6 +107,17 @@ class RecordedSource:
         if self.head is not None and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
         return "" if self.ids.repeat else "it joins what is seen of a row over epochs, and no id comes in two of them"
+
+    def _lacks_labels(self, attack: Attack) -> str:
+        """Why it can't run where no labels are, beside those that the attacker knows."""
+        knows = attack.threat.knows
+        if not knows.isdisjoint({BatchHints, ClassHints}):
+            return "it is given the labels of some rows of each batch, and there are no labels here"
+        if Known in knows and not (self.recording.folder / KNOWN).is_file():
+            return f"it knows the labels of some rows, and there is no {KNOWN} here"
+        if ClassShares in knows and self.recording.manifest.class_shares is None:
+            return "it knows the shares of the classes, and manifest.json has no class_shares"
+        return ""
 
     def with_columns(self, round_: Round) -> Round:
         if not self.own_columns:
@@ -118,7 +143,7 @@ class RecordedSource:
             if len(known.ids) and most > int(kept.sum()):
                 self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
             return KnownRows.recorded(known.ids[kept], known.labels[kept])
-        if not most:
+        if not most or not self.labelled:
             return KnownRows.recorded(*torch.empty((2, 0), dtype=torch.int64))
         table = Labels(
             self.ids.of_first, self.rows.labels(self.ids.of_first), torch.zeros(len(self.ids.of_first), dtype=torch.bool)
@@ -152,9 +177,14 @@ class _Ids:
 
 
 def _among(table: Labels, ids: Tensor) -> Labels:
-    """The labels of these rows alone."""
-    kept = torch.isin(table.ids, ids)
+    """The labels of these rows alone, in the order of their ids."""
+    order = table.ids.argsort()
+    kept = order[torch.isin(table.ids[order], ids)]
     return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
+
+
+def _unlabelled(ids: Tensor) -> Labels:
+    return Labels(ids, ids, torch.zeros_like(ids, dtype=torch.bool))
 
 
 def _notes(recording: RecordedMessages) -> list[str]:

@@ -146,11 +146,8 @@ def summarise(
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
         "loss": last.loss,
         "first_epoch_loss": {str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
-        "leak_auc": _tree(last.leaks, "raw"),
-        "leak_auc_two_sided": _tree(last.leaks, "two_sided"),
-        **{f"leak_{figure}": _tree(last.leaks, figure) for figure in CLASS_FIGURES},
-        "leaks": [asdict(leak) for leak in last.leaks],
-        "verdict": verdict(last.leaks, levels, promises, last.utility["test"]["auc"], changed),
+        **leak_figures(last.leaks),
+        "verdict": verdict(last.leaks, levels, promises, last.utility["test"]["auc"], changed, crossing),
         "distance_correlation": [asdict(one) for one in last.dependence],
         "reconstructions": [asdict(one) for one in last.reconstructions],
         "skipped": dict(skipped),
@@ -167,6 +164,16 @@ def summarise(
         },
         "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
         "facts": dict(data.facts),
+    }
+
+
+def leak_figures(leaks: Sequence[Leak]) -> dict[str, Any]:
+    """The parts of summary.json about leaks: a tree a figure, and all of them as they are."""
+    return {
+        "leak_auc": _tree(leaks, "raw"),
+        "leak_auc_two_sided": _tree(leaks, "two_sided"),
+        **{f"leak_{figure}": _tree(leaks, figure) for figure in CLASS_FIGURES},
+        "leaks": [asdict(leak) for leak in leaks],
     }
 
 

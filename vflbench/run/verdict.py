@@ -117,10 +117,13 @@ def verdict(
     promises: Mapping[str, Mapping[str, Any] | None],
     test_auc: float,
     changed: Collection[str],
+    crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The verdict part of summary.json.
 
-    changed: kinds of messages that the defenses change (`messages_changed`).
+    changed: kinds of messages that the defenses change (`messages_changed`). crossing: party -> layers that cross.
+    worst: the worst attack of all levels, None without a score. Of equal readings it is one that knows less, at a layer that
+    crosses. Its interval allows for having picked it among all.
     levels: level -> the worst attack with its interval, and `own_columns`, the value of the same attack on the party's own
     columns; levels without a score are left out. on_changed: the same among attacks on messages that the defenses change,
     where the worst of all is on another. references: what the probe reads, and the best on own columns. falls: the
@@ -144,13 +147,20 @@ def verdict(
     of_probe = worst(leak for leak in references if base_name(leak.attack) == PROBE)
     of_columns = worst(leak for leak in references if base_name(leak.attack) != PROBE)
     named = {"probe": of_probe, "own columns": of_columns}
+    first = worst(sorted(at_levels(leaks, levels, *LEVELS), key=lambda leak: _ease(leak, levels, crossing)))
     return {
+        "worst": None if first is None else {**_place_and_value(first), "readings": first.readings},
         "levels": at_all,
         "on_changed": on_changed,
         "references": {name: _place_and_value(one) for name, one in named.items() if one is not None},
         "falls": _falls(leaks, levels, promises, test_auc, changed),
         "changed": sorted(changed),
     }
+
+
+def _ease(leak: Leak, levels: Mapping[str, str], crossing: Mapping[str, Sequence[str]]) -> tuple[int, bool]:
+    """How much an attack asks for: its level, and whether it is at a layer that doesn't cross."""
+    return LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
 
 
 def messages_changed(defenses: Collection[Defense]) -> set[str]:

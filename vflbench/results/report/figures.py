@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from vflbench.results.files import EPOCHS_PICTURE, LAYERS_PICTURE, RECONSTRUCTIONS_PICTURE
 from vflbench.results.layers import Layers, layers_of
-from vflbench.results.levels import PROBE, REFERENCE, base_name, level_of
+from vflbench.results.levels import OWN_COLUMNS, PROBE
 from vflbench.results.read import read_manifest, read_metrics
+from vflbench.results.report.picture_rows import NO_MESSAGE, few, is_reference, references_in, worst, worst_of_epochs
 from vflbench.results.report.rebuilt import draw_rebuilt
 from vflbench.results.rows import Row, readings
 
@@ -18,9 +19,7 @@ from vflbench.results.rows import Row, readings
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 UTILITY = "#333333"
-PROBE_COLOUR, COLUMNS_COLOUR = "#7F3C8D", "#8C564B"  # of the two references
-NO_MESSAGE = "none"
-"""The column `message` of an attack that reads none."""
+REFERENCES = {PROBE: "#7F3C8D", OWN_COLUMNS: "#8C564B"}
 
 
 def draw(folder: Path) -> list[Path]:
@@ -54,23 +53,25 @@ def draw_epochs(rows: Sequence[Row]) -> Figure:
     for split, style in (("test", "-"), ("train", ":")):
         points = [row for row in rows if row.metric == "auc" and row.split == split]
         label = f"{split} AUC"
-        axes.plot([p.epoch for p in points], [p.value for p in points], style, color=UTILITY, marker=".", label=label)
-    seen = _few([row for row in readings(rows) if row.visible])
+        if points:  # an audit of messages knows no model
+            axes.plot([p.epoch for p in points], [p.value for p in points], style, color=UTILITY, marker=".", label=label)
+    seen = few([row for row in readings(rows) if row.visible], len(COLOURS))
     seen = seen or [row for row in rows if row.metric == "leak_macro_auc" and row.visible]  # of more than two classes
     several = len({row.party for row in seen}) > 1
     place = ", worst layer" + (" and party" if several else "")
-    attacks = [row for row in seen if not _is_reference(row)]
+    attacks = [row for row in seen if not is_reference(row)]
     for index, (attack, message) in enumerate(dict.fromkeys((row.attack, row.message) for row in attacks)):
-        points = _worst_of_epochs([row for row in attacks if (row.attack, row.message) == (attack, message)])
+        points = worst_of_epochs([row for row in attacks if (row.attack, row.message) == (attack, message)])
         _plot(axes, [p.epoch for p in points], points, colour=index, marker=index, label=f"{attack} on {message}s{place}")
-    for colour, leaks in _references(seen).items():
-        points = _worst_of_epochs(leaks)
-        knows = "half of the labels known" if colour == PROBE_COLOUR else "own features alone"
+    for name, leaks in references_in(seen).items():
+        points = worst_of_epochs(leaks)
+        knows = "half of the labels known" if name == PROBE else "own features alone"
         label = f"{points[0].attack}, {knows}" + (", worst party" if several else "")
-        _plot(axes, [p.epoch for p in points], points, colour=colour, marker=len(MARKERS) - 1, label=label)
+        _plot(axes, [p.epoch for p in points], points, colour=REFERENCES[name], marker=len(MARKERS) - 1, label=label)
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--")
     axes.set_xticks(sorted({row.epoch for row in rows}))
-    return _finish(figure, axes, "Model and leak per epoch")
+    what = "Model and leak" if any(row.metric == "auc" for row in rows) else "Leak"
+    return _finish(figure, axes, f"{what} per epoch")
 
 
 def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
@@ -82,17 +83,15 @@ def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
     """
     last = max(row.epoch for row in rows)
     of_last = [row for row in readings(rows) if row.epoch == last]
-    leaks = _few([row for row in of_last if not _is_reference(row)])
+    leaks = few([row for row in of_last if not is_reference(row)], len(COLOURS))
     figure, axes = _axes("layer, input to output", "leak AUC")
     names = _draw_lines(axes, leaks, layers)
-    for split, style in (("test", "-."), ("train", ":")):
-        value = next(row.value for row in rows if (row.metric, row.split, row.epoch) == ("auc", split, last))
-        axes.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} AUC {value:.3f}")
-    several = len({row.party for row in of_last if _is_reference(row)}) > 1
-    for colour, references in _references(of_last).items():
-        worst = _worst(references)
-        label = f"{worst.attack}{f', party {worst.party}' if several else ''} {worst.value:.3f}"
-        axes.axhline(worst.value, color=colour, linewidth=1.2, linestyle=(0, (5, 2)), label=label)
+    _draw_utility(axes, rows, "auc", "AUC", last)
+    several = len({row.party for row in of_last if is_reference(row)}) > 1
+    for name, references in references_in(of_last).items():
+        first = worst(references)
+        label = f"{first.attack}{f', party {first.party}' if several else ''} {first.value:.3f}"
+        axes.axhline(first.value, color=REFERENCES[name], linewidth=1.2, linestyle=(0, (5, 2)), label=label)
     axes.axhline(0.5, color="0.6", linewidth=1, linestyle="--", label="0.5, a coin")
     _name_layers(axes, names, layers)
     return _finish(figure, axes, f"Label leakage per layer, epoch {last} (mean and 95 % interval)")
@@ -111,10 +110,7 @@ def draw_class_layers(rows: Sequence[Row], layers: Layers, majority: float) -> F
         leaks = [row for row in rows if row.metric == metric and row.epoch == last]
         names = _draw_lines(axes, [row for row in leaks if row.message != NO_MESSAGE], layers)
     below.set_xlabel("layer, input to output")
-    for split, style in (("test", "-."), ("train", ":")):
-        values = [row.value for row in rows if (row.metric, row.split, row.epoch) == ("accuracy", split, last)]
-        for value in values:
-            below.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} accuracy {value:.3f}")
+    _draw_utility(below, rows, "accuracy", "accuracy", last)
     label = f"{majority:.3f}, always the most frequent class"
     below.axhline(majority, color="0.6", linewidth=1, linestyle="--", label=label)
     above.axhline(0.0, color="0.6", linewidth=1, linestyle="--")
@@ -125,6 +121,13 @@ def draw_class_layers(rows: Sequence[Row], layers: Layers, majority: float) -> F
     handles, labels = below.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
+
+
+def _draw_utility(axes: Axes, rows: Sequence[Row], metric: str, words: str, epoch: int) -> None:
+    """A horizontal line for the test and the train figure of the model, as far as they are known."""
+    for split, style in (("test", "-."), ("train", ":")):
+        for value in (row.value for row in rows if (row.metric, row.split, row.epoch) == (metric, split, epoch)):
+            axes.axhline(value, color=UTILITY, linewidth=1.2, linestyle=style, label=f"{split} {words} {value:.3f}")
 
 
 def _draw_lines(axes: Axes, leaks: Sequence[Row], layers: Layers) -> list[str]:
@@ -167,7 +170,7 @@ def _lines_of(leaks: Sequence[Row], layers: Layers, *, crowded: bool) -> dict[st
             label = f"{row.attack} on {row.message}s" + (", worst party" if several else "")
         lines.setdefault(label, []).append(row)
     return {
-        label: [_worst([r for r in points if r.layer == layer]) for layer in dict.fromkeys(r.layer for r in points)]
+        label: [worst([r for r in points if r.layer == layer]) for layer in dict.fromkeys(r.layer for r in points)]
         for label, points in lines.items()
     }
 
@@ -218,33 +221,6 @@ def _finish(figure: Figure, axes: Axes, title: str) -> Figure:
     axes.set_ylim(min(low, 0.48), min(max(high, 0.82), 1.02))
     entries = len(axes.get_legend_handles_labels()[1])
     figure.set_figheight(4.4 + 0.22 * math.ceil(entries / 2))
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    if entries:
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
-
-
-def _is_reference(row: Row) -> bool:
-    return row.message == NO_MESSAGE or level_of(row.attack, {}) == REFERENCE
-
-
-def _few(rows: Sequence[Row]) -> list[Row]:
-    """Rows of references and of the strongest attacks, as many as there are colours."""
-    attacks = {row.attack for row in rows if not _is_reference(row)}
-    strongest = sorted(attacks, key=lambda attack: -_worst([r for r in rows if r.attack == attack]).value)[: len(COLOURS)]
-    return [row for row in rows if _is_reference(row) or row.attack in strongest]
-
-
-def _references(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Colour -> rows of one reference: the probe, and the strongest on own columns, of however many there are."""
-    seen = [row for row in rows if _is_reference(row) and row.visible and not math.isnan(row.value)]
-    of_probe = [row for row in seen if base_name(row.attack) == PROBE]
-    of_columns = [row for row in seen if base_name(row.attack) != PROBE]
-    of_columns = [row for row in of_columns if row.attack == _worst(of_columns).attack]
-    return {colour: of for colour, of in ((PROBE_COLOUR, of_probe), (COLUMNS_COLOUR, of_columns)) if of}
-
-
-def _worst_of_epochs(rows: Sequence[Row]) -> list[Row]:
-    return [_worst([row for row in rows if row.epoch == epoch]) for epoch in sorted({row.epoch for row in rows})]
-
-
-def _worst(rows: Sequence[Row]) -> Row:
-    return max(rows, key=lambda row: -1.0 if math.isnan(row.value) else row.value)

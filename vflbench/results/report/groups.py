@@ -52,6 +52,8 @@ class Group:
     @property
     def undefended(self) -> bool:
         """Whether it has no defense, or only defenses that change nothing: alpha_d = 0, sumKL = inf."""
+        if self.runs[0].is_audit:
+            return False
         return all(_is_neutral(name, options or {}) for name, options in (self.config.get("defense") or {}).items())
 
     @property

@@ -17,7 +17,9 @@ from vflbench.results.report.verdict_table import verdicts
 
 def tables(section: Section, *published: Table) -> list[Table]:
     """Those that have rows. published: tables of published values, which follow the comparisons."""
-    first = (verdicts(section), headlines(section), settings(section), honest(section), differences(section))
+    first = [verdicts(section)]
+    if not all(run.is_audit for run in section.runs):  # audits have no utility to weigh a leak against
+        first += [headlines(section), settings(section), honest(section), differences(section)]
     made = (*first, *published, attacks(section))
     return [table for table in (*made, *details(section)) if table.rows]
 

@@ -1,6 +1,7 @@
 """One section of a report: an experiment on a data set, its groups of runs, and the quantities that it shows."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ class Wishes:
     """What a user asks of a report.
 
     x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
-    vary. layer: where leaks are taken in place of the cut; `all`: at the worst visible layer. page: the file's name.
+    vary. gates: what thresholds came to, a line each. layer: where leaks are taken in place of the cut; `all`: at the worst
+    visible layer. page: the file's name.
     """
 
     x: str = ""
@@ -29,6 +31,7 @@ class Wishes:
     layer: str | None = None
     title: str = "Label leakage and its price"
     notes: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
     page: str = "report.html"
 
 
@@ -86,7 +89,7 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     for (experiment, dataset), members in sorted(by_part.items()):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
         title = f"{experiment or 'Runs'} on {dataset}"
-        slug = f"{experiment or 'runs'}_{dataset}"
+        slug = re.sub(r"[^\w.-]+", "_", f"{experiment or 'runs'}_{dataset}")
         made.append(Section(title, slug, experiment, tuple(group_runs(members)), x, y, wishes.layer, wishes.by))
     return made
 

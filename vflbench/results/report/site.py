@@ -18,6 +18,7 @@ from vflbench.results.report.raster import write_png
 from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 from vflbench.results.report.section_charts import charts
 from vflbench.results.report.section_tables import dcs_sentence, tables
+from vflbench.results.report.section_verdict import section_verdict
 from vflbench.results.report.sections import Section, Wishes, relative, sections
 from vflbench.results.report.svg import STYLE, svg
 from vflbench.results.report.table_formats import Table, is_number, sort_key, text_of
@@ -76,6 +77,7 @@ def _section(section: Section, experiment: PublishedExperiment | None, out: Path
         "scale": scale_of(section),
         "facts": facts(section),
         "threats": threats(section),
+        "verdict": section_verdict(section),
         "alarms": alarms(section),
         "charts": [{"svg": Markup(svg(chart)), "note": chart.note, "slug": chart.slug} for chart in drawn],
         "tables": [_cells(table) for table in made if _is_open(table, section)],
@@ -127,10 +129,12 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         mark=Markup(PAGE_MARK),
         title=wishes.title,
         notes=wishes.notes,
+        gates=wishes.gates,
         sections=parts,
         odd=[_cells(table) for table in odd],
         counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
         runs=len(tree.runs),
+        audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
         chart_style=Markup(STYLE),
         dcs=dcs_sentence(),
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from vflbench.results.read import read_manifest, read_summary
 from vflbench.results.report import quantity
 from vflbench.results.report.privacy_lines import privacy_lines
 from vflbench.results.report.verdict_lines import verdict_lines
+from vflbench.results.report.verdict_sentence import verdict_block
 from vflbench.results.runs import Run
 
 _NOTES = 3
@@ -22,21 +24,23 @@ _MOST_ROWS = 25  # of a table of leaks in full
 Place = tuple[str, ...]
 
 
-def final_table(folder: Path, *, colour: bool = False) -> str:
-    """Test and train AUC, the leaks of the last epoch with their intervals, attacks without a result, promises, the verdict.
+def final_table(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()) -> str:
+    """The verdict in a sentence, test and train AUC, the leaks of the last epoch with their intervals, promises.
 
     Of more than 25 leaks, references aside, of each attack at each party the worst layer and those that cross. `hidden`
-    marks layers that no attacker sees. Beside a run with an adversary stand the figures of its honest run. colour: for a
-    terminal.
+    marks layers that no attacker sees. Beside a run with an adversary stand the figures of its honest run, and attacks
+    without a result are named with the reason. colour: for a terminal. gates: lines on thresholds, which follow the first.
     """
     run = Run(folder, {}, read_summary(folder), _manifest(folder))
     summary = run.summary
     honest = _honest_summary(run)
-    lines = [f"after epoch {summary['epochs'] - 1}: {_utility(summary)}"]
+    lines = verdict_block(run, colour=colour, gates=gates)
+    lines += [""] if lines else []
+    lines.append(_utility(run))
     for name, adversary in run.adversaries.items():
         lines.append(f"adversary {name} at party {adversary.get('party', '?')}: {adversary.get('text', '')}".strip(": "))
     if honest is not None:
-        lines.append(f"honest run, without the adversary: {_utility(honest)}")
+        lines.append(f"honest run, without the adversary: {_utility(replace(run, summary=honest)).partition(': ')[2]}")
     elif run.adversaries:
         lines.append(f"there is no honest run to compare ({folder / HONEST})")
     lines += _leaks(run, honest)
@@ -51,8 +55,9 @@ def final_table(folder: Path, *, colour: bool = False) -> str:
     if summary["distance_correlation"]:
         values = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
         lines.append(f"squared distance correlation of embeddings and labels: {values}")
-    lines += [f"skipped {attack}: {reason}" for attack, reason in run.skipped.items()]
-    lines += [f"not scored {attack}: {reason}" for attack, reason in run.unscored.items()]
+    if not run.is_audit:  # the first lines have them
+        lines += [f"skipped {attack}: {reason}" for attack, reason in run.skipped.items()]
+        lines += [f"not scored {attack}: {reason}" for attack, reason in run.unscored.items()]
     lines += privacy_lines(summary)
     lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
     if run.failed:
@@ -80,12 +85,17 @@ def _honest_summary(run: Run) -> Mapping[str, Any] | None:
         return None
 
 
-def _utility(summary: Mapping[str, Any]) -> str:
-    accuracy = f", test accuracy {number(summary['test_accuracy'])}" if "test_accuracy" in summary else ""
-    return (
-        f"test AUC {number(summary['test_auc'])}, train AUC {number(summary['train_auc'])}, "
-        f"test log loss {number(summary['test_log_loss'])}{accuracy}"
-    )
+def _utility(run: Run) -> str:
+    """What is known of the model after the last epoch; of an audit, what was audited first."""
+    summary, epochs = run.summary, run.summary["epochs"]
+    names = {"test_auc": "test AUC", "train_auc": "train AUC", "test_log_loss": "test log loss"}
+    names |= {"test_accuracy": "test accuracy"}
+    known = [f"{words} {number(summary[name])}" for name, words in names.items() if name in summary]
+    if not run.is_audit:
+        return f"after epoch {epochs - 1}: {', '.join(known)}"
+    rows = (run.manifest.get("data") or {}).get("train_rows") or 0
+    known = [text for text in known if not text.endswith(number(None))]
+    return ", ".join([f"{run.dataset}: {epochs} epoch{'s' * (epochs != 1)}", f"{rows:,} training rows", *known])
 
 
 def _leaks(run: Run, honest: Mapping[str, Any] | None) -> list[str]:

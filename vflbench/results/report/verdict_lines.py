@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflbench.results.levels import LEVELS, knowledge
-from vflbench.results.runs import Run
+from vflbench.results.runs import AS_RECORDED, Run
 
 RED, PLAIN = "\033[1;31m", "\033[0m"
 NOBODY = "no defense"
@@ -52,13 +52,17 @@ def exceeded_line(defense: str, promise: Mapping[str, Any], run: Run) -> str:
 
 def _verdict(run: Run, verdict: Mapping[str, Any]) -> str:
     falls, levels, references = verdict.get("falls"), verdict["levels"], verdict["references"]
-    who, changed = "+".join(run.summary.get("guarantees") or {}) or NOBODY, verdict.get("changed", ())
+    who, changed = (
+        "+".join(run.summary.get("guarantees") or {}) or (AS_RECORDED if run.is_audit else NOBODY),
+        verdict.get("changed", ()),
+    )
     on_changed = verdict.get("on_changed") or {}
     parts = [f"test AUC {_digits(run.summary.get('test_auc'), 3)}"]
+    parts = [] if run.is_audit and run.summary.get("test_auc") is None else parts
     for level in LEVELS:
         if level in levels:
             part = f"{knowledge(levels[level]['attack'], run.threats)} {_reads(levels[level])}"
-            if levels[level]["message"] not in changed and who != NOBODY:
+            if levels[level]["message"] not in changed and who not in (NOBODY, AS_RECORDED):
                 part += f", which {who} leaves as they are"
             if level in on_changed:
                 part += f" ({_reads(on_changed[level])})"

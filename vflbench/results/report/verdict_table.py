@@ -26,9 +26,11 @@ def verdicts(section: Section) -> Table:
         return Table(f"{section.slug}_verdicts", "", (), [])
     beside = [level for level in levels if any(_on_changed(run, level) for run in section.runs)]
     fallen = any(_falls(run) for run in section.runs)
+    is_known = any(group.values(section.utility, section.layer) for group in section.groups)
     rows = []
     for group in section.groups:
-        cells: list[Any] = [group.name, len(group.runs), group.interval(section.utility, section.layer)]
+        cells: list[Any] = [group.name, len(group.runs)]
+        cells += [group.interval(section.utility, section.layer)] if is_known else []
         cells += [_fall(group)] if fallen else []
         for level in levels:
             cells += _worst([level_reading(run, level) for run in group.runs])
@@ -36,7 +38,8 @@ def verdicts(section: Section) -> Table:
         for level in beside:
             cells += _worst([_on_changed(run, level) for run in group.runs])
         rows.append(cells)
-    columns = ["setting", "runs", quantity.title(section.utility), *(["falls to"] if fallen else [])]
+    columns = ["setting", "runs", *([quantity.title(section.utility)] if is_known else [])]
+    columns += ["falls to"] if fallen else []
     for level in levels:
         knows = _LEVEL_TITLES[level]
         columns += [f"worst attack, {knows}", f"it reads, {knows}"]

@@ -1,0 +1,122 @@
+"""A threshold on what attacks read: the largest value decides, and nothing undefined passes in silence."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from vflbench.errors import UserError
+from vflbench.results.gate import KEYS, Gate, judge
+from vflbench.results.rows import Row
+
+CUT = {"media": ["f2"]}
+THREATS = {name: {"level": "messages only"} for name in ("norm", "spectral")} | {"cosine": {"level": "known labels"}}
+
+
+def row(attack, value, *, metric="leak_auc_two_sided", epoch=1, layer="f2", half=0.02, visible=True, message="gradient"):
+    return Row(epoch, "train", "media", layer, message, attack, metric, value, value - half, value + half, visible)
+
+
+def outcome(text, *rows, worst=None):
+    return judge(Gate.parse(text), rows, THREATS, CUT, worst or {})
+
+
+def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
+    rows = [row("norm", 0.58), row("spectral", 0.55), row("norm", 0.7, layer="f1", epoch=0)]
+    failed = outcome("leak_auc_two_sided=0.6", *rows)
+    assert not failed.passed
+    assert failed.line() == (
+        "FAIL: leak_auc_two_sided is 0.700, 0.100 above 0.6 (norm, gradients, media f1, epoch 0); "
+        "its 95 % interval, of this value alone, is 0.680 to 0.720: above as a whole"
+    )
+    passed = outcome("leak_auc_two_sided=0.6", *rows[:2])
+    assert passed.passed
+    assert passed.line() == (
+        "PASS: leak_auc_two_sided is 0.580, 0.020 below 0.6 (norm, gradients, media f2, the cut); "
+        "its 95 % interval, of this value alone, is 0.560 to 0.600: not above"
+    )
+
+
+def test_the_value_itself_passes_and_the_least_more_fails():
+    assert outcome("leak_auc_two_sided=0.6", row("norm", 0.6)).passed
+    above = outcome("leak_auc_two_sided=0.6", row("norm", math.nextafter(0.6, 1)))
+    assert not above.passed
+    assert "0.000," not in above.line()
+    assert "0.00000" in above.line()  # the gap is seen
+    assert "partly above" in above.line()
+
+
+def test_references_and_layers_that_nobody_sees_do_not_count():
+    hidden = [row("spectral", 1.0, layer="h1", visible=False)]
+    references = [row("probe", 1.0, message="none"), row("cosine (own columns)", 1.0, message="none")]
+    assert outcome("leak_auc_two_sided=0.6", row("norm", 0.5), *hidden, *references).value == 0.5
+    with pytest.raises(UserError, match="no attack on messages was scored"):
+        outcome("leak_auc_two_sided=0.6", *hidden, *references)
+
+
+def test_an_undefined_value_never_passes_in_silence():
+    undefined = row("norm", math.nan)
+    with pytest.raises(UserError, match="no attack on messages was scored"):
+        outcome("leak_auc_two_sided=1", undefined)
+    one = outcome("leak_auc_two_sided=0.6", undefined, row("spectral", 0.52))
+    assert one.passed
+    assert one.line().endswith("without a value, so not judged: norm")
+
+
+def test_a_one_sided_value_that_passes_is_named_if_it_leaks_turned_around():
+    rows = [row("norm", 0.02, metric="leak_auc"), row("spectral", 0.5, metric="leak_auc")]
+    line = outcome("leak_auc=0.6", *rows).line()
+    assert line.startswith("PASS")
+    assert "another reading is 0.020: turned around, that is 0.980, above 0.6" in line
+    assert "turned around" not in outcome("leak_auc=0.6", rows[1]).line()
+
+
+def test_macro_auc_is_folded_as_the_names_of_classes_are_arbitrary():
+    folded = outcome("leak_macro_auc=0.6", row("norm", 0.1, metric="leak_macro_auc"))
+    assert (folded.value, folded.passed) == (0.9, False)
+    assert (round(folded.low, 6), round(folded.high, 6)) == (0.88, 0.92)
+
+
+def test_of_equal_values_the_cut_of_the_last_epoch_and_the_attack_that_knows_less_are_named():
+    rows = [row("cosine", 1.0), row("norm", 1.0, epoch=0), row("norm", 1.0, layer="f1"), row("norm", 1.0)]
+    named = outcome("leak_auc_two_sided=0.6", *rows).row
+    assert (named.attack, named.layer, named.epoch) == ("norm", "f2", 1)
+
+
+def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdict():
+    net = replace(row("norm", 0.66), metric="leak_auc_net")
+    rows = [row("norm", 0.52), net, row("spectral", 0.6), replace(row("spectral", 0.5), metric="leak_auc_net")]
+    worst = {
+        "attack": "norm",
+        "message": "gradient",
+        "party": "media",
+        "layer": "f2",
+        "value": 0.66,
+        "low": 0.61,
+        "high": 0.7,
+    }
+    one = outcome("leak_auc_worst=0.6", *rows, worst=worst)
+    assert (one.value, one.low, one.high, one.of_all) == (0.66, 0.61, 0.7, True)
+    assert "of all readings at once, is 0.610 to 0.700: above as a whole" in one.line()
+    early = outcome("leak_auc_worst=0.6", *rows, row("norm", 0.9, epoch=0), worst=worst)
+    assert (early.value, early.of_all) == (0.9, False)
+
+
+def test_a_single_batch_has_no_interval():
+    alone = replace(row("norm", 0.7), ci_low=math.nan, ci_high=math.nan)
+    assert outcome("leak_auc_two_sided=0.6", alone).line().endswith("from a single batch: no interval")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "leak", "leak_auc", "leak_auc=", "leak=0.5", "leak_auc=x", "leak_auc=nan", "leak_auc=1.1", "leak_auc=-1"]
+)
+def test_what_is_no_threshold_is_refused_in_a_line(text):
+    with pytest.raises(UserError, match="--fail-above") as error:
+        Gate.parse(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_key_that_is_not_there_names_those_that_are():
+    with pytest.raises(UserError, match="there are leak_auc_two_sided"):
+        outcome("leak_ami=0.5", row("norm", 0.7))
+    assert {Gate.parse(f"{key}=0.5").key for key in KEYS} == set(KEYS)

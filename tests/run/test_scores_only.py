@@ -1,0 +1,129 @@
+"""Scored where the messages are and graded where the labels are, an audit has the numbers of one in one place."""
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from builders import every_attack, run_in
+
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.errors import UserError
+from vflbench.results.rows import write_rows
+from vflbench.run.offline import audit
+from vflbench.run.scores_only import grade, write_scores
+from vflbench.run.settings import Audit, Settings
+
+NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
+FEW = ("norm", "spectral", "completion", "posterior", "direct", "cosine")
+ELSEWHERE = {"batch_reconstruction", "hidden_subset_sum", "model_inversion"}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """As another program would write it: without run.json. Some labels are coins."""
+    folder = tmp_path_factory.mktemp("recorded")
+    run_in(
+        folder,
+        dataset=Synthetic(rows=1000, vocabulary=80, parties=2),
+        defenses={"label_dp": LabelDp(eps=3.0)},
+        attacks={},
+        settings=Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=4, canaries=60)),
+    )
+    (folder / "recording" / "run.json").unlink()
+    for path in (folder / "recording" / "messages").glob("*9999999.safetensors"):
+        path.unlink()  # what networks make of rows at the end of an epoch
+    return folder / "recording"
+
+
+def without_labels(recording, folder):
+    return shutil.copytree(recording, folder, ignore=shutil.ignore_patterns("labels.parquet", "private"))
+
+
+def lines(path, result):
+    with path.open("w", newline="") as file:
+        write_rows(file, result.rows())
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.slow)], ids=["few", "every attack"])
+def test_two_halves_are_one_audit(recording, tmp_path, names):
+    """Attacks on messages, with known rows and own columns, that answer about batches, epochs or rows that they follow."""
+    owner = without_labels(recording, tmp_path / "owner")
+    head = write_scores(owner, every_attack(*names), tmp_path / "scores")
+    assert set(head.skipped) == (NEEDS_BATCH_LABELS | ELSEWHERE) & set(head.threats)
+    assert "labels of some rows of each batch" in head.skipped["cosine"]
+    graded = grade(tmp_path / "scores", recording / "labels.parquet")
+    running = every_attack(*set(head.threats) - set(head.skipped))
+    whole = audit(recording, running, probe=False)
+    assert lines(tmp_path / "a.csv", graded) == lines(tmp_path / "b.csv", whole)
+    assert [leak.guesses for leak in graded.findings[-1].leaks] == [leak.guesses for leak in whole.findings[-1].leaks]
+    assert {"norm", "spectral", "completion", "posterior"} <= {leak.attack for leak in graded.findings[-1].leaks}
+    assert (graded.layers, graded.cut_layers) == (whole.layers, whole.cut_layers)
+    assert (graded.skipped.keys() - NEEDS_BATCH_LABELS - ELSEWHERE, whole.skipped) == (set(), {})
+    assert {name: dict(record, does="") for name, record in graded.threats.items() if name in whole.threats} == {
+        name: dict(record, does="") for name, record in whole.threats.items()
+    }
+
+
+def test_only_ids_and_scores_leave_the_owner(recording, tmp_path):
+    write_scores(without_labels(recording, tmp_path / "owner"), every_attack("norm"), tmp_path / "scores")
+    assert sorted(path.name for path in (tmp_path / "scores").iterdir()) == ["scores.json", "scores.parquet"]
+    table = pq.read_table(tmp_path / "scores" / "scores.parquet")
+    assert set(table.column("attack").unique().to_pylist()) == {"norm"}
+    assert {len(scores) for scores in table.column("scores").to_pylist()} == {1}
+    with pytest.raises(UserError, match="holds scores already"):
+        write_scores(recording, every_attack("norm"), tmp_path / "scores")
+
+
+def test_no_attack_without_labels_is_an_error_and_leaves_nothing(recording, tmp_path):
+    with pytest.raises(UserError, match="no attack can run on this recording without labels"):
+        write_scores(recording, every_attack("cosine"), tmp_path / "scores")
+    assert not (tmp_path / "scores").exists()
+
+
+def changed_head(folder, **changes):
+    content = json.loads((folder / "scores.json").read_text())
+    (folder / "scores.json").write_text(json.dumps({**content, **changes}))
+
+
+BAD_HEADS = {
+    "format": ({"format": "other"}, "its format is not"),
+    "epochs": ({"epochs": 0}, "epochs: Input should be greater"),
+    "fewer epochs": ({"epochs": 1}, "which scores.json doesn't know"),
+    "attacks": ({"threats": {}}, "which scores.json doesn't know"),
+    "unknown key": ({"extra": 1}, "extra: Unexpected keyword argument"),
+    "a layer": ({"layers": {"a/../b": ["f1"]}}, "no names of parties and layers"),
+    "classes": ({"classes": 5000}, "classes: Input should be less"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HEADS)
+def test_a_changed_head_is_refused_in_a_paragraph(recording, tmp_path, case):
+    changes, problem = BAD_HEADS[case]
+    write_scores(recording, every_attack("norm"), tmp_path / "scores")
+    changed_head(tmp_path / "scores", **changes)
+    with pytest.raises(UserError, match=problem):
+        grade(tmp_path / "scores", recording / "labels.parquet")
+
+
+def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
+    write_scores(recording, every_attack("norm"), tmp_path / "scores")
+    labels = pq.read_table(recording / "labels.parquet")
+    pq.write_table(labels.slice(0, 100), tmp_path / "few.parquet")
+    with pytest.raises(UserError, match="there is no label of"):
+        grade(tmp_path / "scores", tmp_path / "few.parquet")
+    with pytest.raises(UserError, match="there is no such file"):
+        grade(tmp_path / "scores", tmp_path / "none.parquet")
+    path = tmp_path / "scores" / "scores.parquet"
+    whole = path.read_bytes()
+    for damaged in (whole[:1000], b"", whole[:2000] + b"x" * 200 + whole[2200:], pq_bytes(tmp_path, labels)):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="can't be read"):
+            grade(tmp_path / "scores", recording / "labels.parquet")
+
+
+def pq_bytes(folder, table):
+    pq.write_table(table, folder / "other.parquet")
+    return (folder / "other.parquet").read_bytes()

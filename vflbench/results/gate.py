@@ -1,0 +1,166 @@
+"""A threshold on what attacks read, for CI: passed, or failed and by how much."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vflbench.errors import UserError
+from vflbench.results.levels import LEVELS, level_of
+from vflbench.results.rows import Row, readings
+
+FLAG = "--fail-above"
+WORST = "leak_auc_worst"
+_FOLDED = "leak_macro_auc"
+KEYS = {
+    "leak_auc_worst": "the larger of two-sided and net: of the last epoch, the number in the first line",
+    "leak_auc_two_sided": "max(a, 1 - a) of the mean leak AUC",
+    "leak_auc": "the mean leak AUC as it is: far below 0.5 it passes, and that is said",
+    "leak_auc_oriented": "the mean over batches of max(a, 1 - a), above 0.5 for a coin too",
+    "leak_auc_net": "what is left of that without what a coin reaches",
+    "leak_accuracy": "share of right classes",
+    "leak_ami": "adjusted mutual information of answers and classes",
+    "leak_macro_auc": "max(a, 1 - a) of the mean AUC of one class against the rest",
+}
+"""What a threshold can be set on."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`leak_auc_two_sided=0.6`: the figure, and the largest value that passes."""
+
+    key: str
+    threshold: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Gate":
+        """Raises UserError for a figure that there isn't, or a threshold that is no number from 0 to 1."""
+        key, _, value = text.partition("=")
+        if key not in KEYS or not value:
+            problem = f"it must be KEY=VALUE; the keys are {', '.join(KEYS)}"
+            raise UserError(problem, key=FLAG, value=text, see="vflbench audit --help")
+        try:
+            threshold = float(value)
+        except ValueError:
+            threshold = math.nan
+        if not 0 <= threshold <= 1:
+            raise UserError("the threshold must be a number from 0 to 1", key=f"{FLAG} {key}", value=value)
+        return cls(key, threshold)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a gate came to.
+
+    row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was. value: that counts.
+
+    low, high: a 95 % interval of it, nan without one. of_all: whether it holds for all readings at once, or for this alone.
+    undefined: attacks without any value. crossing: party -> layers that cross. other_side: 1 - a of the least one-sided leak
+    AUC a.
+    """
+
+    gate: Gate
+    row: Row
+    value: float
+    low: float
+    high: float
+    of_all: bool = False
+    last_epoch: int = 0
+    undefined: tuple[str, ...] = ()
+    crossing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    other_side: float = math.nan
+
+    @property
+    def passed(self) -> bool:
+        """The value decides, not its interval."""
+        return self.value <= self.gate.threshold
+
+    def line(self) -> str:
+        """The outcome in a sentence."""
+        limit, gap = self.gate.threshold, abs(self.value - self.gate.threshold)
+        beyond = "below" if self.passed else "above"
+        text = f"{'PASS' if self.passed else 'FAIL'}: {self.gate.key} is {_digits(self.value, gap)}, "
+        text += f"{_digits(gap, gap)} {beyond} {limit:g} ({self._where()}); {self._interval()}"
+        if self.undefined:
+            text += f"; without a value, so not judged: {', '.join(self.undefined)}"
+        if self.passed and self.other_side > limit:
+            text += f"; but it is one-sided, and another reading is {1 - self.other_side:.3f}: turned around, that is "
+            text += f"{self.other_side:.3f}, above {limit:g} (leak_auc_two_sided counts both sides)"
+        return text
+
+    def _where(self) -> str:
+        row = self.row
+        is_cut = row.layer in self.crossing.get(row.party, ())
+        place = [row.attack, f"{row.message}s", f"{row.party} {row.layer}" + (", the cut" if is_cut else "")]
+        return ", ".join([*place, *([f"epoch {row.epoch}"] if row.epoch != self.last_epoch else [])])
+
+    def _interval(self) -> str:
+        if math.isnan(self.low) or math.isnan(self.high):
+            return "from a single batch: no interval"
+        limit = self.gate.threshold
+        side = "above" if self.low > limit else "not above" if self.high <= limit else "partly above"
+        which = "of all readings at once" if self.of_all else "of this value alone"
+        return f"its 95 % interval, {which}, is {self.low:.3f} to {self.high:.3f}: {side}{' as a whole' * (side == 'above')}"
+
+
+def judge(
+    gate: Gate,
+    rows: Sequence[Row],
+    threats: Mapping[str, Mapping[str, Any]],
+    crossing: Mapping[str, Sequence[str]],
+    worst: Mapping[str, Any],
+) -> Outcome:
+    """Compare a result with a threshold.
+
+    The largest value counts, of any attack but references, at any layer that an attacker sees, in any epoch: what a party
+    has seen in an early epoch it keeps. Of equal ones it is that of the last epoch, at a layer that crosses, of an attack
+    that knows less. rows: of metrics.csv. crossing: party -> layers that cross. worst: `verdict.worst` of summary.json; its
+    interval belongs to `leak_auc_worst` of the last epoch. Raises UserError where nothing has such a value.
+    """
+    counted = [row for row in rows if row.attack and row.visible and row.message != "none"]
+    counted = [row for row in counted if level_of(row.attack, threats) in LEVELS]
+    of_key = readings(counted) if gate.key == WORST else [row for row in counted if row.metric == gate.key]
+    values = [(_value(gate.key, row), row) for row in of_key]
+    defined = [(value, row) for value, row in values if not math.isnan(value)]
+    if not defined:
+        there = sorted({row.metric for row in counted if row.metric in KEYS and not math.isnan(row.value)})
+        others = f"; there are {', '.join(there)}" if there else ": no attack on messages was scored"
+        raise UserError(f"nothing here has such a value{others}", key=f"{FLAG} {gate.key}", value=gate.threshold)
+
+    def rank(pair: tuple[float, Row]) -> tuple[float, int, bool, int]:
+        value, row = pair
+        crosses = row.layer in crossing.get(row.party, ())
+        return value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
+
+    value, row = max(defined, key=rank)
+    last = max(row.epoch for row in rows)
+    low, high = _ends(gate.key, row)
+    is_quoted = gate.key == WORST and worst.get("value") == value and row.epoch == last
+    if is_quoted:
+        place = tuple(str(worst[name]) for name in ("attack", "message", "party", "layer"))
+        row = next((r for v, r in defined if v == value and r.epoch == last and _place(r) == place), row)
+        low, high = (math.nan if worst[end] is None else worst[end] for end in ("low", "high"))
+    scored = {row.attack for _, row in defined}
+    undefined = tuple(dict.fromkeys(row.attack for _, row in values if row.attack not in scored))
+    other = max((1 - row.value for _, row in defined), default=math.nan) if gate.key == "leak_auc" else math.nan
+    return Outcome(gate, row, value, low, high, is_quoted, last, undefined, crossing, other)
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    return row.attack, row.message, row.party, row.layer
+
+
+def _value(key: str, row: Row) -> float:
+    return max(row.value, 1 - row.value) if key == _FOLDED and not math.isnan(row.value) else row.value
+
+
+def _ends(key: str, row: Row) -> tuple[float, float]:
+    if key != _FOLDED or math.isnan(row.ci_low) or math.isnan(row.ci_high):
+        return row.ci_low, row.ci_high
+    ends = sorted((abs(row.ci_low - 0.5), abs(row.ci_high - 0.5)))
+    return (0.5 if row.ci_low <= 0.5 <= row.ci_high else 0.5 + ends[0]), 0.5 + ends[1]
+
+
+def _digits(value: float, gap: float) -> str:
+    """Three digits, or as many as it takes to see the gap."""
+    return f"{value:.3f}" if gap >= 0.0005 or gap == 0 else f"{value:.{min(12, 1 - math.floor(math.log10(gap)))}f}"

@@ -1,0 +1,160 @@
+"""The verdict in a sentence: what can be read from what a party received, beside a coin and the model itself."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vflbench.results.levels import LEVELS, base_name
+from vflbench.results.report import quantity
+from vflbench.results.runs import Run, mappings
+
+BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
+_SEEN = ("embedding", "prediction")
+"""Messages that a party computes itself, or both of them: it doesn't only receive them."""
+_REBUILT = {
+    "labels_right": ("of the labels", "guess_labels_right"),
+    "entries_right": ("of the entries", "guess_entries_right"),
+    "recognised": ("of the pictures recognised", ""),
+    "id_accuracy": ("of the category ids", ""),
+}
+"""Shares of rebuilt data -> words, and the figure of a guess beside them."""
+
+
+def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) -> list[str]:
+    """The first lines of a result: the sentence, how to read it, and of an audit what was not run. Empty for a run of an
+    older version, which records no worst attack.
+
+    colour: for a terminal. gates: what thresholds came to, a line each.
+    """
+    verdict = run.summary.get("verdict")
+    if not isinstance(verdict, Mapping) or "worst" not in verdict:
+        return list(gates)
+    first = sentence(run)
+    lines = [f"{BOLD}{first}{PLAIN}" if colour else first]
+    lines += [f"{GREEN if line.startswith('PASS') else RED}{line}{PLAIN}" if colour else line for line in gates]
+    if verdict["worst"]:
+        lines.append(legend(verdict["worst"]))
+        lines += rebuilt_sentences(run)
+    return lines + (not_run(run) if run.is_audit else [])
+
+
+def sentence(run: Run) -> str:
+    """What the worst attack reads, beside a coin and the model. Of a run that reads no labels: what it rebuilds."""
+    worst = (run.summary.get("verdict") or {}).get("worst")
+    if worst:
+        return f"{_reads(worst, run)} Worst attack: {_attack(worst, run)}; {needs(worst['attack'], run)}."
+    rebuilt = list(rebuilt_sentences(run))
+    if rebuilt:
+        return " ".join(rebuilt)
+    what = "audit" if run.is_audit else "run"
+    if not {*run.skipped, *run.unscored}:
+        return f"No attack on messages was chosen, so this {what} says nothing about what they give away."
+    return f"No attack on messages could be scored, so this {what} says nothing about what they give away."
+
+
+def _reads(worst: Mapping[str, Any], run: Run) -> str:
+    figure, low = worst["figure"], quantity.number(worst.get("low"))
+    start = f"From what party {worst['party']} {'sees' if worst['message'] in _SEEN else 'received'},"
+    value = f"{worst['value']:.2f} ({_interval(worst)})"
+    name = {"AUC": "AUC", "macro AUC": "macro AUC", "AMI": "adjusted mutual information"}[figure]
+    ranked = "labels can be ranked" if figure == "AUC" else "classes can be told apart"
+    if low <= (0 if figure == "AMI" else 0.5):
+        told = "ranks the labels" if figure == "AUC" else "tells the classes apart"
+        text = f"{start} no attack that was run {told} surely better than a coin: the worst reads {name} {value}; "
+    else:
+        text = f"{start} {ranked} with {name} {value}; "
+    if figure == "AMI":
+        accuracy = quantity.number(run.summary.get("test_accuracy"))
+        beside = "" if math.isnan(accuracy) else f". The model itself names {accuracy:.0%} of new rows rightly"
+        return f"{text}a coin has 0, the classes themselves 1{beside}."
+    auc = quantity.number(run.summary.get("test_auc"))
+    beside = "" if math.isnan(auc) else f", the model itself {auc:.2f} on new rows"
+    return f"{text}a coin has 0.50{beside}."
+
+
+def _interval(worst: Mapping[str, Any]) -> str:
+    low, high = quantity.number(worst.get("low")), quantity.number(worst.get("high"))
+    if math.isnan(low) or math.isnan(high):
+        return "from a single batch: no interval"
+    return f"{low:.2f} to {high:.2f}"
+
+
+def legend(worst: Mapping[str, Any]) -> str:
+    """How the sentence is to be read."""
+    of = {"AUC": "AUC: max(a, 1 - a) of the mean over batches or, if larger, what is read by whoever knows in each batch "}
+    of["AUC"] += "which end is positive, less what a coin reaches that way"
+    of["macro AUC"] = of["AMI"] = "the stronger of adjusted mutual information and macro AUC"
+    text = f"The worst of all attacks, layers and directions of the last epoch; {of[worst['figure']]}"
+    if math.isnan(quantity.number(worst.get("low"))):
+        return f"{text}."
+    return f"{text}; interval: 95 % for all {worst['readings']} readings at once, Bonferroni."
+
+
+def _attack(worst: Mapping[str, Any], run: Run) -> str:
+    party, layer = str(worst["party"]), str(worst["layer"])
+    cut = run.layers.cut.get(party, ())
+    where = f"at layer {layer}"
+    if layer in cut:
+        where = "at the cut" if len(cut) == 1 else f"at the cut, layer {layer}"
+    return f"{worst['attack']} on {worst['message']}s {where}"
+
+
+def needs(attack: str, run: Run) -> str:
+    """What the attacker needs: `it needs no label`, `it knows the labels of 20 rows`."""
+    threat = run.threats.get(attack) or run.threats.get(base_name(attack)) or {}
+    level = quantity.level({"attack": attack}, run)
+    rows, hints = threat.get("known_rows") or 0, threat.get("hints") or 0
+    known = [f"the labels of {rows} rows"] if rows else []
+    known += [f"{hints} positive{'s' if hints > 1 else ''} of each batch"] if hints else []
+    known += [fact for fact in map(str, threat.get("knows") or ()) if fact.startswith("one known row of each class")]
+    knows = f"it knows {' and '.join(known)}" if known else ""
+    if level == LEVELS[2]:
+        cheats = ", ".join(run.adversaries)
+        return f"it deviates from the protocol{f' ({cheats})' * bool(cheats)}" + (f", and {knows}" if knows else "")
+    return knows or ("it needs no label" if level == LEVELS[0] else "it knows labels of some rows")
+
+
+def rebuilt_sentences(run: Run) -> Iterator[str]:
+    """A sentence on each attack that rebuilt data from messages: where it rebuilt most."""
+    entries = mappings(run.summary.get("reconstructions"))
+    of_messages = [entry for entry in entries if entry.get("message") != quantity.NO_MESSAGE and entry.get("visible", True)]
+    for attack in dict.fromkeys(str(entry["attack"]) for entry in of_messages):
+        mine = [entry for entry in of_messages if entry["attack"] == attack]
+        entry = max(
+            mine, key=lambda one: max((_mean(one, figure) for figure in _REBUILT if _is_there(one, figure)), default=-1.0)
+        )
+        shares = [_share(entry, figure, entries) for figure in _REBUILT if _is_there(entry, figure)]
+        errors = [f"{figure} {_mean(entry, figure):.3g}" for figure in ("r2", "mse") if _is_there(entry, figure)]
+        seat = str((run.threats.get(attack) or {}).get("seat") or "")
+        who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
+        shown = ", ".join(shares or errors[:1]) or "nothing that could be measured"
+        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}."
+
+
+def _is_there(entry: Mapping[str, Any], figure: str) -> bool:
+    return not math.isnan(_mean(entry, figure))
+
+
+def _mean(entry: Mapping[str, Any], figure: str) -> float:
+    return quantity.number(((entry.get("figures") or {}).get(figure) or {}).get("mean"))
+
+
+def _share(entry: Mapping[str, Any], figure: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    words, guess = _REBUILT[figure]
+    same = [one for one in entries if one.get("message") == quantity.NO_MESSAGE and one.get("party") == entry["party"]]
+    drawn = [_mean(one, figure) for one in same if one.get("layer") == "random_row" and _is_there(one, figure)]
+    by_chance = _mean(entry, guess) if guess else drawn[0] if drawn else math.nan
+    beside = "" if math.isnan(by_chance) else f" (a {'guess' if guess else 'row by chance'}: {by_chance:.0%})"
+    return f"{_mean(entry, figure):.0%} {words}{beside}"
+
+
+def not_run(run: Run) -> list[str]:
+    """A line for each reason why attacks were not run, or not scored: most attacks first."""
+    made = []
+    for what, reasons in (("Not run", run.skipped), ("Not scored", run.unscored)):
+        groups: dict[str, list[str]] = {}
+        for attack, reason in reasons.items():
+            groups.setdefault(reason, []).append(attack)
+        for reason, attacks in sorted(groups.items(), key=lambda item: -len(item[1])):
+            made.append(f"{what}: {', '.join(attacks)}: {reason}.")
+    return made

@@ -1,0 +1,130 @@
+"""An audit as `vflbench audit` makes it: the recording in, the values of a result folder out."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from vflbench.attacks.base import Attack
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.options import Count, NonNegativeInt, options
+from vflbench.results.levels import level_of
+from vflbench.run.facts import leak_quantities
+from vflbench.run.machine import tune
+from vflbench.run.offline import AuditResult, audit
+from vflbench.run.summary import leak_figures
+from vflbench.run.verdict import verdict
+
+KIND = "audit"
+"""The entry `kind` of an audit's manifest; runs that trained have none."""
+
+
+@options
+class AuditOptions:
+    """What is asked of an audit, beside its attacks.
+
+    labels: a file of labels in place of the recording's own. batches, epochs, seed, probe: None: as in the recorded run.
+    """
+
+    seed: NonNegativeInt | None = None
+    labels: str | None = None
+    batches: Count | Literal["all", "auto"] | None = None
+    epochs: Literal["all", "last"] | None = None
+    probe: bool | None = None
+
+
+def audit_recording(recording: RecordedMessages, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
+    """Attack the messages of a recording, in a process that is tuned as that of a run. Raises UserError."""
+    tune()
+    return audit(
+        recording,
+        attacks,
+        seed=wanted.seed,
+        batches=wanted.batches,
+        epochs=wanted.epochs,
+        probe=wanted.probe,
+        labels=wanted.labels,
+    )
+
+
+def audit_facts(result: AuditResult) -> dict[str, Any]:
+    """What an audit's manifest says beside its provenance, as that of a run."""
+    last = result.findings[-1] if result.findings else None
+    shares = list(result.class_shares)
+    return {
+        "seed": result.seed,
+        "batch_size": result.batch_size,
+        "data": {
+            "train_rows": result.listed,
+            "classes": len(shares),
+            "train_positive_ratio": shares[1] if len(shares) == 2 else None,
+            "train_class_ratios": shares,
+        },
+        "model": dict(result.model),
+        "claims": dict(result.claims),
+        "notes": list(result.notes),
+        "cut_layers": {party: list(layers) for party, layers in result.cut_layers.items()},
+        "layers": {party: list(layers) for party, layers in result.layers.items()},
+        "threats": {name: dict(threat) for name, threat in result.threats.items()},
+        "skipped": dict(result.skipped),
+        "unscored": dict(result.unscored),
+        "adversary": {},
+        "threads": torch.get_num_threads(),
+        "quantities": sorted(
+            {"seconds", *result.model, *(leak_quantities(last.leaks, last.reconstructions) if last else ())}
+        ),
+    }
+
+
+def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
+    """The content of summary.json, with the keys of a run; what the messages don't say of the model is None.
+
+    seconds: that the audit took.
+    """
+    last = result.findings[-1] if result.findings else None
+    leaks = last.leaks if last else []
+    levels = {leak.attack: level_of(leak.attack, result.threats) for leak in leaks}
+    test_auc = result.model.get("test_auc", math.nan)
+    return {
+        "epochs": len(result.findings),
+        "test_auc": None,
+        "train_auc": None,
+        **result.model,
+        **leak_figures(leaks),
+        "verdict": verdict(leaks, levels, {}, test_auc, (), result.cut_layers),
+        "distance_correlation": [asdict(one) for one in last.dependence] if last else [],
+        "reconstructions": [asdict(one) for one in last.reconstructions] if last else [],
+        "skipped": dict(result.skipped),
+        "unscored": dict(result.unscored),
+        "guarantees": {},
+        "claims_refused": {},
+        "privacy": None,
+        "embedding_privacy": [],
+        "failed": None,
+        "figures": [],
+        "seconds": round(seconds, 3),
+        "facts": {},
+    }
+
+
+def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:
+    """Where a recording lies, and its state: the names, sizes and times of its files, as a digest.
+
+    A result of another state is never taken for one of this recording.
+    """
+    files = sorted(Path(place) / name for place, _, names in os.walk(recording) for name in names)
+    states = [(file, os.lstat(file)) for file in [*files, *([Path(labels)] if labels else [])]]
+    listed = [[os.path.relpath(file, recording), state.st_size, state.st_mtime_ns] for file, state in states]
+    return {
+        "path": str(recording),
+        "files": len(states),
+        "bytes": sum(state.st_size for _, state in states),
+        "modified_ns": max((state.st_mtime_ns for _, state in states), default=0),
+        "state": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16],
+    }
