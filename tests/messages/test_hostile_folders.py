@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hostile_folders import copied, one_batch, refusal
 from mutated_recordings import ROWS, recordings
-from recordings_by_hand import manifest_of, Told, as_safetensors, framed, table_bytes
+from recordings_by_hand import Told, as_safetensors, framed, manifest_of, table_bytes
 
 from vflbench.attacks.completion import Completion
 from vflbench.attacks.hints import Hints
@@ -436,7 +436,10 @@ def test_claims_of_great_sizes_are_refused_before_anything_is_unpacked(folder):
     zeros = pa.ListArray.from_arrays(pa.array([0, 0, 0, 2**25], pa.int32()), pa.array(np.zeros(2**25, np.float32)))
     bombs = {
         "a row of 2^25 zeros": (pages_of_one_value({"values": zeros}), "claim to unpack to over"),
-        "a text of 10^8 letters": (pages_of_one_value({"kind": ["x" * 10**8] + ["gradient"] * 2}), "claim to unpack to over"),
+        "a text of 10^8 letters": (
+            pages_of_one_value({"kind": ["x" * 10**8] + ["gradient"] * 2}),
+            "claim to unpack to over",
+        ),
     }
     for case, (columns, expected) in bombs.items():
         path.write_bytes(table_bytes(columns, compression="zstd"))

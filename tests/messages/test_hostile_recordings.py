@@ -1,8 +1,10 @@
-"""Recordings of a partner who is careless or malicious: each is audited, or refused in a paragraph."""
+"""Recordings that were damaged at random: each is audited, or refused in a paragraph, and nothing else happens."""
 
 import random
+import resource
 import warnings
 
+import pytest
 from mutated_recordings import Mutable, recordings
 
 from vflbench.attacks.completion import Completion
@@ -12,34 +14,47 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.errors import UserError
 from vflbench.run.offline import audit
 
-
-def fuzzed(folder, count, seed):
-    """How many of so many damaged recordings were audited, and how many refused."""
-    made = [Mutable(path) for path in recordings(folder)]
-    audited = 0
-    for number in range(count):
-        rng = random.Random(seed + number)
-        attacks = {"norm": Norm(), "spectral": Spectral(), "hints": Hints(k=2)}
-        if number % 10 == 0:
-            attacks["completion"] = Completion(rows=8, epochs=1)
-        recording = made[number % len(made)]
-        with recording.damaged(rng) as what, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                audit(recording.folder, attacks)
-                audited += 1
-            except UserError as error:
-                assert str(error).isprintable(), (seed + number, what, str(error))
-            except Exception as error:
-                raise AssertionError(f"mutation {seed + number} of {recording.folder.name}: {what}") from error
-    return audited
+TURNS = (0, 3, 1, 0, 3, 2)
+"""Which recording is damaged: tensors, one of our own runs, columns of Parquet, both."""
 
 
-def files(folder):
-    return {path: path.stat().st_size for path in folder.rglob("*")}
+def outcome(recording, number):
+    """Empty for an audit; the paragraph, with control characters shown, of a refusal."""
+    attacks = [{"norm": Norm()}, {"spectral": Spectral()}, {"hints": Hints(k=2)}][number % 3]
+    if number % 20 == 0:
+        attacks = {"completion": Completion(known=4)}
+    with recording.damaged(random.Random(number)) as what:
+        try:
+            audit(recording.folder, attacks, probe=number % 500 == 0)
+        except UserError as error:
+            return str(error)
+        except Exception as error:
+            raise AssertionError(f"mutation {number} of {recording.folder.name}: {what}") from error
+    return ""
+
+
+def fuzzed(folder, numbers):
+    """The outcome of each damaged recording, in a folder where nothing else may appear, in 500 MB more than before."""
+    inside = folder / "recordings"
+    made = [Mutable(path) for path in recordings(inside)]
+    sound = set(folder.rglob("*"))
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcomes = [outcome(made[TURNS[number % len(TURNS)]], number) for number in numbers]
+    assert all(text.isprintable() and len(text) < 1500 for text in outcomes if text)
+    assert set(folder.rglob("*")) == sound
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < 500_000  # kB
+    return outcomes
 
 
 def test_damaged_recordings_are_audited_or_refused(tmp_path):
-    audited = fuzzed(tmp_path / "recordings", 300, seed=0)
-    assert 30 < audited < 270
-    assert [path.name for path in tmp_path.iterdir()] == ["recordings"]
+    outcomes = fuzzed(tmp_path, range(300))
+    assert 30 < sum(not text for text in outcomes) < 200
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_recordings_are_audited_or_refused(tmp_path):
+    outcomes = fuzzed(tmp_path, range(1000, 11_000))
+    assert 1000 < sum(not text for text in outcomes) < 6000
+    assert len({text.partition(": ")[2][-40:] for text in outcomes}) > 500  # many reasons
