@@ -163,8 +163,8 @@ def columns(**changes):
     return table_bytes({name: v for name, v in {**made, **changes}.items() if v is not None})
 
 
-def lists(*rows, kind=pa.float32()):
-    return pa.array(rows, pa.list_(kind))
+def lists(*rows, kind=None):
+    return pa.array(rows, pa.list_(kind or pa.float32()))
 
 
 def two_named_alike():
