@@ -1,6 +1,6 @@
 """Reads the messages of one party from a Parquet file: a row for each row of a batch and each layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,8 @@ from torch import Tensor
 from vflbench.messages.manifest import Manifest, Phase
 from vflbench.messages.message_batch import Batch, check_bytes, check_shape
 from vflbench.messages.parquet_columns import Lists, codes_of, float_type, integers
-from vflbench.messages.parquet_pages import open_parquet
+from vflbench.messages.parquet_pages import Group, open_parquet, row_groups
+from vflbench.messages.plain_files import check_plain
 from vflbench.messages.safetensors_shard import MOST_STEPS, Place
 
 _ROWS = 4096  # read at a time, of usual widths
@@ -38,12 +39,15 @@ class ParquetShard:
 
     def places(self) -> Iterator[Place]:
         """Its batches in order; the columns of values are not read."""
+        check_plain(self.path)
+        state = _state(self.path)
+        groups = row_groups(self.path, _FREE)
         for cursor in (self._with_values, self._without):
-            cursor.note_state()
-        with open_parquet(self.path, _FREE) as file:
+            cursor.note_groups(state, [group.rows for group in groups])
+        with open_parquet(self.path, None) as file:
             schema, metadata = file.schema_arrow, file.metadata
             self._check_columns(schema)
-            self._check_claims(metadata)
+            self._check_claims(metadata, groups)
             types = frozenset({float_type(schema.field("values").type)})
             last: dict[int, Key] = {}
             for key, start, end, kinds in _runs(file):
@@ -70,16 +74,17 @@ class ParquetShard:
                 raise ValueError(f"column {name} must hold integers, not {schema.field(name).type}")
         float_type(schema.field("values").type)
 
-    def _check_claims(self, metadata: pq.FileMetaData) -> None:
-        if metadata.num_rows > _MOST_ROWS:
-            raise ValueError(f"it has {metadata.num_rows:,} rows, and {_MOST_ROWS:,} are read at most; make several files")
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            for chunk in (group.column(place) for place in range(group.num_columns)):
-                is_values = chunk.path_in_schema.split(".")[0] == "values"
-                if chunk.num_values > group.num_rows * (self._widest if is_values else 1):
-                    where = f"column {chunk.path_in_schema[:80]}, row group {number}"
-                    raise ValueError(f"{where}: {chunk.num_values:,} values are too many for {group.num_rows:,} rows")
+    def _check_claims(self, metadata: pq.FileMetaData, groups: Sequence[Group]) -> None:
+        rows = sum(group.rows for group in groups)
+        if rows > _MOST_ROWS:
+            raise ValueError(f"it has {rows:,} rows, and {_MOST_ROWS:,} are read at most; make several files")
+        columns = [metadata.schema.column(place).path.split(".")[0] for place in range(metadata.num_columns)]
+        for group in groups:
+            if len(group.values) != len(columns):
+                raise ValueError(f"its schema has {len(columns)} columns, and a row group {len(group.values)}")
+            for name, values in zip(columns, group.values, strict=True):
+                if values > group.rows * (self._widest if name == "values" else 1):
+                    raise ValueError(f"column {name[:80]}: {values:,} values are too many for {group.rows:,} rows")
 
     def read(self, place: Place) -> Batch:
         values: dict[str, Tensor] = {}
@@ -122,9 +127,9 @@ class _Cursor:
         self._at, self._group, self._end, self._rest = 0, 0, 0, None
         self._parts: Iterator[pa.RecordBatch] = iter(())
 
-    def note_state(self) -> None:
-        """Its pages are checked as they are now."""
-        self._state = _state(self._path)
+    def note_groups(self, state: tuple[int, int], rows: Sequence[int]) -> None:
+        """Its pages are checked as they are now. rows: of each row group."""
+        self._state, self._starts = state, np.cumsum([0, *rows])[:-1].tolist()
 
     def rows(self, start: int, end: int) -> list[pa.RecordBatch]:
         """Record batches of these rows."""
@@ -158,8 +163,6 @@ class _Cursor:
             if self._state != _state(self._path):
                 raise ValueError("it was changed while it was read")
             self._file = open_parquet(self._path, None)
-            counts = [self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups)]
-            self._starts = np.cumsum([0, *counts])[:-1].tolist()
             self._at, self._end, self._rest = 2**62, -1, None
         return self._file
 

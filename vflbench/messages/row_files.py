@@ -136,7 +136,7 @@ def _column(column: pa.Array, name: str, texts: dict[str, int]) -> np.ndarray:
 def _stacked(columns: Mapping[str, Sequence[np.ndarray]], rows: int, kind: type) -> Tensor:
     """(rows, d) of the columns of that type, in their order."""
     chosen = [parts for parts in columns.values() if parts and parts[0].dtype == kind]
-    made = np.zeros((rows, len(chosen)), kind)
+    made: np.ndarray = np.zeros((rows, len(chosen)), kind)
     for place, parts in enumerate(chosen):
         np.concatenate(parts, out=made[:, place])
     return torch.from_numpy(made)
