@@ -75,7 +75,9 @@ def row_groups(path: Path, free: int) -> list[Group]:
         for number in range(len(counts)):
             values = []
             for place in range(counts[number]):
-                of_chunk = {field: found.get((field, (number, place)), 0) for field in (_LENGTH, _SIZE, _FIRST, _DICTIONARY)}
+                of_chunk: dict[Field, int] = {
+                    field: found.get((field, (number, place)), 0) for field in (_LENGTH, _SIZE, _FIRST, _DICTIONARY)
+                }
                 rows, length = found.get((_ROWS, (number,)), -1), of_chunk[_LENGTH]
                 where = f"column {place}, row group {number}"
                 unpacked, there = _pages(file, of_chunk, size, where) if rows or length else (0, 0)

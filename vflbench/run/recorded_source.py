@@ -76,7 +76,7 @@ class RecordedSource:
                 ids, columns = read_features(path)
                 self.own_columns[party] = Table()
                 self.own_columns[party].put(ids, {"numeric": columns.numeric, "categorical": columns.categorical})
-                if not bool(torch.isin(self.ids.all, ids).all()):
+                if not bool(_is_among(self.ids.all, ids.sort().values).all()):
                     raise UserError("it lacks rows of the messages", key=path.name, value=path)
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
@@ -169,18 +169,42 @@ class _Ids:
         for epoch in recording.epochs:
             parts = list(recording.ids(epoch))
             first = first or len(parts[0])
-            here = torch.cat(parts).unique()
-            repeat = repeat or bool(torch.isin(here, everything).any())
-            everything = here if of_first is None else torch.cat([everything, here]).unique()
+            here = _rising(parts)
+            repeat = repeat or bool(_is_among(here, everything).any())
+            everything = here if of_first is None else _rising([everything, here])
             of_first = here if of_first is None else of_first
         return cls(everything, everything if of_first is None else of_first, repeat, first)
 
 
 def _among(table: Labels, ids: Tensor) -> Labels:
     """The labels of these rows alone, in the order of their ids."""
-    order = table.ids.argsort()
-    kept = order[torch.isin(table.ids[order], ids)]
+    kept = _is_among(table.ids, ids)
+    if not bool((table.ids[1:] > table.ids[:-1]).all()):
+        order = table.ids.argsort()
+        kept = order[kept[order]]
+    elif bool(kept.all()):
+        return table
     return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
+
+
+def _rising(parts: list[Tensor]) -> Tensor:
+    """Each id once, in rising order. Empties `parts`: of some 10^7 ids, every copy counts."""
+    ids = torch.cat(parts)
+    parts.clear()
+    ids.numpy().sort()
+    is_new = torch.ones_like(ids, dtype=torch.bool)
+    torch.ne(ids[1:], ids[:-1], out=is_new[1:])
+    return ids if bool(is_new.all()) else ids[is_new]
+
+
+def _is_among(ids: Tensor, rising: Tensor) -> Tensor:
+    """(n,) whether each is one of the others, which stand in rising order."""
+    found = torch.zeros_like(ids, dtype=torch.bool)
+    for start in range(0, len(ids) if len(rising) else 0, 2**20):
+        some = ids[start : start + 2**20]
+        place = torch.searchsorted(rising, some).clamp_(max=len(rising) - 1)
+        found[start : start + 2**20] = rising[place] == some
+    return found
 
 
 def _unlabelled(ids: Tensor) -> Labels:
