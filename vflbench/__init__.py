@@ -10,6 +10,8 @@ _PLACES = {
     "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
     "messages.recorded_messages": ("RecordedMessages",),
+    "messages.recorder": ("Recording",),
+    "messages.batch_writer": ("write_batch",),
     "messages.view": ("View", "Undeclared", "Unavailable"),
     "messages.threat": ("Threat", "Seat"),
     "messages.message": ("Message", "Kind"),

@@ -14,6 +14,7 @@ from vflbench.defenses.base import NonLabelDefense as NonLabelDefense
 from vflbench.defenses.base import ParticipantDefense as ParticipantDefense
 from vflbench.defenses.base import WithheldError as WithheldError
 from vflbench.errors import UserError as UserError
+from vflbench.messages.batch_writer import write_batch as write_batch
 from vflbench.messages.fact import Fact as Fact
 from vflbench.messages.facts import BatchHints as BatchHints
 from vflbench.messages.facts import ClassHints as ClassHints
@@ -34,6 +35,7 @@ from vflbench.messages.peer_facts import NoiseMean as NoiseMean
 from vflbench.messages.peer_facts import PeerModels as PeerModels
 from vflbench.messages.peer_facts import Queries as Queries
 from vflbench.messages.recorded_messages import RecordedMessages as RecordedMessages
+from vflbench.messages.recorder import Recording as Recording
 from vflbench.messages.round import Round as Round
 from vflbench.messages.threat import Seat as Seat
 from vflbench.messages.threat import Threat as Threat

@@ -24,6 +24,7 @@ Steps = Annotated[int, Field(ge=0, lt=10**7)]
 class RunHead:
     """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
     not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
+    threads: of torch, on which last bits depend.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -36,6 +37,7 @@ class RunHead:
     cheating: Sequence[str] = ()
     steps: Annotated[Sequence[Steps], Field(max_length=10**4)] = field(default_factory=list)
     recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
+    threads: Annotated[int, Field(ge=1, le=4096)] = 1
 
     def write(self, folder: Path) -> None:
         write_json(folder / RUN, asdict(self))

@@ -16,7 +16,6 @@ from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.options import Count, NonNegativeInt, options
 from vflbench.results.levels import level_of
 from vflbench.run.facts import leak_quantities
-from vflbench.run.machine import tune
 from vflbench.run.offline import AuditResult, audit
 from vflbench.run.summary import leak_figures
 from vflbench.run.verdict import verdict
@@ -41,7 +40,6 @@ class AuditOptions:
 
 def audit_recording(recording: RecordedMessages, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
     """Attack the messages of a recording, in a process that is tuned as that of a run. Raises UserError."""
-    tune()
     return audit(
         recording,
         attacks,

@@ -45,6 +45,12 @@ def set_threads(rows: int, width: int) -> int:
     return torch.get_num_threads()
 
 
+def use_threads(count: int) -> None:
+    """Set torch's threads to so many, as a run had, unless the user set OMP_NUM_THREADS; never more than there are."""
+    if _may_choose_threads():
+        torch.set_num_threads(min(_AVAILABLE, count))
+
+
 def _may_choose_threads() -> bool:
     """Whether OMP_NUM_THREADS is free, or was set by a launcher (see vflbench/cli/environment.py)."""
     return "OMP_NUM_THREADS" not in os.environ or os.environ.get("VFLBENCH_THREADS") == "auto"

@@ -21,6 +21,7 @@ from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
+from vflbench.run.machine import tune, use_threads
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
@@ -81,6 +82,9 @@ def audit(
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
+    tune()
+    if source.head is not None:
+        use_threads(source.head.threads)
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)

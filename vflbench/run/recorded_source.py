@@ -106,7 +106,11 @@ class RecordedSource:
             return ""
         if self.head is not None and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
-        return "" if self.ids.repeat else "it joins what is seen of a row over epochs, and no id comes in two of them"
+        return (
+            ""
+            if self.ids.repeat or self.head is not None
+            else "it joins what is seen of a row over epochs, and no id comes in two of them"
+        )
 
     def _lacks_labels(self, attack: Attack) -> str:
         """Why it can't run where no labels are, beside those that the attacker knows."""

@@ -65,6 +65,7 @@ class RoundRecorder:
             probe=settings.audit.probe,
             dcor=settings.audit.dcor,
             cheating=tuple(cheating),
+            threads=torch.get_num_threads(),
         )
         self._batch_size, self._release = batch_size, release
         self._manifest: Manifest | None = None

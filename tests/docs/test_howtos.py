@@ -1,0 +1,133 @@
+"""The pages of docs/audit: their code runs as it stands, or the page says that it was not run."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from vflbench import RecordedMessages, audit
+from vflbench.attacks.norm import Norm
+from vflbench.messages.facts import Gradients
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "audit"
+RUN = {"torch.md", "numpy.md", "nvflare.md"}
+NOT_RUN = {"fate.md", "fedlearner.md", "flower.md", "secretflow.md"}
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run_page(page: str, folder: Path, monkeypatch) -> dict:
+    """Its blocks one after the other, as a reader would type them."""
+    monkeypatch.chdir(folder)
+    names: dict = {}
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_torch(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    run_page("torch.md", tmp_path, monkeypatch)
+    recorded = RecordedMessages(tmp_path / "recorded")
+    assert {epoch: len(steps) for epoch, steps in recorded.epochs.items()} == {0: 8, 1: 8}
+    assert audit(recorded, {"norm": Norm()}, probe=False).rows()
+    sample = RecordedMessages(tmp_path / "both_sides")
+    assert sample.epochs == {0: list(range(0, 64, 4))}
+    assert sample.manifest.model == {"test_auc": 0.71, "train_auc": 0.75}
+    assert pq.read_metadata(tmp_path / "both_sides" / "labels.parquet").num_rows == 512
+
+
+def test_numpy(tmp_path, monkeypatch):
+    names = run_page("numpy.md", tmp_path, monkeypatch)
+    recorded = RecordedMessages(tmp_path / "recorded")
+    assert recorded.epochs == {0: list(range(20))}
+    *_, last = recorded.rounds(0)
+    assert np.array_equal(last.facts["media"][Gradients].layers["cut"].numpy(), names["g"])
+    assert recorded.coverage["media"].types == {torch.float16}
+    assert audit(recorded, {"norm": Norm()}, probe=False).rows()
+
+
+def test_a_script_that_knows_torch_and_the_recorder_alone(tmp_path):
+    """Its audit finds what gradients tell: the loss is a mean, so their norms name the rare class."""
+    script = PAGES / "record_lstm.py"
+    imports = re.findall(r"^(?:import|from) (\w+)", script.read_text(), re.MULTILINE)
+    assert set(imports) == {"torch", "vflbench"}
+    assert len(script.read_text().splitlines()) <= 30
+    result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    recorded = RecordedMessages(tmp_path / "recorded")
+    assert {epoch: len(steps) for epoch, steps in recorded.epochs.items()} == dict.fromkeys(range(4), 20)
+    assert recorded.manifest.model["test_auc"] > 0.85
+    rows = audit(recorded, {"norm": Norm()}, probe=False).rows()
+    leaks = [row.value for row in rows if row.metric == "leak_auc_two_sided" and row.epoch == 3]
+    assert min(leaks) > 0.8
+
+
+def by_hand():
+    spec = importlib.util.spec_from_file_location("write_by_hand", PAGES / "write_by_hand.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_by_hand(tmp_path):
+    """The library reads the file, and the reader the folder, as if they were written with them."""
+    module, rng = by_hand(), np.random.default_rng(5)
+    ids = [module.row_id(name) for name in ("user 7", b"user 8", "user 9")]
+    assert ids[1] == module.row_id("user 8")
+    assert all(0 <= row < 2**63 for row in ids)
+    for epoch in range(2):
+        for step in range(3):
+            h, g = rng.normal(size=(2, 3, 4)).astype("f2" if epoch else "f4")
+            module.write_by_hand(str(tmp_path), "media", ids, {"cut": h}, {"cut": g}, epoch, step)
+    file = load_file(tmp_path / "messages" / "media-000100000002.safetensors")
+    assert np.array_equal(file["2/embedding/cut"], h)
+    recorded = RecordedMessages(tmp_path)
+    assert recorded.epochs == {0: [0, 1, 2], 1: [0, 1, 2]}
+    *_, last = recorded.rounds(1)
+    assert last.ids.tolist() == ids
+    assert np.array_equal(last.facts["media"][Gradients].layers["cut"].numpy(), g)
+    assert json.loads((tmp_path / "manifest.json").read_text())["parties"] == {"media": {"layers": {"cut": 4}}}
+
+
+def test_each_page_says_whether_its_code_was_run():
+    pages = {path.name for path in PAGES.glob("*.md")} & (RUN | NOT_RUN)
+    assert pages == RUN | NOT_RUN
+    for page in NOT_RUN:
+        assert "**Not run by our tests" in (PAGES / page).read_text(), page
+        for block in blocks(page):
+            compile(block, page, "exec")
+
+
+def test_the_page_on_nvflare_shows_lines_of_its_script():
+    script = (PAGES / "nvflare_split.py").read_text()
+    for block in blocks("nvflare.md"):
+        for line in block.splitlines():
+            assert line in script, line
+
+
+@pytest.mark.slow
+def test_nvflare(tmp_path):
+    """A simulated federation: the label owner is its server, the feature owner its client."""
+    if importlib.util.find_spec("nvflare") is None:
+        pytest.skip("no nvflare here")
+    script = [sys.executable, str(PAGES / "nvflare_split.py"), str(tmp_path)]
+    result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    recorded = RecordedMessages(tmp_path / "recorded")
+    assert recorded.epochs == {0: list(range(24))}
+    for round_ in recorded.rounds(0):
+        assert round_.facts["media"][Gradients].layers["cut"].shape == (64, 16)
+        assert float(round_.facts["media"][Gradients].layers["cut"].abs().sum()) > 0

@@ -1,0 +1,130 @@
+"""write_batch: NumPy arrays become the files that docs/audit/format.md describes."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors import safe_open
+
+from vflbench import UserError, write_batch
+
+
+def read(path):
+    """Name -> values, and the place of the only batch."""
+    with safe_open(path, "pt") as file:
+        ((step, place),) = file.metadata().items()
+        return {name.removeprefix(f"{step}/"): file.get_tensor(name) for name in sorted(file.keys())}, json.loads(place)
+
+
+def arrays(rng, dtype=np.float32):
+    h = rng.normal(size=(5, 3)).astype(dtype)
+    return h, (h * 0.5).astype(dtype)
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4"])
+def test_a_batch_is_written_as_it_is(tmp_path, generator, dtype):
+    h, g = arrays(generator, dtype)
+    ids = np.arange(5, dtype=np.int32) * 7
+    path = write_batch(
+        tmp_path,
+        party="media",
+        ids=ids,
+        embeddings={"cut": h},
+        gradients={"cut": g},
+        summed_gradients={"weight": np.ones((3, 4), dtype)},
+        numeric=h[:, :2],
+        categorical=ids[:, None],
+        epoch=1,
+        step=12,
+        y=[True, False, True, False, True],
+        claims={"label_dp": {"eps": 2.0}},
+        model={"test_auc": 0.7},
+    )
+    batch, place = read(path)
+    assert place == {"epoch": 1, "step": 12, "phase": "train"}
+    for name, expected in {"embedding/cut": h, "gradient/cut": g, "columns/numeric": h[:, :2]}.items():
+        assert np.array_equal(batch[name].numpy(), expected)
+        assert batch[name].numpy().dtype == np.dtype(dtype).newbyteorder("=")
+    assert batch["ids"].tolist() == batch["columns/categorical"].flatten().tolist() == ids.tolist()
+    assert batch["summed_gradient/weight"].shape == (3, 4)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["parties"] == {"media": {"layers": {"cut": 3}, "cut": []}}
+    assert (manifest["batch_size"], manifest["claims"]["label_dp"]["eps"], manifest["model"]) == (5, 2.0, {"test_auc": 0.7})
+    assert pq.read_table(tmp_path / "labels.parquet").to_pydict() == {"id": ids.tolist(), "label": [1, 0, 1, 0, 1]}
+
+
+def test_bfloat16_of_other_libraries(tmp_path):
+    """As JAX hands it over: NumPy has it only through ml_dtypes, which needn't be here."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    h = np.array([[1.5, -2.25], [3.0, 1e30]]).astype(ml_dtypes.bfloat16)
+    batch, _ = read(write_batch(tmp_path, party="media", ids=[0, 1], embeddings={"cut": h}))
+    assert batch["embedding/cut"].dtype is torch.bfloat16
+    assert np.array_equal(batch["embedding/cut"].float().numpy(), h.astype(np.float32))
+
+
+def test_steps_follow_one_another_and_parties_share_a_folder(tmp_path, generator):
+    for party in ("shop", "media"):
+        for number in range(3):
+            h, g = arrays(generator)
+            layers = {"a": h, "b": g[:, 0]}
+            write_batch(
+                tmp_path, party=party, ids=range(5), embeddings=layers, gradients=layers, cut="b", y=[number > 5] * 5
+            )
+        write_batch(tmp_path, party=party, ids=range(5), embeddings=layers, epoch=2)
+    names = sorted(path.name for path in (tmp_path / "messages").iterdir())
+    assert names == [f"{p}-{n:08d}.safetensors" for p in ("media", "shop") for n in (0, 1, 2, 200000000)]
+    of_party = {"layers": {"a": 3, "b": 1}, "cut": ["b"]}
+    assert json.loads((tmp_path / "manifest.json").read_text())["parties"] == {"media": of_party, "shop": of_party}
+
+
+def test_a_batch_is_not_replaced_unasked(tmp_path, generator):
+    h, g = arrays(generator)
+    path = write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": h}, step=4)
+    with pytest.raises(UserError, match="step=4 of epoch 0: this batch is there already; overwrite=True replaces it"):
+        write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": g}, step=4)
+    assert np.array_equal(read(path)[0]["embedding/cut"].numpy(), h)
+    write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": g}, step=4, overwrite=True)
+    assert np.array_equal(read(path)[0]["embedding/cut"].numpy(), g)
+
+
+H = np.ones((3, 2), np.float32)
+REFUSED = {
+    "nothing": ({"embeddings": None}, "a batch has embeddings, gradients or summed_gradients"),
+    "rows": ({"embeddings": {"cut": H[:2]}}, r"cut=\(2, 2\): it must have a row for each of the 3 ids"),
+    "widths": ({"gradients": {"cut": H[:, :1]}}, "its embedding has 2 columns, and its gradient 1"),
+    "integers": ({"embeddings": {"cut": H.astype(int)}}, "cut=int64: values are float32, float16"),
+    "objects": ({"embeddings": {"cut": np.array([object()] * 3)}}, "cut=object: values are"),
+    "long doubles": ({"embeddings": {"cut": H.astype(np.longdouble)}}, "values are float32"),
+    "NaN": ({"embeddings": {"cut": H * np.nan}}, "NaN or infinite values can't be recorded"),
+    "a row twice": ({"ids": [1, 1, 2]}, "id 1 is there more than once"),
+    "negative categories": ({"categorical": -np.ones((3, 1), int)}, "integers from 0"),
+    "an epoch": ({"epoch": -1}, "epoch=-1: it is counted from 0"),
+    "a step": ({"step": 2.5}, "step=2.5"),
+    "a class": ({"y": [0, 1, 2]}, "label=2: labels are classes from 0 to 1"),
+    "a party": ({"party": "../x"}, "party=../x"),
+    "a layer": ({"embeddings": {"": H}}, "layer"),
+    "a figure": ({"model": {"test_auc": 7}}, "model.test_auc"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_format_does_not_take_is_refused_before_anything_is_written(tmp_path, name):
+    changed, message = REFUSED[name]
+    with pytest.raises(UserError, match=message):
+        write_batch(tmp_path / "r", **({"party": "media", "ids": range(3), "embeddings": {"cut": H}} | changed))
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_another_width_is_refused(tmp_path):
+    write_batch(tmp_path, party="media", ids=range(3), embeddings={"cut": H})
+    with pytest.raises(UserError, match=r"layer=cut: it has 1 columns here, and 2 in manifest.json"):
+        write_batch(tmp_path, party="media", ids=range(3), embeddings={"cut": H[:, :1]})
+    assert len(list((tmp_path / "messages").iterdir())) == 1

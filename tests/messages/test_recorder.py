@@ -1,0 +1,624 @@
+"""The recorder in training loops of others: what it writes is what crossed the cut, and the training doesn't notice."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from vflbench import Recording, UserError
+
+N, WIDTH = 6, 3
+
+
+def batches(folder: Path, party: str = "media") -> dict[tuple[int, int], dict[str, Tensor]]:
+    """(epoch, step) -> what the party's file of this batch holds."""
+    found = {}
+    for path in sorted((folder / "messages").glob(f"{party}-*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for step, place in (file.metadata() or {}).items():
+                where = json.loads(place)
+                assert where["phase"] == "train"
+                names = [name for name in sorted(file.keys()) if name.startswith(f"{step}/")]
+                tensors = {name.partition("/")[2]: file.get_tensor(name) for name in names}
+                found[where["epoch"], where["step"]] = tensors
+    return found
+
+
+def manifest(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def labels(folder: Path) -> dict[int, int]:
+    table = pq.read_table(folder / "labels.parquet")
+    return dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
+
+
+class Loop:
+    """A split network and its training, which keeps what the recorder must have written."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32):
+        self.rng = torch.Generator().manual_seed(1)
+        self.bottom = self.filled(nn.Linear(4, WIDTH, dtype=dtype))
+        self.top = self.filled(nn.Linear(WIDTH, 1, dtype=dtype))
+        self.dtype = dtype
+        self.sent: list[Tensor] = []
+        self.received: list[Tensor] = []
+
+    def filled(self, layer: nn.Linear) -> nn.Linear:
+        for values in layer.parameters():
+            values.data = torch.randn(values.shape, generator=self.rng).to(values.dtype)
+        return layer
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
+        ids = torch.arange(number * N, number * N + N)
+        return ids, torch.randn(N, 4, generator=self.rng).to(self.dtype), (ids % 2).to(self.dtype)
+
+    def forward(self, rec: Recording, number: int) -> tuple[Tensor, Tensor]:
+        """h, loss."""
+        ids, x, y = self.batch(number)
+        h = self.bottom(x)
+        h.retain_grad()
+        out = rec.watch(h, ids=ids)
+        assert out is h
+        self.sent.append(h)
+        return h, F.binary_cross_entropy_with_logits(self.top(h)[:, 0], y)
+
+    def step(self, rec: Recording, number: int) -> None:
+        h, loss = self.forward(rec, number)
+        loss.backward()
+        self.received.append(h.grad)
+
+    def assert_recorded(self, folder: Path, places: list[tuple[int, int]]) -> None:
+        found = batches(folder)
+        assert list(found) == places
+        for batch, h, gradient in zip(found.values(), self.sent, self.received, strict=True):
+            assert torch.equal(batch["embedding/cut"], h.detach())
+            assert torch.equal(batch["gradient/cut"], gradient)
+            assert batch["gradient/cut"].dtype == gradient.dtype
+
+
+def steps(count: int) -> list[tuple[int, int]]:
+    return [(0, step) for step in range(count)]
+
+
+def test_three_lines_record_what_crosses(tmp_path):
+    loop = Loop()
+    rec = Recording(tmp_path / "r", party="media")
+    for number in range(5):
+        loop.step(rec, number)
+    rec.close()
+    loop.assert_recorded(tmp_path / "r", steps(5))
+    assert batches(tmp_path / "r")[0, 2]["ids"].tolist() == list(range(12, 18))
+    written = manifest(tmp_path / "r")
+    assert (written["format"], written["classes"], written["labels"]) == ("vflbench-messages/1", 2, "label")
+    assert written["parties"] == {"media": {"layers": {"cut": WIDTH}, "cut": []}}
+    assert (written["batch_size"], written["complete"]) == (N, False)
+    rec.close()  # once more is no error
+    assert rec.watch(h := torch.ones(2, 1), ids=[1, 1]) is h
+
+
+def test_training_is_the_same_bit_for_bit(tmp_path):
+    models = []
+    for record in (True, False):
+        loop = Loop()
+        optimizer = torch.optim.SGD([*loop.bottom.parameters(), *loop.top.parameters()], lr=0.1)
+        with Recording(tmp_path / str(record), party="media", every=1 if record else 10**6) as rec:
+            for number in range(20):
+                optimizer.zero_grad()
+                loop.step(rec, number)
+                optimizer.step()
+        models.append(torch.cat([values.flatten() for values in loop.bottom.parameters()]))
+    assert torch.equal(*models)
+
+
+def test_a_sample_of_batches_keeps_their_steps(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media", every=4, most=3) as rec:
+        for _ in rec.epochs(2):
+            for number in range(9):
+                loop.step(rec, number)
+        assert rec.epoch == 1
+    assert list(batches(tmp_path)) == [(0, 0), (0, 4), (0, 8)]
+    assert torch.equal(batches(tmp_path)[0, 4]["gradient/cut"], loop.received[4])
+
+
+def test_epochs_are_begun_or_given(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        loop.step(rec, 0)
+        rec.begin_epoch()
+        loop.step(rec, 0)
+        rec.watch(loop.bottom(loop.batch(0)[1]), ids=range(N), epoch=7).sum().backward()
+        loop.step(rec, 1)
+        with pytest.raises(UserError, match="epoch=-1"):
+            rec.begin_epoch(-1)
+    assert list(batches(tmp_path)) == [(0, 0), (1, 0), (7, 0), (7, 1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_precision_is_kept(tmp_path, dtype):
+    loop = Loop(dtype)
+    with Recording(tmp_path, party="media") as rec:
+        loop.step(rec, 0)
+        loop.step(rec, 1)
+    loop.assert_recorded(tmp_path, steps(2))
+    assert batches(tmp_path)[0, 0]["embedding/cut"].dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_recorded_as_it_crosses(tmp_path, dtype):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            with torch.autocast("cpu", dtype=dtype):
+                h, loss = loop.forward(rec, number)
+            loss.backward()
+            loop.received.append(h.grad)
+    assert loop.sent[0].dtype is dtype
+    loop.assert_recorded(tmp_path, steps(3))
+
+
+def test_several_forwards_before_their_backwards(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for _ in range(2):  # of an optimiser's steps
+            made = [loop.forward(rec, number) for number in range(7)]
+            (sum(loss for _, loss in made) / 7).backward()
+            loop.received += [h.grad for h, _ in made]
+    loop.assert_recorded(tmp_path, steps(14))
+
+
+def test_gradients_of_several_backwards_add_up(tmp_path):
+    """Also where other batches come in between."""
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        h, loss = loop.forward(rec, 0)
+        loss.backward(retain_graph=True)
+        loop.step(rec, 1)
+        (loss * 3).backward()
+        loop.received.insert(0, h.grad)
+    loop.assert_recorded(tmp_path, steps(2))
+
+
+def test_graphs_that_a_loop_keeps_do_not_keep_batches_in_memory(tmp_path):
+    loop, losses = Loop(), []
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(20):
+            h, loss = loop.forward(rec, number)
+            loss.backward(retain_graph=True)
+            losses.append(loss)
+            assert len(rec._pending) <= 6
+            loop.received.append(h.grad.clone())
+    loop.assert_recorded(tmp_path, steps(20))
+
+
+def test_a_change_of_h_in_place_comes_too_late(tmp_path):
+    loop = Loop()
+    ids, x, _ = loop.batch(0)
+    ids_before = ids.clone()
+    with Recording(tmp_path, party="media") as rec:
+        h = rec.watch(loop.bottom(x), ids=ids)
+        before = h.detach().clone()
+        ids.fill_(0)
+        h += 5
+        h.mul_(2)
+        h.sum().backward()
+    batch = batches(tmp_path)[0, 0]
+    assert torch.equal(batch["embedding/cut"], before)
+    assert torch.equal(batch["gradient/cut"], torch.full_like(before, 2))
+    assert torch.equal(batch["ids"], ids_before)
+
+
+def test_a_gradient_that_is_sent_back_by_hand(tmp_path):
+    """The two halves have a graph each, as between processes: at either half the same is recorded."""
+    loop = Loop()
+    ids, x, _ = loop.batch(0)
+    with Recording(tmp_path, party="media") as rec, Recording(tmp_path, party="received") as other:
+        h = rec.watch(loop.bottom(x), ids=ids)
+        leaf = other.watch(h.detach().requires_grad_(), ids=ids)
+        loop.top(leaf).square().sum().backward()
+        sent = leaf.grad.clone()
+        h.backward(leaf.grad)
+        leaf.grad.zero_()
+    for party in ("media", "received"):
+        assert torch.equal(batches(tmp_path, party)[0, 0]["gradient/cut"], sent)
+    assert list(manifest(tmp_path)["parties"]) == ["media", "received"]
+
+
+def test_evaluations_are_not_recorded(tmp_path):
+    """Neither under no_grad, nor where no backward follows."""
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            loop.step(rec, number)
+            with torch.no_grad():
+                rec.watch(loop.bottom(loop.batch(9)[1]), ids=range(N))
+        for _ in range(3):
+            rec.watch(loop.bottom(loop.batch(9)[1]), ids=range(N))
+        loop.step(rec, 3)
+    assert list(batches(tmp_path)) == [(0, 0), (0, 1), (0, 2), (0, 6)]
+    assert rec.dropped == 3
+
+
+def test_a_frozen_bottom_model_has_embeddings_alone(tmp_path):
+    loop = Loop()
+    loop.bottom.requires_grad_(False)
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            ids, x, _ = loop.batch(number)
+            loop.top(rec.watch(loop.bottom(x), ids=ids)).sum().backward()
+    assert [sorted(batch) for batch in batches(tmp_path).values()] == [["embedding/cut", "ids"]] * 3
+
+
+def test_layers_of_a_batch_stand_together(tmp_path):
+    loop, second = Loop(), Loop().filled(nn.Linear(WIDTH, 2))
+    with Recording(tmp_path, party="media", cut=["f2"]) as rec:
+        for number in range(3):
+            ids, x, _ = loop.batch(number)
+            first = rec.watch(loop.bottom(x), ids=ids, layer="f1")
+            out = rec.watch(second(first.relu()), ids=ids.tolist(), layer="f2")
+            rec.columns(ids, numeric=x, categorical=(x > 0).int())
+            out.sum().backward()
+    found = batches(tmp_path)
+    kinds = ["columns/categorical", "columns/numeric", "embedding/f1", "embedding/f2", "gradient/f1", "gradient/f2", "ids"]
+    assert [sorted(batch) for batch in found.values()] == [kinds] * 3
+    assert manifest(tmp_path)["parties"]["media"] == {"layers": {"f1": WIDTH, "f2": 2}, "cut": ["f2"]}
+
+
+def test_a_layer_without_a_part_in_the_loss_has_no_gradient(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            ids, x, _ = loop.batch(number)
+            rec.watch(loop.bottom(x), ids=ids, layer="aside")
+            rec.watch(loop.bottom(x), ids=ids).sum().backward()
+    assert [sorted(batch) for batch in batches(tmp_path).values()] == [
+        ["embedding/aside", "embedding/cut", "gradient/cut", "ids"]
+    ] * 3
+
+
+def test_parties_of_one_process_share_a_folder(tmp_path):
+    bottoms = {party: Loop().bottom for party in ("media", "shop")}
+    loop = Loop()
+    with Recording(tmp_path, "media", classes=3) as media, Recording(tmp_path, "shop", classes=3) as shop:
+        for number in range(4):
+            ids, x, _ = loop.batch(number)
+            h = [rec.watch(bottoms[rec._folder.party](x), ids=ids, layer="f") for rec in (media, shop)]
+            media.label(ids, ids % 3)
+            (h[0] * h[1]).sum().backward()
+        shop.note(test_auc=0.75)
+        media.note(train_auc=0.9)
+    written = manifest(tmp_path)
+    assert written["parties"] == {party: {"layers": {"f": WIDTH}, "cut": []} for party in ("media", "shop")}
+    assert written["model"] == {"test_auc": 0.75, "train_auc": 0.9}
+    assert list(batches(tmp_path)) == list(batches(tmp_path, "shop")) == steps(4)
+    assert labels(tmp_path) == {row: row % 3 for row in range(4 * N)}
+
+
+def test_complete_is_said_if_it_was_promised_and_nothing_is_missing(tmp_path):
+    loop = Loop()
+    for party, lost in (("a", ()), ("b", ()), ("c", (1,))):
+        with Recording(tmp_path, party, complete=True) as rec:
+            for number in range(3):
+                if number not in lost:
+                    loop.step(rec, number)
+        assert manifest(tmp_path)["complete"] == (not lost)
+    with pytest.raises(UserError, match="complete"):
+        Recording(tmp_path / "other", "a", complete=True, every=2)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed_models(tmp_path, reentrant):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            ids, x, y = loop.batch(number)
+            h = checkpoint(loop.bottom, x.requires_grad_(), use_reentrant=reentrant)
+            h.retain_grad()
+            logits = checkpoint(lambda h: loop.top(h)[:, 0], rec.watch(h, ids=ids), use_reentrant=reentrant)
+            F.binary_cross_entropy_with_logits(logits, y).backward()
+            loop.sent.append(h)
+            loop.received.append(h.grad)
+    loop.assert_recorded(tmp_path, steps(3))
+
+
+def test_watched_within_a_checkpoint_it_is_recorded_once(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        for number in range(3):
+            ids, x, _ = loop.batch(number)
+
+            def inner(x: Tensor, ids: Tensor = ids) -> Tensor:
+                return loop.top(rec.watch(loop.bottom(x), ids=ids))
+
+            checkpoint(inner, x, use_reentrant=False).sum().backward()
+    assert list(batches(tmp_path)) == steps(3)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of torch's compiler
+def test_compiled_models(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+
+        @torch.compile(backend="aot_eager")
+        def forward(x: Tensor, ids: Tensor) -> Tensor:
+            return loop.top(rec.watch(loop.bottom(x), ids=ids)).square().sum()
+
+        expected = []
+        for number in range(3):
+            ids, x, _ = loop.batch(number)
+            expected.append((x, ids))
+            forward(x, ids).backward()
+    found = batches(tmp_path)
+    for (x, ids), batch in zip(expected, found.values(), strict=True):
+        h = loop.bottom(x).detach().requires_grad_()
+        loop.top(h).square().sum().backward()
+        assert torch.equal(batch["ids"], ids)
+        assert torch.allclose(batch["embedding/cut"], h.detach())
+        assert torch.allclose(batch["gradient/cut"], h.grad)
+
+
+def test_a_scaled_loss_is_recorded_scaled_and_its_overflow_left_out(tmp_path):
+    loop = Loop()
+    message = r"NaN or infinite values in the gradient cut \(epoch 0, step 1, party media\)"
+    with pytest.warns(UserWarning, match=message), Recording(tmp_path, party="media", complete=True) as rec:  # noqa: PT031
+        for number, scale in enumerate([2.0, float("inf"), 8.0, 1.0]):
+            h, loss = loop.forward(rec, number)
+            (loss * scale).backward()
+            loop.received.append(h.grad)
+    del loop.sent[1], loop.received[1]
+    loop.assert_recorded(tmp_path, [(0, 0), (0, 2), (0, 3)])
+    assert manifest(tmp_path)["complete"] is False
+
+
+def test_an_exception_leaves_what_was_complete(tmp_path):
+    loop = Loop()
+    with pytest.raises(ZeroDivisionError), Recording(tmp_path, party="media", complete=True) as rec:  # noqa: PT012
+        for number in range(3):
+            loop.step(rec, number)
+            rec.label(range(number * N, number * N + N), [1] * N)
+        loop.forward(rec, 3)
+        raise ZeroDivisionError
+    loop.sent.pop()
+    loop.assert_recorded(tmp_path, steps(3))
+    assert labels(tmp_path) == dict.fromkeys(range(3 * N), 1)
+    assert manifest(tmp_path)["complete"] is False
+
+
+KILLED = """
+import os, sys, torch
+from vflbench import Recording
+rec = Recording(sys.argv[1], "media")
+bottom = torch.nn.Linear(4, 3)
+for step in range(20):
+    rec.watch(bottom(torch.ones(5, 4)), ids=range(5)).sum().backward()
+    rec.label(range(5), [0] * 5)
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "kill"]).returncode == -9
+    found = batches(tmp_path)
+    assert list(found) == steps(len(found))
+    assert len(found) >= 15
+    stray = tmp_path / "messages" / ".media-00000099.safetensors.tmp"
+    stray.write_bytes(b"half a file")
+    with pytest.raises(UserError, match=f"there are {len(found)} files of party media already; go_on=True adds"):
+        Recording(tmp_path, "media")
+    with Recording(tmp_path, "media", go_on=True) as rec:
+        rec.watch(torch.ones(5, 3, requires_grad=True), ids=range(5)).sum().backward()
+    assert not stray.exists()
+    assert list(batches(tmp_path)) == steps(len(found) + 1)
+
+
+def test_a_script_that_never_closes_is_closed_at_its_end(tmp_path):
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "live"]).returncode == 0
+    assert list(batches(tmp_path)) == steps(20)
+    assert labels(tmp_path) == dict.fromkeys(range(5), 0)
+
+
+def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
+    loop = Loop()
+
+    def record(party: str, count: int, ids_from: int, **options) -> None:
+        with Recording(tmp_path, party, **options) as rec:
+            for number in range(count):
+                loop.step(rec, number)
+            rec.label([ids_from], [1])
+
+    record("a", 3, 0)
+    record("b", 3, 1)
+    assert labels(tmp_path) == {0: 1, 1: 1}
+    record("a", 2, 2, overwrite=True)
+    assert (len(batches(tmp_path, "a")), len(batches(tmp_path, "b"))) == (2, 3)
+    assert labels(tmp_path) == {2: 1}
+    with pytest.raises(UserError, match="classes=3: manifest.json in this folder says 2"):
+        record("b", 1, 0, classes=3, go_on=True)
+    assert (len(batches(tmp_path, "a")), len(batches(tmp_path, "b"))) == (2, 3)
+    with pytest.raises(UserError, match="give one"):
+        Recording(tmp_path, "a", overwrite=True, go_on=True)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UserError, match="vflbench train recorded a run here"):
+        Recording(tmp_path, "c", overwrite=True)
+
+
+def test_figures_are_noted_later(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, "media", claims={"label_dp": {"eps": 1.5}}, class_shares=(0.25, 0.75)) as rec:
+        loop.step(rec, 0)
+    with Recording(tmp_path, "media", go_on=True) as rec:
+        rec.note(test_auc=0.8)
+        with pytest.raises(UserError, match="test_auc"):
+            rec.note(test_auc=80)
+    written = manifest(tmp_path)
+    assert written["model"] == {"test_auc": 0.8}
+    assert written["claims"] == {"label_dp": {"eps": 1.5, "fresh": False}}
+    assert written["class_shares"] == [0.25, 0.75]
+    assert list(written["parties"]) == ["media"]
+
+
+def test_nothing_recorded_is_said(tmp_path):
+    rec = Recording(tmp_path / "r", party="media")
+    with torch.no_grad():
+        rec.watch(torch.ones(2, 3), ids=[0, 1])
+    with pytest.warns(UserWarning, match="nothing was recorded in .*: no batch that `watch` saw got a gradient"):
+        rec.close()
+    assert not (tmp_path / "r" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        range(3),
+        [5, 7, -9],
+        (2**62, 1, 0),
+        np.arange(3, dtype=np.int8),
+        np.arange(3, dtype=np.uint64),
+        np.array([[1], [2], [3]]),
+        torch.tensor([3, 1, 2], dtype=torch.uint8),
+        torch.arange(3).int(),
+    ],
+    ids=lambda ids: type(ids).__name__,
+)
+def test_ids_of_any_integer_type(tmp_path, ids):
+    with Recording(tmp_path, party="media") as rec:
+        rec.watch(torch.ones(3, requires_grad=True), ids=ids).sum().backward()
+        rec.label(ids, torch.tensor([[0.0], [1.0], [1.0]]))
+    batch = batches(tmp_path)[0, 0]
+    expected = [int(row) for row in np.asarray(ids).ravel()]
+    assert batch["ids"].tolist() == expected
+    assert batch["ids"].dtype is torch.int64
+    assert batch["embedding/cut"].shape == batch["gradient/cut"].shape == (3, 1)
+    assert labels(tmp_path) == dict(zip(expected, [0, 1, 1], strict=True))
+
+
+def test_more_dimensions_are_flattened(tmp_path):
+    with Recording(tmp_path, party="media") as rec:
+        h = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
+        assert rec.watch(h, ids=[0, 1]) is h
+        (h * h).sum().backward()
+        with pytest.raises(UserError, match="layer=cut: a row has 8 numbers here, and had 12 before"):
+            rec.watch(torch.ones(2, 2, 4, requires_grad=True), ids=[0, 1])
+        h = torch.zeros(2, 12, requires_grad=True)
+        rec.watch(h, ids=[4, 5]).sum().backward()
+    batch = batches(tmp_path)[0, 0]
+    assert torch.equal(batch["embedding/cut"], torch.arange(24.0).reshape(2, 12))
+    assert torch.equal(batch["gradient/cut"], 2 * torch.arange(24.0).reshape(2, 12))
+    assert len(batches(tmp_path)) == 2
+
+
+REFUSED = {
+    "ids of another length": (
+        {"h": torch.ones(3, 2), "ids": [1, 2]},
+        r"layer cut=\(3, 2\): it must have a row for each of the 2 ids",
+    ),
+    "a row twice": (
+        {"h": torch.ones(3, 2), "ids": [4, 4, 1]},
+        "ids=3 rows: a row may occur once in a batch; id 4 is there more",
+    ),
+    "floats": ({"h": torch.ones(2, 2), "ids": [0.5, 1.0]}, "ids=torch.float32: row ids must be integers"),
+    "truth values": ({"h": torch.ones(2, 2), "ids": [True, False]}, "row ids must be integers"),
+    "text": ({"h": torch.ones(2, 2), "ids": ["a", "b"]}, "give text or larger ones a number each"),
+    "too large": ({"h": torch.ones(2, 2), "ids": [2**63, 1]}, "integers below 2"),
+    "too large, unsigned": ({"h": torch.ones(2, 2), "ids": np.array([2**63, 1], dtype=np.uint64)}, "integers below 2"),
+    "ids in two dimensions": ({"h": torch.ones(4, 2), "ids": [[1, 2], [3, 4]]}, "one id a row"),
+    "one number": ({"h": torch.ones(1, 2), "ids": 5}, "one id a row"),
+    "nothing": ({"h": torch.ones(0, 2), "ids": []}, "at least one row"),
+    "no columns": ({"h": torch.ones(2, 0), "ids": [1, 2]}, "must have a row"),
+    "a scalar": ({"h": torch.tensor(1.0), "ids": [1]}, "must have a row"),
+    "integers": ({"h": torch.ones(2, 2).long(), "ids": [1, 2]}, "embeddings are float32"),
+    "a tuple": ({"h": (torch.ones(2, 2),), "ids": [1, 2]}, "watch each tensor of a dict or tuple"),
+    "a layer's name": ({"h": torch.ones(2, 2), "ids": [1, 2], "layer": "a\nb"}, "none of them control"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_format_does_not_take_is_said_at_once(tmp_path, name):
+    arguments, message = REFUSED[name]
+    with Recording(tmp_path, party="media") as rec:
+        with pytest.raises(UserError, match=message):
+            rec.watch(arguments.pop("h"), **arguments)
+        rec.watch(torch.ones(2, 3, requires_grad=True), ids=[1, 2]).sum().backward()  # it goes on
+    assert len(batches(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"party": "../media"}, "party=../media: letters, digits"),
+        ({"party": "a/b"}, "party=a/b"),
+        ({"party": "media", "every": 0}, "every=0"),
+        ({"party": "media", "most": 2.5}, "most=2.5"),
+        ({"party": "media", "classes": 1}, "classes: .*greater than or equal to 2"),
+        ({"party": "media", "class_shares": [0.5, 0.6]}, "class_shares: they must add up to 1"),
+        ({"party": "media", "claims": {"label_dp": {"eps": -1}}}, "claims.label_dp.eps"),
+        ({"party": "media", "labels": ".."}, "labels"),
+    ],
+)
+def test_options_are_checked_before_training(tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        Recording(tmp_path / "r", **options)
+    assert not (tmp_path / "r").exists()
+
+
+def test_labels_are_checked(tmp_path):
+    rec = Recording(tmp_path, party="media")
+    rec.label([1, 2], np.array([True, False]))
+    rec.label([2], [0])
+    for ids, y, message in (
+        ([3], [2], "label=2: labels are classes from 0 to 1"),
+        ([3], [0.5], "label=0.5"),
+        ([3], [float("nan")], "label=nan"),
+        ([3, 4], [1], "one label a row"),
+        ([3, 4], [[0, 1], [1, 0]], "one label a row"),
+    ):
+        with pytest.raises(UserError, match=message):
+            rec.label(ids, y)
+    with pytest.raises(UserError, match="id=2: it has the labels 0 and 1; a row has one label"):
+        rec.label([5, 2], [0, 1])
+    rec.label([9], [1])
+    rec.close()
+    assert labels(tmp_path)[1] == 1
+
+
+@pytest.mark.slow
+def test_of_distributed_processes_one_writes(tmp_path):
+    script = """
+import sys, torch
+import torch.distributed as dist
+from vflbench import Recording
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meet", rank=rank, world_size=2)
+torch.manual_seed(0)
+bottom = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
+with Recording(sys.argv[1] + "/r", party="media") as rec:
+    for step in range(5):
+        ids = torch.arange(4) + 4 * (2 * step + rank)
+        rec.watch(bottom(torch.randn(4, 4)), ids=ids).square().sum().backward()
+        rec.label(ids, ids % 2)
+with Recording(sys.argv[1] + "/all", party=f"party{rank}", rank=None) as rec:
+    for step in range(5):
+        rec.watch(bottom(torch.randn(4, 4)), ids=range(4)).square().sum().backward()
+dist.destroy_process_group()
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    found = batches(tmp_path / "r")
+    assert [batch["ids"].tolist()[0] for batch in found.values()] == [0, 8, 16, 24, 32]
+    assert set(labels(tmp_path / "r")) == {8 * step + row for step in range(5) for row in range(4)}
+    for party in ("party0", "party1"):
+        assert list(batches(tmp_path / "all", party)) == steps(5)
+    assert set(manifest(tmp_path / "all")["parties"]) == {"party0", "party1"}
