@@ -45,7 +45,7 @@ PARTIES = {"a": {"layers": LAYERS}, "b": {"layers": LAYERS}}
 MANIFESTS = {
     "another format": ({"format": "vflbench-messages/2"}, "its format is 'vflbench-messages/2'"),
     "a format that is a list": ({"format": [1]}, "its format is '[1]'"),
-    "a misspelt key": ({"clases": 2}, "clases"),
+    "a misspelt key": ({"klass": 2}, "klass"),
     "one class": ({"classes": 1}, "classes"),
     "too many classes": ({"classes": 10**6}, "classes"),
     "text for classes": ({"classes": "many"}, "classes"),
