@@ -34,7 +34,8 @@ def scores_only(
         raise UserError("attacks without labels take none; vflbench grade does", key="--labels", value=wanted.labels)
     if out.is_relative_to(recording):
         raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
-    head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs, shares=known)
+    of_epochs = wanted.epochs
+    head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=of_epochs, shares=known)
     reasons: dict[str, list[str]] = {}
     for name, reason in head.skipped.items():
         reasons.setdefault(reason, []).append(name)

@@ -15,7 +15,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
-from vflbench.messages.run_head import RunHead
+from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
 from vflbench.run.answers import Findings, Tables
@@ -163,6 +163,7 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
     end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
     epochs = recording.epochs
     count = len(head.steps) if head is not None else len(epochs)
+    seen = 0
     for number in range(count):
         epoch = number if head is not None else sorted(epochs)[number]
         there = epochs.get(epoch, [])
@@ -171,6 +172,7 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
             auditor.begin_epoch(number, head.steps[epoch], last=number + 1 == count)
         else:
             auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
+        seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         end.begin_epoch(epoch)
         for round_ in recording.rounds(epoch):
@@ -182,6 +184,9 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
                 also(shown)
             auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
+    if not seen:
+        problem = f"none of the rounds that {RUN} names is there to be attacked"
+        raise UserError(problem, key="recording", value=recording.folder)
 
 
 def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, Table]) -> dict[str, dict[type[Fact], Fact]]:
@@ -199,7 +204,8 @@ def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, T
 def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
     """Raises UserError if a round that the run recorded is missing."""
     present = set(there)
-    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
-    if missing:
-        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+    expected = head.expected(epoch, complete=recording.manifest.complete)
+    missing = next((step for step in expected if step not in present), None)
+    if missing is not None:
+        problem = f"rounds of epoch {epoch} are missing, the first at step {missing}"
         raise UserError(problem, key="recording", value=recording.folder)
