@@ -159,7 +159,6 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
         "canaries": "auto",
         "dcor": False,
         "probe": True,
-        "record": "none",
     }
     assert vars(Audit()) == expected
 

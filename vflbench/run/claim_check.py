@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.direct import Direct
+from vflbench.generators import Generators
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.manifest import LabelDpClaim
 from vflbench.messages.round import Facts, Round
@@ -36,7 +37,7 @@ class ClaimCheck:
         self._cut = {party: source.recording.manifest.cut(party) for party in source.recording.manifest.parties}
         self.claimed = claim.eps * (epochs if claim.fresh else 1)
         ids = source.ids.all[~torch.isin(source.ids.all, source.rows.canary_ids)]
-        rng = torch.Generator().manual_seed(source.seed)
+        rng = Generators(source.seed)["claim check"]
         self._ids = ids[torch.randperm(len(ids), generator=rng)[:MOST_ROWS]].sort().values
         self._seen = torch.zeros(len(self._ids), dtype=torch.bool)
         self._barred = torch.zeros(len(self._ids), dtype=torch.bool)
