@@ -242,3 +242,28 @@ def test_help_names_every_key_and_flag(place):
     for word in ("--fail-above", "leak_auc_worst", "--describe", "--scores-only", "--require-all", "Exit code"):
         assert word in result.stdout
     assert "vflbench audit RECORDING" in command("--help", cwd=place).stdout
+
+
+@pytest.mark.slow
+def test_scores_move_in_place_of_labels_and_messages(place, tmp_path):
+    owner = shutil.copytree(
+        place / "live" / "recording", tmp_path / "owner", ignore=shutil.ignore_patterns("labels.parquet", "run.json")
+    )
+    refused = command("audit", "owner", cwd=tmp_path)
+    assert (refused.returncode, "--scores-only DIR attacks without any" in refused.stderr) == (1, True)
+    scored = command("audit", "owner", "attack=[norm,spectral,cosine]", "--scores-only", "out", cwd=tmp_path)
+    assert scored.returncode == 0, scored.stderr
+    assert "2 attacks scored" in scored.stdout
+    assert "cosine: it is given the labels of some rows of each batch" in scored.stdout
+    labels = str(place / "live" / "recording" / "labels.parquet")
+    graded = command("grade", "out", labels, "--fail-above", "leak_auc_worst=0.55", "--out", "graded", cwd=tmp_path)
+    assert graded.returncode == 2, graded.stderr
+    assert graded.stdout.startswith("From what party ")
+    whole = shutil.copytree(owner, tmp_path / "whole")
+    shutil.copy(labels, whole / "labels.parquet")
+    options = ("attack=[norm,spectral]", "audit.probe=false", "--out", "audited")
+    assert command("audit", "whole", *options, cwd=tmp_path).returncode == 0
+    assert leak_lines(tmp_path / "graded") == leak_lines(tmp_path / "audited") != []
+    for wrong, words in {("grade", "owner", labels): "no scores.json", ("grade", "out", "none"): "no such file"}.items():
+        result = command(*wrong, cwd=tmp_path)
+        assert (result.returncode, words in result.stderr) == (1, True), result.stderr
