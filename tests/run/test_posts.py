@@ -53,7 +53,7 @@ def test_attacks_that_can_not_run_here_say_why():
 
     attacks = {"wise": Wise(), "active": Active(), "norm": Norm(), "no_message": NoMessage()}
     assert unmet_attacks(attacks, offers, 2) == {
-        "wise": "Embeddings, PeerModels is not in this protocol for the non-label party",
+        "wise": "Embeddings and PeerModels are not in this protocol for the non-label party",
         "active": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
         "no_message": "OwnColumns is not in this protocol for the non-label party",
     }

@@ -149,7 +149,8 @@ class Attack:
         """Why this attack can't run, or None. offered: facts that an attacker of its seat can have; where: who offers."""
         missing = sorted(fact.__name__ for fact in self.threat.knows - offered)
         if missing:
-            return f"{', '.join(missing)} is not in {where} for the {self.threat.seat}"
+            are = "is" if len(missing) == 1 else "are"
+            return f"{' and '.join(missing)} {are} not in {where} for the {self.threat.seat}"
         if classes > self.max_classes:
             return f"it tells {self.max_classes} classes apart, and the labels have {classes}"
         return None
