@@ -21,10 +21,11 @@ from vflbench.messages.row_files import Labels, read_features, read_ids, read_la
 from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.run.canaries import Canaries
-from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows
 from vflbench.run.posts import unmet_attacks
 from vflbench.run.recorded_rows import RecordedRows, Table
+
+_MOST_SAMPLES = 10  # files; a run writes two
 
 
 class RecordedSource:
@@ -45,10 +46,7 @@ class RecordedSource:
         table = self._labels(labels) if labelled else _unlabelled(self.ids.all)
         if self.head is None:
             table = _among(table, self.ids.all)
-        listed = {}
-        for wanted in (ASKED_ROWS,):
-            if is_there(recording.folder / SAMPLES / f"{wanted}.parquet"):
-                listed[wanted] = read_ids(recording.folder / SAMPLES / f"{wanted}.parquet")
+        listed = _listed(recording.folder / SAMPLES) if self.head is not None else {}
         shares = manifest.class_shares
         self.rows = RecordedRows(
             table, manifest.classes, None if shares is None else tuple(shares), listed, labelled=labelled
@@ -225,3 +223,11 @@ def _notes(recording: RecordedMessages) -> list[str]:
             name = kind.removeprefix("torch.")
             notes.append(f"messages of party {party} are recorded in {name}; attacks compute with these values in float32")
     return notes
+
+
+def _listed(folder: Path) -> dict[int, Tensor]:
+    """Samples that the recorded run drew, by how many rows it asked for."""
+    if folder.is_symlink() or not folder.is_dir():
+        return {}
+    paths = [path for path in folder.glob("*.parquet") if path.stem.isdecimal() and len(path.stem) < 10]
+    return {int(path.stem): read_ids(path) for path in sorted(paths)[:_MOST_SAMPLES]}

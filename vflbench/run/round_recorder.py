@@ -35,7 +35,7 @@ _VERSION = "vflbench train"
 
 class RoundRecorder:
     """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
-    with an adversary. release: the label privacy that is promised, if any.
+    with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class RoundRecorder:
         known: KnownRows,
         cheating: Collection[str] = (),
         release: Release | None = None,
+        followed: int = 0,
     ):
         self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
         self._folder, self._session = folder / ROUNDS, session
@@ -67,7 +68,7 @@ class RoundRecorder:
             cheating=tuple(cheating),
             threads=torch.get_num_threads(),
         )
-        self._batch_size, self._release = batch_size, release
+        self._batch_size, self._release, self._followed = batch_size, release, followed
         self._manifest: Manifest | None = None
         self._wanted: set[int] = set()
 
@@ -175,5 +176,5 @@ class RoundRecorder:
         canary = torch.cat([self._canaries.among(some) for some in ids.split(BUFFER_ROWS)])
         write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": canary})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
-            for wanted in {ASKED_ROWS}:
+            for wanted in {ASKED_ROWS, self._followed} - {0}:
                 write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": self._train.sample(wanted).ids})

@@ -114,6 +114,7 @@ def seat(
         auditor.known,
         cheating,
         _release(experiment),
+        max((post.attack.follows for post in auditor.posts), default=0),
     )
     return Seated(session, auditor, canaries, skipped, rounds)
 
