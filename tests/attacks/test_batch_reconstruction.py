@@ -96,6 +96,7 @@ def test_two_local_batches_are_told_apart_and_three_are_rebuilt_together(tmp_pat
     assert three["exact"] == 1
 
 
+@pytest.mark.slow
 def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
     for defense in (Shuffle(), Gaussian(ratio=0.1)):
         figures = rebuilt(tmp_path / type(defense).__name__, defenses={"it": defense})

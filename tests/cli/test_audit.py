@@ -210,6 +210,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_in_one_paragraph_and_writes_nothing(place):
     before = sorted(place.rglob("*"))
     for arguments, expected in MISTAKES:

@@ -161,6 +161,7 @@ def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     assert all(map(torch.equal, *trained))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_buffers")
 def test_a_run_from_buffers_has_the_numbers_of_the_same_order_in_memory(tmp_path, monkeypatch):
     """Attacks that follow rows, know rows, and ask about their own rows at the end of an epoch among them."""

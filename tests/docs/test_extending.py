@@ -89,6 +89,7 @@ def test_a_defense_that_needs_row_ids_gives_a_row_the_same_noise_in_every_epoch(
     assert abs(float(first.std()) - 2) < 0.1
 
 
+@pytest.mark.slow
 def test_completion_knows_rows_for_the_whole_run_and_asks_its_own_network(tmp_path):
     options = ("attack=ridge_completion", "attack.ridge_completion.k=200", "optimizer.lr=0.005")
     folder = train(tmp_path / "run", *NARROW, "--plugins", str(EXTENDING / "ridge_completion"), *options)

@@ -58,6 +58,7 @@ def test_numpy(tmp_path, monkeypatch):
     assert audit(recorded, {"norm": Norm()}, probe=False).rows()
 
 
+@pytest.mark.slow
 def test_a_script_that_knows_torch_and_the_recorder_alone(tmp_path):
     """Its audit finds what gradients tell: the loss is a mean, so their norms name the rare class."""
     script = PAGES / "record_lstm.py"

@@ -1,6 +1,7 @@
 import copy
 import io
 
+import pytest
 import torch
 from builders import run_in, session, table, weights
 
@@ -41,6 +42,7 @@ def test_in_one_process_a_message_arrives_as_it_was_sent():
     assert Local().wire() is not wire
 
 
+@pytest.mark.slow
 def test_parties_share_nothing_but_messages(rng):
     """Training is the same to the bit where each message crosses as bytes, and the wire counts the same."""
     defenses = {

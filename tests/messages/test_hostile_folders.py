@@ -431,6 +431,7 @@ def pages_of_one_value(column):
     return {**rows, "values": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32())), **column}
 
 
+@pytest.mark.slow
 def test_claims_of_great_sizes_are_refused_before_anything_is_unpacked(folder):
     path = of_parties(folder) / "messages" / "a-0.parquet"
     zeros = pa.ListArray.from_arrays(pa.array([0, 0, 0, 2**25], pa.int32()), pa.array(np.zeros(2**25, np.float32)))

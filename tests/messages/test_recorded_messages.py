@@ -259,6 +259,7 @@ def test_every_way_of_writing_parquet_reads_alike(tmp_path):
             check(write(tmp_path / f"{number} {seed}", MANIFEST, shards, {}), batches)
 
 
+@pytest.mark.slow
 def test_more_rows_than_are_read_at_a_time(tmp_path):
     """Batches that begin and end within row groups and record batches; rows of all layers mixed."""
     rng, ids = np.random.default_rng(0), np.arange(3000) * 11 - 5

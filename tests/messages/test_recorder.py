@@ -408,6 +408,7 @@ if sys.argv[2] == "kill":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "kill"]).returncode == -9
     found = batches(tmp_path)
@@ -423,6 +424,7 @@ def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
     assert list(batches(tmp_path)) == steps(len(found) + 1)
 
 
+@pytest.mark.slow
 def test_a_script_that_never_closes_is_closed_at_its_end(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "live"]).returncode == 0
     assert list(batches(tmp_path)) == steps(20)

@@ -665,6 +665,7 @@ def test_an_audit_of_recorded_messages_has_the_numbers_of_the_run(tmp_path):
     assert list(layers) == ["z", "y", "cut"]
 
 
+@pytest.mark.slow
 def test_ten_classes_and_four_parties_with_pixels(tmp_path):
     class Seen(Pixels):
         def __init__(self, in_channels):

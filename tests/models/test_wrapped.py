@@ -175,6 +175,7 @@ def test_they_report_their_layers_and_have_activations_and_gradients_of_each(rng
             assert network.training, name
 
 
+@pytest.mark.slow
 def test_they_learn_and_predictions_change_nothing(rng):
     for name, model in MODELS.items():
         rows = rows_for(name, rng)

@@ -34,6 +34,7 @@ def test_agrees_with_40_digits(seeds):
         assert given.sumkl == pytest.approx(float(reference(*problem[:5], power=exact[5])[4]), rel=1e-10), problem
 
 
+@pytest.mark.slow
 def test_nothing_fails_anywhere_in_the_box():
     problem = box(200_000)
     solved = solve_target(*problem)

@@ -137,6 +137,7 @@ def test_a_broken_promise_is_found(tmp_path, defense, epochs, finder):
     assert f"FAILED: {written['failed']}" in final_table(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "defense",
     [

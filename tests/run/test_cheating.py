@@ -107,6 +107,7 @@ def test_the_manifest_says_who_cheats_and_whose_attacks_are_active(whole):
     assert not any(threat["active"] or "cheats" in threat["text"] for threat in honest["threats"].values())
 
 
+@pytest.mark.slow
 def test_both_runs_go_on_where_they_were_stopped(whole, tmp_path):
     expected, honest = results(whole), results(whole / "honest")
     run = tmp_path / "run"

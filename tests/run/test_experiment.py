@@ -120,6 +120,7 @@ def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
     assert leaks == expected
 
 
+@pytest.mark.slow
 def test_any_number_of_parties_and_a_label_party_with_features(tmp_path):
     for parties, names in ((1, {"a"}), (2, set("ab")), (4, set("abcd")), ({"x": ["I*"], "label": ["C*"]}, {"x"})):
         folder = tmp_path / str(len(names) + isinstance(parties, dict) * 10)
@@ -147,6 +148,7 @@ def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
     assert sent[("embedding", "bytes_sent")] == sent[("gradient", "bytes_sent")] == steps * 128 * 4 * 4
 
 
+@pytest.mark.slow
 def test_more_than_two_classes_train_and_two_class_attacks_say_why_they_skip(tmp_path):
     summary = run_in(
         tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, width=64), settings=settings(epochs=10, batch_size=32)
@@ -244,6 +246,7 @@ def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path)
     assert len(set(by_epoch[0].tolist()) & set(by_epoch[1].tolist())) > 0.8 * len(by_epoch[0])
 
 
+@pytest.mark.slow
 def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
     class Scale(NonLabelDefense):
         """Divides by the largest value seen so far."""

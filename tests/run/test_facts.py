@@ -99,6 +99,7 @@ def test_an_attack_whose_known_rows_never_suffice_has_lines_without_a_value(tmp_
     ]
 
 
+@pytest.mark.slow
 def test_quantities_are_the_names_of_what_was_measured(tmp_path):
     utility = {f"{split}_{metric}" for split in ("train", "test") for metric in ("auc", "log_loss", "accuracy")}
     always = {"loss", "bytes_sent", "seconds"}

@@ -22,6 +22,7 @@ def graded(dataset, change):
     return found, table.examples(), data
 
 
+@pytest.mark.slow
 def test_whole_pictures_are_put_together_and_compared_with_guesses():
     found, examples, data = graded(Digits(parties=4), lambda own: own)
     assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)

@@ -148,6 +148,7 @@ class Peek(LabelDefense):
         return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", ["marvell behind", "dcor behind", pytest.param("marvell before", marks=pytest.mark.slow)])
 def test_with_others_beside_it_the_promise_stands(tmp_path, others):
     other: dict[str, LabelDefense] = {"dcor": Dcor(alpha_d=0.02)} if "dcor" in others else {"marvell": Marvell()}

@@ -68,6 +68,7 @@ def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
         assert json.loads(json.dumps(found.plain(), allow_nan=False))["outcome"] == "against"
 
 
+@pytest.mark.slow
 def test_guesses_that_follow_features_are_left_undecided():
     """The promise is kept; the bound is far above it, since a proxy that knows nothing can't correct for features."""
     for seed in range(5):
@@ -88,6 +89,7 @@ def test_an_attack_that_reads_features_does_not_hide_one_that_does_not():
     assert (found.attack, found.outcome) == ("direct", "against")
 
 
+@pytest.mark.slow
 def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken():
     """Why it is no proof. Here messages use no label at all: eps is 0. The recording lacks what they do use."""
     wrong = 0

@@ -406,6 +406,7 @@ def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, mon
     assert all(len(seen) == 1 for seen in released.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("top_k", "quantize", "binomial"), ("embedding_noise", "vector_quantize")])
 def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
     made = {
@@ -423,6 +424,7 @@ def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_bottleneck_and_the_energy_of_an_epoch_go_on_as_they_were(tmp_path):
     changes = {"defenses": {"mid": Mid(beta=0.1, width=4), "pe_loss": PeLoss()}, "attacks": {"norm": Norm()}}
     run_in(tmp_path / "whole", **parts(**changes))

@@ -70,6 +70,7 @@ def test_after_200_steps_the_weights_are_those_of_dense_adam():
             assert not gap[~seen].any(), case
 
 
+@pytest.mark.slow
 def test_the_plain_and_the_compiled_path_give_the_same_bits():
     plain, compiled = lazy("torch"), lazy("numba")
     train(60, plain, compiled)

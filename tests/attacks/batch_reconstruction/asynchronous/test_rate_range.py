@@ -49,6 +49,7 @@ def test_the_precision_of_the_differences_is_the_lower_end():
     assert double.low < single.low
 
 
+@pytest.mark.slow
 def test_separation_has_no_upper_end():
     """Only rates like 1, at which q is a simple fraction, need a lattice, and columns that are independent."""
     for columns in (8, 20):

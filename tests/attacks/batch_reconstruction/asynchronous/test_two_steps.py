@@ -22,6 +22,7 @@ def planted(m, d, rate, seed, density=0.5):
     return alphas, betas, gamma / q, eta / (2 * q), q
 
 
+@pytest.mark.slow
 def test_rates_do_not_hide_the_sum():
     for rate, (m, d), seed in product((0.03, 0.9731, 1.7321, 3.1416), ((11, 20), (4, 20), (8, 10)), range(2)):
         case = rate, m, d, seed
