@@ -51,6 +51,7 @@ class Spectral(Attack):
     Algorithm 1 and section 5; `larger_score` of uncentred values is ours.
     """
 
+    only_reads = True
     message: Literal["embeddings", "gradients"] = "embeddings"
     component: Count | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"

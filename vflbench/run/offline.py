@@ -165,9 +165,10 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         for round_ in recording.rounds(epoch):
             shown = source.with_columns(round_)
-            followed, _, known = auditor.parts_at_the_end
-            kept = torch.cat([followed, known])
-            end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+            if end.keeps:
+                followed, _, known = auditor.parts_at_the_end
+                quota_here = quota if round_.step in auditor.audited else 0
+                end.meet(shown.ids, shown.facts, torch.cat([followed, known]), quota_here)
             auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
 

@@ -111,7 +111,8 @@ class Post:
 
     def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts) -> View:
         threat = self.attack.threat if self.on_columns else self.threat
-        return View(self.party, epoch, step, names, self.rng, threat, facts, visible=self.visible)
+        lends = bool(vars(type(self.attack)).get("only_reads", False))  # a class says it for itself, not for those below it
+        return View(self.party, epoch, step, names, self.rng, threat, facts, visible=self.visible, lends=lends)
 
 
 def posted(

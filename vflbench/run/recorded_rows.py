@@ -53,6 +53,9 @@ class RecordedRows:
         return VerticalTable(ids, {}, self.labels(ids), self.classes)
 
     def labels(self, ids: Tensor) -> Tensor:
+        first = int(torch.searchsorted(self._sorted, ids[0])) if len(ids) else 0
+        if not len(self._order) and torch.equal(self._sorted[first : first + len(ids)], ids):  # rows that stand together
+            return self._labels[first : first + len(ids)].long()
         place = torch.searchsorted(self._sorted, ids).clamp_(max=max(len(self._sorted) - 1, 0))
         missing = ids if not len(self._sorted) else ids[self._sorted[place] != ids]
         if len(missing):
@@ -138,10 +141,11 @@ class EndOfEpoch:
         self._sent: dict[str, Table] = {}
         self._columns: dict[str, Table] = {}
         self.is_recorded = all(recording.end_of_epoch_is_recorded(epoch) for epoch in recording.epochs)
+        self.keeps = wants and not self.is_recorded
 
     def meet(self, ids: Tensor, facts: Mapping[str, Facts], wanted: Tensor, quota: int) -> None:
         """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
-        if self.is_recorded or not self._wants:
+        if not self.keeps:
             return
         kept = torch.isin(ids, wanted)
         kept[:quota] = True
