@@ -170,15 +170,26 @@ class _Ids:
         for epoch in recording.epochs:
             parts = list(recording.ids(epoch))
             first = first or len(parts[0])
-            here = torch.cat(parts).unique()
-            repeat = repeat or bool(torch.isin(here, everything).any())
-            everything = here if of_first is None else torch.cat([everything, here]).unique()
-            of_first = here if of_first is None else of_first
+            here = _in_order(torch.cat(parts))
+            if of_first is None:
+                everything = of_first = here
+            elif not torch.equal(here, everything):
+                repeat = repeat or bool(torch.isin(here, everything).any())
+                everything = torch.cat([everything, here]).unique()
+            else:
+                repeat = repeat or len(here) > 0
         return cls(everything, everything if of_first is None else of_first, repeat, first)
+
+
+def _in_order(ids: Tensor) -> Tensor:
+    """The ids in rising order, each of them once."""
+    return ids if bool((ids[1:] > ids[:-1]).all()) else ids.unique()
 
 
 def _among(table: Labels, ids: Tensor) -> Labels:
     """The labels of these rows alone, in the order of their ids."""
+    if torch.equal(table.ids, ids):
+        return table
     order = table.ids.argsort()
     kept = order[torch.isin(table.ids[order], ids)]
     return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
