@@ -79,3 +79,13 @@ def test_there_are_no_components_where_rows_do_not_vary(rng):
     assert not vectors[:, 3:].any()
     assert not vectors[[0, 2, 3, 5, 7]].any()
     assert not any(part.any() for part in leading_components(torch.zeros(5, 2), 2))
+
+
+def test_a_second_eigenvector_that_is_a_unit_vector_is_not_taken_for_the_first():
+    """The top eigenvector is spread over 100 coordinates, so that the largest diagonal entry of any power is the second's."""
+    matrix = torch.zeros(101, 101, dtype=torch.float64)
+    matrix[:100, :100] = 1 / 100
+    matrix[100, 100] = 0.999
+    v = top_eigenvectors(matrix[None])[0]
+    assert v[:100].abs().min() == pytest.approx(0.1)
+    assert abs(v[100]) < 1e-10

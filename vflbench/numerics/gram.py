@@ -1,6 +1,5 @@
 """Inner products of all columns of a matrix, without computing those of two columns twice."""
 
-import torch
 from torch import Tensor
 
 _COLUMNS = 32  # at least, that are multiplied with all that follow

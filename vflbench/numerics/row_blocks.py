@@ -15,9 +15,7 @@ def row_lengths(x: Tensor) -> Tensor:
 
 def row_cosines(x: Tensor, v: Tensor) -> Tensor:
     """(n,) float64: <x_i, v> / |x_i|; 0 for a row of zeros. x: (n, d). v: (d,) float64."""
-    return torch.cat(
-        [block @ v / torch.linalg.vector_norm(block, dim=1).clamp_min(1e-300) for block in _blocks(x)]
-    )
+    return torch.cat([block @ v / torch.linalg.vector_norm(block, dim=1).clamp_min(1e-300) for block in _blocks(x)])
 
 
 def _blocks(x: Tensor) -> Iterator[Tensor]:

@@ -4,11 +4,13 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
 from vflbench.run.machine import flushes_denormals
+
+T = TypeVar("T")
 
 
 class Helpers:
@@ -32,7 +34,8 @@ class Helpers:
         torch.set_flush_denormal(self._flushes)
         torch.set_grad_enabled(self._gradients)
 
-    def begin[T](self, key: Hashable, work: Callable[[], T]) -> "Future[T]":
+    def begin(self, key: Hashable, work: Callable[[], T]) -> "Future[T]":
+        """Have it done."""
         before = self._last.get(key)
 
         def in_order() -> T:
@@ -50,7 +53,7 @@ class Helpers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def read_ahead[T](items: Iterable[T]) -> Generator[T]:
+def read_ahead(items: Iterable[T]) -> Generator[T, None, None]:
     """The same items in the same order, the next of them made in a thread while one is in use: two are in memory.
 
     What making one raises is raised where it would have come. Closing it ends the thread after the item that it is making.

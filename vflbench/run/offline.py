@@ -1,6 +1,7 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,8 @@ from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
-from vflbench.run.machine import tune, use_threads
+from vflbench.run.helpers import Helpers, read_ahead
+from vflbench.run.machine import helpers_beside, tune, use_threads
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
@@ -83,15 +85,30 @@ def audit(
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
     tune()
-    if source.head is not None:
-        use_threads(source.head.threads)
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
-    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe)
-    findings = list(findings_of(source, auditor))
+    with _helpers(source) as helpers:
+        auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, helpers=helpers)
+        findings = list(findings_of(source, auditor))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
     return AuditResult(findings, skipped, unscored, threats, **described(source, seed))
+
+
+@contextmanager
+def _helpers(source: RecordedSource) -> Iterator[Helpers | None]:
+    """Threads that attacks are asked in, where the machine has room for them beside those of the run.
+
+    A recording of others says nothing of torch's threads: there each attack has one.
+    """
+    before = torch.get_num_threads()
+    use_threads(1 if source.head is None else source.head.threads)
+    count = helpers_beside(torch.get_num_threads())
+    try:
+        with Helpers(count) if count > 1 else nullcontext() as helpers:
+            yield helpers
+    finally:
+        torch.set_num_threads(before)
 
 
 def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
@@ -163,13 +180,14 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
         else:
             auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
-        for round_ in recording.rounds(epoch):
-            shown = source.with_columns(round_)
-            if end.keeps:
-                followed, _, known = auditor.parts_at_the_end
-                quota_here = quota if round_.step in auditor.audited else 0
-                end.meet(shown.ids, shown.facts, torch.cat([followed, known]), quota_here)
-            auditor.see(shown)
+        with closing(read_ahead(recording.rounds(epoch))) as rounds:
+            for round_ in rounds:
+                shown = source.with_columns(round_)
+                if end.keeps:
+                    followed, _, known = auditor.parts_at_the_end
+                    quota_here = quota if round_.step in auditor.audited else 0
+                    end.meet(shown.ids, shown.facts, torch.cat([followed, known]), quota_here)
+                auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
 
 
