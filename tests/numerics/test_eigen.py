@@ -82,7 +82,7 @@ def test_there_are_no_components_where_rows_do_not_vary(rng):
 
 
 def test_a_second_eigenvector_that_is_a_unit_vector_is_not_taken_for_the_first():
-    """The top eigenvector is spread over 100 coordinates, so that the largest diagonal entry of any power is the second's."""
+    """The top eigenvector is spread over 100 coordinates, so the largest diagonal entry of a power is the second's."""
     matrix = torch.zeros(101, 101, dtype=torch.float64)
     matrix[:100, :100] = 1 / 100
     matrix[100, 100] = 0.999

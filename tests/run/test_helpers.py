@@ -28,7 +28,7 @@ def test_an_error_is_raised_where_it_would_have_come():
     seen = []
     with pytest.raises(ValueError, match="the third is broken"):
         for item in read_ahead(items()):
-            seen.append(item)  # noqa: PERF402 (what came before the error counts)
+            seen.append(item)
     assert seen == [1, 2]
     assert not readers()
 

@@ -102,8 +102,8 @@ class Attack:
     follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
     whose labels it knows, and its `epoch` is asked about the followed rows that were met. auxiliary: how many auxiliary rows
     it knows, if it declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and
-    nothing outside the instance, so that they get no copies, and may be called in a thread beside other attacks. It holds for
-    the very class that says it, not for classes derived from it.
+    nothing outside the instance: they get no copies, and may be called in a thread beside other attacks. It holds for the
+    very class that says it, not for classes derived from it.
 
     A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
     instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
