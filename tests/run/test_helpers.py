@@ -25,11 +25,10 @@ def test_an_error_is_raised_where_it_would_have_come():
         yield 2
         raise ValueError("the third is broken")
 
-    seen = []
+    ahead = read_ahead(items())
+    assert (next(ahead), next(ahead)) == (1, 2)
     with pytest.raises(ValueError, match="the third is broken"):
-        for item in read_ahead(items()):
-            seen.append(item)
-    assert seen == [1, 2]
+        next(ahead)
     assert not readers()
 
 
@@ -50,10 +49,9 @@ def test_what_is_closed_early_makes_one_item_more_at_most():
 
 def test_an_interrupt_of_the_consumer_ends_the_thread():
     ahead = read_ahead(iter(range(100)))
+    assert next(ahead) == 0
     with pytest.raises(KeyboardInterrupt):
-        for item in ahead:
-            if item == 3:
-                ahead.throw(KeyboardInterrupt())
+        ahead.throw(KeyboardInterrupt())
     assert not readers()
 
 

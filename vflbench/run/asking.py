@@ -78,12 +78,12 @@ class Asking:
         known = self.supply.to(post, round_.facts.get(post.party, {}))
         view = post.view(round_.epoch, round_.step, names.clone(), post.facts(known, hints))
         question = Question(round_.ids, names, labels, self._mask(post, round_.ids, places), canary)
-        answer = partial(self._answer, post, view)
         if self._helpers is not None and post.only_reads:
-            answer = self._helpers.begin((post.name, post.party, post.visible), answer).result
+            key = (post.name, post.party, post.visible)
+            coming = self._helpers.begin(key, partial(self._answer, post, view))
+            self._mark(lambda: self._marker.mark(post, coming.result(), question, tables))
         else:
-            answer = partial(_given, answer())
-        self._mark(lambda: self._marker.mark(post, answer(), question, tables))
+            self._mark(partial(self._marker.mark, post, self._answer(post, view), question, tables))
 
     def _mark(self, mark: Callable[[], object]) -> None:
         """At once, or where attacks are asked beside this thread, in `settle`."""
@@ -202,7 +202,3 @@ class Asking:
         self.shortage.restore(state["shortage"])
         self.broken = dict(state["broken"])
         self._layers = {(party, Kind(kind) if kind else None): tuple(layers) for party, kind, layers in state["layers"]}
-
-
-def _given(answer: Answers) -> Answers:
-    return answer
