@@ -34,6 +34,7 @@ REQUIRED = {
     ("dataset", "image_folder"): ["dataset.path=x"],
     ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
     ("dataset", "binary"): ["dataset.path=x"],
+    ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:Linear"],
 }
 IN_A_LIST = {("defense", "binomial"): "[quantize,binomial]"}  # it needs what another leaves
 SETS = {"strongest"}  # of several attacks, each with a config of its own
@@ -51,7 +52,7 @@ def test_every_choice_builds():
     for number in range(max(map(len, names.values()))):
         chosen = {group: all_names[number % len(all_names)] for group, all_names in names.items()}
         overrides = [f"{choice[0]}={IN_A_LIST.get(choice, choice[1])}" for choice in chosen.items()]
-        config = composed(*overrides, *REQUIRED.get(("dataset", chosen["dataset"]), []))
+        config = composed(*overrides, *(word for choice in chosen.items() for word in REQUIRED.get(choice, [])))
         experiment = build(config)
         assert list(build_loggers(config)) == [name for name in [chosen["logger"]] if name not in EMPTY], chosen
         attacks = [name for name in [chosen["attack"]] if name not in EMPTY | SETS]
@@ -158,7 +159,6 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
         "canaries": "auto",
         "dcor": False,
         "probe": True,
-        "record": "none",
     }
     assert vars(Audit()) == expected
 

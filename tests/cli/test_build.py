@@ -11,7 +11,7 @@ from vflbench.cli.build import build, component, locate
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
-from vflbench.models.base import Model
+from vflbench.models.base import CutModel, Model
 from vflbench.places import config_folder
 
 WRONG = [
@@ -88,6 +88,39 @@ def test_only_subclasses_of_the_groups_base_class_are_called(tmp_path, monkeypat
         node = {"_target_": target, "path": "made", "command": "touch made"}
         assert refusal(component, node, "model", Model).startswith(f"model._target_={target}: "), target
     assert os.listdir(tmp_path) == []
+
+
+def test_classes_that_are_options_are_found_and_checked_before_anything_is_called(composed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pair = {"model.bottom": "torch.nn:Identity", "model.top": "torch.nn.Linear"}
+    model = build(composed("model=torch", *(f"{key}={path}" for key, path in pair.items()))).model
+    assert (model.bottom.__name__, model.top.__name__) == ("Identity", "Linear")
+    assert composed("model=torch").model.bottom_options is None
+    for path, problem in {
+        "os:mkdir": "it must be a subclass of torch.nn.modules.module.Module, not a builtin_function_or_method",
+        "torch.nn:Module": "it must be a subclass",
+        "torch.nn:Parameter": "it must be a subclass",
+        "torch:nn": "it must be a subclass of torch.nn.modules.module.Module, not a module",
+        "torch.nn:Linea": "there is no such class in module torch.nn; ",
+        "torch.nn:Linear.Inner": "there is no such class in module torch.nn; ",
+        "Linear": r"there is no such class \(it is written MODULE:CLASS or MODULE.CLASS\)",
+        "torch.nn:": "there is no such class",
+        "nowhere:X": r"there is no such class \(no module nowhere\)",
+    }.items():
+        for key in pair:
+            words = [f"{k}={path if k == key else p}" for k, p in pair.items()]
+            assert re.match(f"{key}={path}: {problem}", refusal(build, composed("model=torch", *words))), path
+    assert refusal(build, composed("model=torch")) == "model.bottom: it must be given, as model.bottom=MODULE:CLASS"
+    words = [f"{key}={path}" for key, path in pair.items()]
+    assert "model.top_options.wide=3: there is no such argument; torch.nn.modules.linear:Linear has in_features" in refusal(
+        build, composed("model=torch", *words, "+model.top_options.wide=3")
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_class_that_lacks_a_part_is_refused():
+    text = refusal(locate, "vflbench.models.base.Model", "model._target_", CutModel)
+    assert text == "model._target_=vflbench.models.base.Model: it lacks bottom"
 
 
 def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     def complete(line):
         return command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
-    assert complete("vflbench tr") == ["train", "prepare", "report", "list"]
+    assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "report", "list"]
     assert complete("vflbench train attack=s") == ["attack=spectral", "attack=spectral_clustering", "attack=strongest"]
     assert complete("/opt/train/bin/vflbench train attack=s") == [
         "attack=spectral",

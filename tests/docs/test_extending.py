@@ -123,6 +123,24 @@ def test_torch_modules_of_ones_own(tmp_path):
     assert numbers[0] == numbers[1]
 
 
+OWN_MODULES = ("--plugins", str(EXTENDING / "own_modules"), "model=torch", "model.top=nets:Top")
+
+
+def test_two_modules_without_a_base_class(tmp_path):
+    options = ("model.bottom=nets:Bottom", "+model.bottom_options.hidden=32", "attack=norm")
+    folder = train(tmp_path / "run", *OWN_MODULES, *options, "dataset.rows=1000")
+    assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
+    assert list(leaks(folder, "norm")) == ["net.0", "net.1", "cut"]
+    assert leaks(folder, "norm")["cut"] > 0.7
+
+
+@pytest.mark.slow
+def test_an_lstm_without_a_base_class(tmp_path):
+    options = ("model.bottom=nets:LstmBottom", "model.shape=[-1,1]", "+model.bottom_options.width=4", "dataset.rows=500")
+    folder = train(tmp_path / "run", *OWN_MODULES, *options)
+    assert manifest(folder)["layers"] == {"a": ["lstm", "cut"], "label": ["top.first"]}
+
+
 @pytest.mark.slow
 def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
     script = EXTENDING / "recording" / "audit_recording.py"

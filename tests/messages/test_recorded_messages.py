@@ -1,20 +1,15 @@
-"""Rounds on disk: what is written reads back bit for bit, and what was not written by a recorder is refused."""
+"""Recorded messages: what is written reads back bit for bit, and files of other writers read as what they say."""
 
-import io
-import json
-import pickle
-import zipfile
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings_by_hand import Raw, Told, as_parquet, as_safetensors, manifest_of, safetensors_bytes, table_bytes, write
 from torch import Tensor
-from vflbench.messages.recorded import RECORDABLE
-from vflbench.messages.recording import Recording
-from vflbench.messages.recording_head import RecordingHead
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import (
@@ -28,426 +23,335 @@ from vflbench.messages.facts import (
     SummedGradients,
     Updates,
 )
-from vflbench.messages.round import PrivateBatch, Round
+from vflbench.messages.manifest import Manifest, PartyLayers
+from vflbench.messages.message_batch import FACTS, packed
+from vflbench.messages.message_files import write_batch_file, write_manifest
+from vflbench.messages.private_files import write_private
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.round import PrivateBatch
 from vflbench.messages.threat import Seat
 
-NAMES = ["a/b", "x.y", "../../up", "", " ", "größe", "層", "\x00", "\ud800"]
-NAMES += ["tensor", "mapping", "rules", "text", "index", "a0"]  # words of the format
-REAL = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-names = st.sampled_from(NAMES) | st.text(max_size=5)
+NAMES = [
+    "a/b",
+    "x.y",
+    "../../up",
+    " ",
+    "größe",
+    "層",
+    "/etc/passwd",
+    "ids",
+    "embedding",
+    "0/ids",
+    "'",
+    "x" * 200,
+]
+DTYPES = {"<f4": torch.float32, "<f2": torch.float16, "<f8": torch.float64}
+RULES = Rules(2, 0.1, "mean", 1, 8, Schema((0, 1, 2), True, ((1, 2),)), False)
 
 
-def head(**changes):
-    seats = {"non-label party": ["a"], "label party": ["label"]}
-    parts = {
-        "seats": seats,
-        "cut_layers": {"a": ["f1"]},
-        "class_shares": [0.75, 0.25],
-        "batch_size": 3,
-        "complete": True,
-        "facts": {"non-label party": sorted(RECORDABLE)},
-    }
-    return RecordingHead(**{**parts, **changes})
-
-
-def new(folder, *, rows=None, **changes):
-    return Recording.create(folder, head(**changes), rows or {})
-
-
-def round_of(facts, rows=3, epoch=0, step=0, **parts):
-    return Round(epoch, step, torch.arange(rows) * 7 - 5, facts=facts, **parts)
-
-
-def simple(rows=3, **parts):
-    return round_of({"a": {Gradients: Gradients({"f1": torch.ones(rows, 2)})}}, rows, **parts)
-
-
-def written(recording, round_, labels=None):
-    """The round as it is read back, alone in its recording."""
-    recording.add(round_, torch.zeros(len(round_.ids), dtype=torch.int64) if labels is None else labels)
-    ((again, labels),) = Recording(recording.folder).rounds(round_.epoch)
-    return again, labels
+def bits(values: Tensor) -> tuple[object, ...]:
+    raw = values.contiguous().view(-1).view(torch.uint8) if values.numel() else values
+    return values.dtype, tuple(values.shape), bytes(raw.numpy()) if values.numel() else b""
 
 
 def parts_of(value, where=""):
-    """(path, leaf) of everything in a fact, in order."""
+    """(path, leaf) of everything in a fact, in order; of tensors their bits."""
     if isinstance(value, dict):
         return [leaf for key, part in value.items() for leaf in parts_of(part, f"{where}/{key!r}")]
     if hasattr(value, "__dataclass_fields__"):
         return [leaf for part in fields(value) for leaf in parts_of(getattr(value, part.name), f"{where}.{part.name}")]
-    return [(where, value)]
-
-
-def assert_same(one, other):
-    pairs = [parts_of(value) for value in (one, other)]
-    assert [where for where, _ in pairs[0]] == [where for where, _ in pairs[1]]
-    for (where, before), (_, after) in zip(*pairs, strict=True):
-        if isinstance(before, Tensor):
-            assert (before.dtype, before.shape) == (after.dtype, after.shape), where
-            bits = [values.flatten().view(torch.uint8) if values.numel() else values for values in (before, after)]
-            assert torch.equal(*bits), where
-        else:
-            assert before == after, where
+    return [(where, bits(value) if isinstance(value, Tensor) else value)]
 
 
 @st.composite
-def tensors(draw, rows=None, dtypes=tuple(REAL)):
-    """Any bits, of NaN and infinity too. rows: (rows, d); None: of any shape."""
-    shape = (rows, draw(st.integers(0, 3))) if rows is not None else tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
+def reals(draw, shape, dtypes=(torch.float32,)):
+    """Any finite bits, zeros below 0 and subnormal numbers too; values of float64 are those of float32."""
     dtype = draw(st.sampled_from(dtypes))
-    count = int(np.prod(shape)) * torch.empty(0, dtype=dtype).element_size()
-    raw = torch.tensor(list(draw(st.binary(min_size=count, max_size=count))), dtype=torch.uint8)
-    values = raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
-    return values.T.contiguous().T if values.ndim == 2 and draw(st.booleans()) else values
+    n = int(np.prod(shape))
+    width = 32 if dtype in (torch.float32, torch.float64) else 16
+    values = draw(st.lists(st.floats(width=width, allow_nan=False, allow_infinity=False), min_size=n, max_size=n))
+    made = torch.tensor(values, dtype=torch.float32 if width == 32 else torch.float16).reshape(shape)
+    made = made.clamp(-6e4, 6e4).to(dtype) if dtype is torch.bfloat16 else made.to(dtype)
+    return made.T.contiguous().T if made.ndim == 2 and draw(st.booleans()) else made
 
 
-def layers(rows):
-    return st.dictionaries(names, tensors(rows), max_size=3)
+names = st.sampled_from(NAMES)
+types = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-@st.composite
-def facts(draw, rows):
-    """One fact of each kind that can be recorded."""
-    columns = draw(tensors(rows, (torch.float32,))), torch.randint(9, (rows, draw(st.integers(0, 3)))).int()
-    theta = [draw(tensors(1, (torch.float64,)))[0] for _ in range(1)] * 3
-    schema = draw(st.sampled_from([None, Schema((0, 3)), Schema((0, 1, 2), True, ((1, 2),))]))
-    rules = Rules(
-        draw(st.integers(1, 9)),
-        draw(st.floats(1e-9, 9)),
-        draw(st.sampled_from(["sum", "mean"])),
-        1,
-        8,
-        schema,
-        draw(st.sampled_from([None, False])),
-    )
-    return {
-        Embeddings: Embeddings(draw(layers(rows)), draw(st.dictionaries(names, layers(rows), max_size=2))),
-        Gradients: Gradients(draw(layers(rows))),
-        SummedGradients: SummedGradients(draw(st.dictionaries(names, tensors(), max_size=3))),
-        OwnColumns: OwnColumns(*columns),
-        Predictions: Predictions(draw(tensors(rows))),
-        Updates: Updates(rules, *theta),
-    }
+def written(folder, parties, facts, ids, rules=None, **place):
+    """The facts of each party as they are read back, alone in their recording."""
+    write_manifest(folder, Manifest(classes=2, parties=parties, rules=rules))
+    for number, (party, of_party) in enumerate(facts.items()):
+        tensors = {name: values for fact in of_party for name, values in packed(fact).items()}
+        write_batch_file(folder, party, number, ids, tensors, **{"epoch": 0, "step": 0, **place})
+    recording = RecordedMessages(folder)
+    (again,) = recording.rounds(place.get("epoch", 0))
+    return again
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_recordable_fact_reads_back_bit_for_bit(data, tmp_path_factory):
-    rows, party = data.draw(st.integers(0, 4)), data.draw(names)
-    known = data.draw(facts(rows))
-    assert set(known) == set(RECORDABLE.values())
-    recording = new(tmp_path_factory.mktemp("recording"))
-    round_ = round_of({party: known, "empty": {}}, rows, phase=data.draw(names))
-    again, labels = written(recording, round_, torch.arange(rows) % 2)
-    assert torch.equal(labels, torch.arange(rows) % 2)
-    assert_same({**vars(again), "private": None}, vars(round_))
+    rows = data.draw(st.integers(1, 4))
+    widths = data.draw(st.dictionaries(names, st.integers(1, 3), min_size=1, max_size=3))
+    draw = {kind: {x: data.draw(reals((rows, d))) for x, d in widths.items()} for kind in ("h", "g", "b")}
+    theta = [data.draw(reals((3,), (torch.float64,))) for _ in range(4)]
+    shape = tuple(data.draw(st.lists(st.integers(0, 3), max_size=3)))
+    known = [
+        Embeddings(draw["h"], {"b": {"cut": data.draw(reals((rows, 2)))}} if data.draw(st.booleans()) else {}),
+        Gradients(draw["g"]),
+        SummedGradients({data.draw(names): data.draw(reals(shape, types))}),
+        OwnColumns(data.draw(reals((rows, 2))), torch.randint(2**31 - 1, (rows, data.draw(st.integers(0, 2)))).int()),
+        Predictions(data.draw(reals((rows, 1)))),
+        Updates(RULES, *theta[:3], {"b": theta[3]}),
+    ]
+    assert {type(fact) for fact in known} == set(FACTS.values())
+    ids = torch.tensor(data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=rows, max_size=rows, unique=True)))
+    folder = tmp_path_factory.mktemp("recording") / "new"
+    again = written(folder, {"a": PartyLayers(widths)}, {"a": known}, ids, RULES, epoch=3, step=12_345_678)
+    assert (again.epoch, again.step, again.training, again.private) == (3, 12_345_678, None, None)
+    assert torch.equal(again.ids, ids)
+    for fact in known:
+        assert parts_of(again.facts["a"][type(fact)]) == parts_of(fact)
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "messages"]
 
 
-def test_a_round_on_disk_is_that_from_memory(tmp_path):
-    private = PrivateBatch("a+b", torch.rand(4, 3).double(), torch.tensor([-1.0, 1, 1, -1]), torch.arange(4))
-    round_ = simple(epoch=3, step=12_345_678, private=private)
-    recording = new(tmp_path)
-    again, _ = written(recording, round_)
-    assert_same(vars(again), vars(round_))
-    assert again.training is None
-    assert [path.name for path in (tmp_path / "rounds").iterdir()] == ["0003_12345678.npz"]
-    assert list(recording.rounds(2)) == []
+@pytest.mark.parametrize("dtype", types)
+def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_path):
+    """Attacks compute in float32, which has each value of the halves; of float64 what float32 makes of it."""
+    exact = torch.tensor([[1.0, -0.0], [0.1, 6e-5], [1 / 3, -65504.0]], dtype=torch.float64).to(dtype)
+    facts = {"a": [Embeddings({"f": exact}), Gradients({"f": -exact})]}
+    again = written(tmp_path / "r", {"a": PartyLayers({"f": 2})}, facts, torch.arange(3))
+    assert bits(again.facts["a"][Embeddings].layers["f"]) == bits(exact.float())
+    assert bits(again.facts["a"][Gradients].layers["f"]) == bits(-exact.float())
+    assert RecordedMessages(tmp_path / "r").coverage["a"].types == {dtype}
+
+
+def test_layers_come_in_the_order_of_the_network(tmp_path):
+    widths = {"z": 1, "f10": 1, "f2": 1, "a/b": 1}
+    layers = {name: torch.full((2, 1), float(i)) for i, name in enumerate(reversed(widths))}
+    again = written(tmp_path / "r", {"a": PartyLayers(widths)}, {"a": [Embeddings(layers)]}, torch.arange(2))
+    assert list(again.facts["a"][Embeddings].layers) == list(widths)
+    assert [float(h[0]) for h in again.facts["a"][Embeddings].layers.values()] == [3, 2, 1, 0]
 
 
 def test_functions_are_left_out_and_sparse_gradients_become_dense(tmp_path):
     slope = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
-    known = {OwnModel: OwnModel(dict), SummedGradients: SummedGradients({"table": slope.to_sparse()})}
-    again, _ = written(new(tmp_path), round_of({"a": known}))
-    assert list(again.facts["a"]) == [SummedGradients]
+    known = [OwnModel(dict), SummedGradients({"table": slope.to_sparse()}), Gradients({"f": torch.ones(3, 1)})]
+    again = written(tmp_path / "r", {"a": PartyLayers({"f": 1})}, {"a": known}, torch.arange(3))
+    assert set(again.facts["a"]) == {SummedGradients, Gradients}
     assert torch.equal(again.facts["a"][SummedGradients].parameters["table"], slope)
 
 
-def test_rounds_come_in_order_and_a_round_that_is_added_again_takes_the_place_of_the_first(tmp_path):
-    recording = new(tmp_path)
-    for step in (11, 2, 0, 2):
-        recording.add(simple(rows=step + 1, step=step), torch.ones(step + 1, dtype=torch.int64))
-    recording.add(simple(epoch=1), torch.zeros(3, dtype=torch.int64))
-    assert [(round_.step, len(round_.ids)) for round_, _ in recording.rounds(0)] == [(0, 1), (2, 3), (11, 12)]
-    (tmp_path / "rounds" / ".0000_00000001.npz.tmp").write_bytes(b"half of it")  # of a run that was killed
-    assert len(list(recording.rounds(0))) == 3
+def test_a_private_batch_reads_back(tmp_path):
+    private = PrivateBatch("a+b", torch.rand(4, 3).double(), torch.tensor([-1.0, 1, 1, -1]), torch.arange(4))
+    facts = {"a": [Gradients({"f": torch.ones(3, 1)})]}
+    written(tmp_path / "r", {"a": PartyLayers({"f": 1})}, facts, torch.arange(3), epoch=1, step=2)
+    write_private(tmp_path / "r", 1, 2, private)
+    (again,) = RecordedMessages(tmp_path / "r").rounds(1)
+    assert parts_of(again.private) == parts_of(private)
 
 
-def test_the_head_goes_on_with_a_resumed_run(tmp_path):
-    first = new(tmp_path, cheating=["a"])
-    first.note_steps([5])
-    first.add(simple(), torch.zeros(3, dtype=torch.int64))
-    resumed = new(tmp_path, cheating=["a"])
-    resumed.note_steps([5, 5])
-    again = Recording(tmp_path)
-    assert again.head == head(steps=[5, 5], cheating=["a"])
-    assert len(list(again.rounds(0))) == 1
-    assert again.head.offers(Seat.NON_LABEL) == frozenset(RECORDABLE.values())
-    assert again.head.offers(Seat.LABEL) == again.head.offers(Seat.PARTICIPANT) == frozenset()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["recording.json", "rounds", "rows.npz"]
+def test_a_batch_that_is_written_again_takes_the_place_of_the_first(tmp_path):
+    parties = {"a": PartyLayers({"f": 1})}
+    for value in (1.0, 2.0):
+        again = written(tmp_path / "r", parties, {"a": [Gradients({"f": torch.full((3, 1), value)})]}, torch.arange(3))
+    assert again.facts["a"][Gradients].layers["f"].unique().tolist() == [2.0]
+    (tmp_path / "r" / "messages" / ".a-00000001.safetensors.tmp").write_bytes(b"half of it")  # of a writer that was killed
+    assert len(list(RecordedMessages(tmp_path / "r").rounds(0))) == 1
 
 
-def test_a_missing_round_is_noticed(tmp_path):
-    for complete, recorded in ((True, ()), (False, [[0, 2], [0, 2]])):
-        recording = new(tmp_path / str(complete), complete=complete)
-        recording.note_steps([3, 3], recorded)
-        for step in (0, 1, 2) if complete else (0, 2):
-            recording.add(simple(step=step), torch.zeros(3, dtype=torch.int64))
-        recording = Recording(recording.folder)
-        recording.require_rounds(0)
-        with pytest.raises(UserError, match="rounds of epoch 1 are missing, the first at step 0"):
-            recording.require_rounds(1)
-        (recording.folder / "rounds" / "0000_00000002.npz").unlink()
-        with pytest.raises(UserError, match="rounds of epoch 0 are missing, the first at step 2"):
-            recording.require_rounds(0)
-    recording.note_steps([3, 3, 3], [[0, 2], [0, 2]])
-    recording.require_rounds(2)  # nothing is listed
-    huge = new(tmp_path / "huge")
-    huge.note_steps([10**7 - 1])
-    with pytest.raises(UserError, match="rounds of epoch 0 are missing, the first at step 0"):
-        huge.require_rounds(0)
+@pytest.mark.parametrize("name", ["", "a\n", "\x00", "x" * 201])
+def test_names_that_no_reader_takes_are_not_written(name, tmp_path):
+    with pytest.raises(UserError, match="a layer's name has 1 to 200 characters"):
+        write_batch_file(tmp_path, "a", 0, torch.arange(1), {f"embedding/{name}": torch.ones(1, 1)}, epoch=0, step=0)
+    for party in ("../up", "a/b", "", ".a", "x" * 65):
+        with pytest.raises(UserError, match="make a party's name"):
+            write_batch_file(tmp_path, party, 0, torch.arange(1), {}, epoch=0, step=0)
 
 
-def test_training_rows_are_listed_or_gathered_from_the_rounds(tmp_path):
-    listed = {"ids": torch.arange(9), "labels": torch.arange(9) % 2, "canary": torch.arange(9) > 6}
-    recording = new(tmp_path / "listed", rows=listed)
-    assert recording.has_all_rows
-    assert_same(recording.rows(), listed)
-    gathered = new(tmp_path / "gathered")
-    gathered.note_steps([2])
-    with pytest.raises(UserError, match="this recording has no rounds"):
-        gathered.rows()
-    gathered.add(simple(rows=2), torch.tensor([0, 1]), torch.tensor([False, True]))
-    gathered.add(simple(rows=3, step=1), torch.tensor([0, 1, 1]), torch.tensor([False, True, False]))
-    assert not gathered.has_all_rows
-    rows = gathered.rows()
-    assert rows["ids"].tolist() == [-5, 2, 9]
-    assert rows["labels"].tolist() == [0, 1, 1]
-    assert rows["canary"].tolist() == [False, True, False]
-    plain = new(tmp_path / "plain")
-    plain.note_steps([1])
-    plain.add(simple(), torch.zeros(3, dtype=torch.int64))
-    assert not plain.rows()["canary"].any()
+# Against a writer that shares nothing with the reader
 
 
-# What others may put in the place of a recording's files
+LAYERS = {"層": 2, "f10": 1, "f2": 3, "../x": 1}
 
 
-class Trap:
-    """Unpickling it would leave a file behind."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
-
-
-def npz(**arrays):
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def npy(array, **options):
-    buffer = io.BytesIO()
-    np.save(buffer, array, **options)
-    return buffer.getvalue()
+def told(rng, kinds=("embedding", "gradient"), dtype="<f4", parties=("a", "b")):
+    """Party -> batches at random: epochs and steps with gaps, batches of different sizes, any ids."""
+    made = {party: [] for party in parties}
+    for epoch in sorted(rng.choice(20, 2, replace=False).tolist()):
+        for step in sorted(rng.choice(120, 4, replace=False).tolist()):
+            ids = rng.choice(rng.integers(-(2**62), 2**62, 40), rng.integers(1, 9), replace=False)
+            for party in parties:
+                values = {
+                    f"{kind}/{layer}": (100 * rng.standard_normal((len(ids), width))).astype(dtype)
+                    for kind in kinds
+                    for layer, width in LAYERS.items()
+                }
+                made[party].append(Told(epoch, step, ids, values))
+    return made
 
 
-def archive(**members):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return buffer.getvalue()
+def check(folder, batches):
+    """The recording holds these batches, in the order of epoch and step, and nothing else."""
+    recording = RecordedMessages(folder)
+    expected = {(one.epoch, one.step): {} for of_party in batches.values() for one in of_party}
+    for party, of_party in batches.items():
+        for one in of_party:
+            expected[one.epoch, one.step][party] = one
+    read = [round_ for epoch in sorted(recording.epochs) for round_ in recording.rounds(epoch)]
+    assert [(round_.epoch, round_.step) for round_ in read] == sorted(expected)
+    ids = [ids for epoch in sorted(recording.epochs) for ids in recording.ids(epoch)]
+    for round_, listed in zip(read, ids, strict=True):
+        assert round_.ids.sort().values.tolist() == listed.sort().values.tolist()
+        for party, one in expected[round_.epoch, round_.step].items():
+            place = [round_.ids.tolist().index(i) for i in one.ids.tolist()]
+            assert len(round_.ids) == len(place)
+            facts = {"embedding": round_.facts[party][Embeddings].layers, "gradient": round_.facts[party][Gradients].layers}
+            assert sum(map(len, facts.values())) == len(one.values)
+            for name, values in one.values.items():
+                kind, layer = name.split("/", 1)
+                h = facts[kind][layer]
+                assert h.dtype is torch.float32
+                assert bits(h[place]) == bits(torch.from_numpy(values).float()), (party, round_.epoch, round_.step, name)
+            assert list(facts["embedding"]) == [layer for layer in LAYERS if layer in facts["embedding"]]
 
 
-def index(**changes):
-    """A round file with arrays that fit, and this in its index."""
-    known = {"a": {"Gradients": {"layers": {"mapping": {"f1": {"tensor": "a2"}}}}}}
-    content = {"ids": "a0", "labels": "a1", "phase": "train", "facts": known, **changes}
-    raw = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
-    ids = np.arange(3)
-    arrays = {"a0": ids, "a1": ids % 2, "a2": np.ones((3, 2), np.float32), "a3": np.ones(3), "a4": ids}
-    return npz(index=raw, **arrays, a5=-ids[:, None] - 1, a6=np.ones((2, 2)), a7=ids[:2] % 2)
+MANIFEST = manifest_of({"a": LAYERS, "b": LAYERS})
+OPTIONS = [
+    {},
+    {"lists": "fixed"},
+    {"lists": "variable", "row_group_size": 1},
+    {"lists": "large", "row_group_size": 7, "compression": "zstd", "data_page_version": "2.0"},
+    {"lists": "variable", "use_dictionary": False, "compression": "none", "data_page_size": 64, "write_batch_size": 1},
+    {"lists": "variable", "write_page_index": True, "store_schema": False, "version": "1.0"},
+]
 
 
-def gradient(node):
-    return index(facts={"a": {"Gradients": {"layers": node}}})
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_shards_in_any_number_and_of_both_kinds_read_as_they_were_written(dtype, tmp_path):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        batches = told(rng, dtype=dtype)
+        shards = {}
+        for party, of_party in batches.items():
+            cuts = np.sort(rng.choice(len(of_party), rng.integers(0, 4), replace=False))
+            for number, some in enumerate(np.split(np.arange(len(of_party)), cuts)):
+                chosen = [of_party[i] for i in some]
+                options = OPTIONS[rng.integers(len(OPTIONS))] | ({"version": "2.6"} if dtype == "<f2" else {})
+                if chosen and rng.random() < 0.5:
+                    order = rng if rng.random() < 0.7 else None
+                    shards[f"{party}-{9 - number}.parquet"] = as_parquet(chosen, order, **options)
+                elif chosen:
+                    rng.shuffle(chosen)
+                    shards[f"{party}-{number:03}.safetensors"] = as_safetensors(chosen)
+        check(write(tmp_path / f"{seed}", MANIFEST, shards, {}), batches)
 
 
-def updates(**changes):
-    rules = {"parties": 2, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 4, **changes}
-    vectors = {name: {"tensor": "a3"} for name in ("before", "sent", "after")}
-    return index(facts={"b": {"Updates": {"rules": {"rules": rules}, **vectors}}})
+def test_every_way_of_writing_parquet_reads_alike(tmp_path):
+    for number, options in enumerate(OPTIONS):
+        for seed in range(2):
+            rng = np.random.default_rng(seed)
+            batches = told(rng, kinds=("embedding", "gradient") if seed else ("gradient", "embedding"))
+            shuffled = as_parquet(batches["a"], rng if seed else None, **options)
+            shards = {"a-0.parquet": shuffled, "b-0.safetensors": as_safetensors(batches["b"])}
+            check(write(tmp_path / f"{number} {seed}", MANIFEST, shards, {}), batches)
 
 
-HUGE_SHAPE = (
-    b"\x93NUMPY\x01\x00v\x00"
-    + b"{'descr': '<f8', 'fortran_order': False, 'shape': (9000000000000000,), }".ljust(117)
-    + b"\n"
-)
-DEEP = {"mapping": {}}
-for _ in range(400):
-    DEEP = {"mapping": {"a": DEEP}}
-MATCHING = {"layers": {"mapping": {"f1": {"tensor": "a2"}}}}
-HOSTILE_ROUNDS = {
-    "nothing": b"",
-    "text": b"hello",
-    "a pickle": pickle.dumps({"a": 1}),
-    "a single array": npy(np.ones(3)),
-    "a truncated archive": index()[:-40],
-    "an archive cut in the middle": index()[:300],
-    "no index": npz(a0=np.arange(3)),
-    "a member that is no array": archive(index="hello"),
-    "an array of a huge shape": archive(**{"index.npy": HUGE_SHAPE}),
-    "text for numbers": npz(index=np.array(["a", "b"])),
-    "JSON of a list": npz(index=np.frombuffer(b"[1, 2]", dtype=np.uint8)),
-    "no JSON": npz(index=np.frombuffer(b"{", dtype=np.uint8)),
-    "JSON without end": npz(index=np.frombuffer(b"[" * 10**5, dtype=np.uint8)),
-    "no labels": index(labels="a9"),
-    "ids of another shape": index(ids="a2"),
-    "ids that are real numbers": index(ids="a3"),
-    "labels of another length": index(labels="a7"),
-    "labels that are no classes": index(labels="a4"),
-    "a row that occurs twice": index(ids="a1"),
-    "canaries that are numbers": index(canary="a1"),
-    "a name that is a list": index(ids=["a0"]),
-    "facts in a list": index(facts=[1]),
-    "a fact in a list": index(facts={"a": []}),
-    "an unknown fact": index(facts={"a": {"Labels": MATCHING}}),
-    "a fact of the run": index(facts={"a": {"PeerModels": {"models": {"mapping": {}}}}}),
-    "a fact without its parts": index(facts={"a": {"Gradients": {}}}),
-    "a fact of other parts": index(facts={"a": {"Gradients": {**MATCHING, "code": {"text": "x"}}}}),
-    "a fact that is no mapping": index(facts={"a": {"Gradients": 3}}),
-    "layers that are an array": gradient({"tensor": "a2"}),
-    "layers that are text": gradient({"text": "f1"}),
-    "a layer that is text": gradient({"mapping": {"f1": {"text": "f1"}}}),
-    "a layer in layers": gradient({"mapping": {"f1": {"mapping": {}}}}),
-    "a missing array": gradient({"mapping": {"f1": {"tensor": "a9"}}}),
-    "a layer of one dimension": gradient({"mapping": {"f1": {"tensor": "a3"}}}),
-    "a layer of other rows": gradient({"mapping": {"f1": {"tensor": "a6"}}}),
-    "a layer of whole numbers": gradient({"mapping": {"f1": {"tensor": "a5"}}}),
-    "an unknown type": gradient({"mapping": {"f1": {"tensor": "a2", "dtype": "object"}}}),
-    "mappings without end": gradient(DEEP),
-    "columns of negative ids": index(
-        facts={"a": {"OwnColumns": {"numeric": {"tensor": "a2"}, "categorical": {"tensor": "a5"}}}}
-    ),
-    "columns of real ids": index(
-        facts={"a": {"OwnColumns": {"numeric": {"tensor": "a2"}, "categorical": {"tensor": "a2"}}}}
-    ),
-    "negative participants": updates(parties=-2),
-    "a rate that is text": updates(rate="fast"),
-    "a rate that is no number": updates(rate=float("nan")),
-    "rules of another kind": updates(reduction="median"),
-    "a private batch of other shapes": index(
-        private={"owner": {"text": "a"}, "x": {"tensor": "a2"}, "y": {"tensor": "a2"}, "steps": {"tensor": "a4"}}
-    ),
-}
+def test_more_rows_than_are_read_at_a_time(tmp_path):
+    """Batches that begin and end within row groups and record batches; rows of all layers mixed."""
+    rng, ids = np.random.default_rng(0), np.arange(3000) * 11 - 5
+    batches = [Told(0, step, rng.permutation(ids)[:n], {}) for step, n in enumerate((2999, 1, 1500, 2048, 3000))]
+    for one in batches:
+        one.values = {f"{k}/f2": rng.standard_normal((len(one.ids), 3)).astype("<f4") for k in ("embedding", "gradient")}
+    for name, options in {"one group": {}, "small groups": {"row_group_size": 1000}}.items():
+        shards = {"a-0.parquet": as_parquet(batches, rng, lists="variable", **options)}
+        check(write(tmp_path / name, MANIFEST, shards, {}), {"a": batches})
 
 
-def refusal(call):
-    """The paragraph with which a call ends."""
-    with pytest.raises(UserError) as caught:
-        call()
-    text = str(caught.value)
-    assert "\n" not in text, text
-    assert text.startswith("recording="), text
-    return text
-
-
-def test_a_round_that_no_recorder_has_written_is_refused_in_a_paragraph(tmp_path):
-    recording = new(tmp_path)
-    path = tmp_path / "rounds" / "0000_00000000.npz"
-    path.write_bytes(index())
-    assert len(list(recording.rounds(0))) == 1  # the frame of the others is sound
-    path.write_bytes(updates())
-    assert list(next(recording.rounds(0))[0].facts["b"]) == [Updates]
-    for case, content in HOSTILE_ROUNDS.items():
-        path.write_bytes(content)
-        text = refusal(lambda: list(recording.rounds(0)))
-        assert "rounds/0000_00000000.npz can't be read: " in text, case
-
-
-def test_pickled_arrays_never_run(tmp_path):
-    recording, trap = new(tmp_path), tmp_path / "sprung"
-    pickled = npy(np.array([Trap(trap)], dtype=object), allow_pickle=True)
-    for case, content in (
-        ("an array of objects", archive(**{"index.npy": pickled})),
-        ("an array beside the others", archive(**{"a7.npy": pickled})),
-        ("a pickle in place of the archive", pickle.dumps(Trap(trap))),
-        ("an array in place of the archive", pickled),
-    ):
-        for path in (tmp_path / "rounds" / "0000_00000000.npz", tmp_path / "rows.npz"):
-            path.write_bytes(content)
-        refusal(lambda: list(recording.rounds(0)))
-        refusal(recording.rows)
-        assert not trap.exists(), case
-    pickle.loads(pickle.dumps(Trap(trap))).close()
-    assert trap.exists()  # it would have worked
-
-
-def test_files_of_other_names_are_refused(tmp_path):
-    recording = new(tmp_path)
-    for name in ("0000_x.npz", "0000_-0000001.npz", "0000_1.npz", "0000_00000001_2.npz", "0000_000000001.npz"):
-        path = tmp_path / "rounds" / name
-        path.write_bytes(index())
-        assert "EPOCH_STEP.npz" in refusal(lambda: list(recording.rounds(0))), name
-        path.unlink()
-
-
-def test_rows_of_another_shape_are_refused(tmp_path):
-    recording, ids = new(tmp_path), np.arange(3)
-    sound = {"ids": ids, "labels": ids % 2, "canary": ids > 1}
-    for case, content in {
-        "no labels": npz(ids=ids, canary=ids > 1),
-        "labels of another length": npz(**{**sound, "labels": ids[:2] % 2}),
-        "labels that are no classes": npz(**{**sound, "labels": ids}),
-        "negative labels": npz(**{**sound, "labels": -ids}),
-        "ids in columns": npz(**{**sound, "ids": ids[:, None], "labels": ids[:, None] % 2}),
-        "real ids": npz(**{**sound, "ids": ids * 1.0}),
-        "canaries that are numbers": npz(**{**sound, "canary": ids}),
-        "text": npz(**{**sound, "ids": np.array(["a"])}),
-        "other bytes": npz(**{**sound, "ids": ids.astype(">i8")}),
-        "damaged": npz(**sound)[:-30],
-    }.items():
-        (tmp_path / "rows.npz").write_bytes(content)
-        assert "rows.npz can't be read: " in refusal(recording.rows), case
-        refusal(lambda: recording.has_all_rows)
-    (tmp_path / "rows.npz").unlink()
-    refusal(recording.rows)
-
-
-def test_heads_of_another_form_are_refused(tmp_path):
-    new(tmp_path)
-    file = tmp_path / "recording.json"
-    sound = json.loads(file.read_text())
-    Recording(tmp_path)
-    changed = {
-        "format": [None, 2, "1"],
-        "seats": [None, [], {"non-label party": "ab"}, {"attic": ["a"]}, {"label party": [1]}],
-        "cut_layers": [{"a": []}, {"a": "f1"}, 3],
-        "class_shares": [[], [1.0], [0.5, 0.6], [1.5, -0.5], ["a", "b"], [float("nan"), 1.0]],
-        "batch_size": [0, -1, 1.5, "many", None],
-        "complete": ["perhaps", None],
-        "facts": [{"non-label party": ["Labels"]}, {"attic": []}, {"non-label party": [["Gradients"]]}],
-        "steps": [[-1], [10**7], [10**30], ["a"], 3, [0] * 10_001, [float("inf")]],
-        "recorded": [[3], [[-1]], [[10**7]], 3],
-        "seed": [-1, "a", None],
-        "batches": [0, -3, "some"],
-        "cheating": ["a", [1]],
+def test_step_ten_comes_after_step_two_whatever_the_names_of_files_and_tensors(tmp_path):
+    one = {
+        step: Told(0, step, np.arange(2) + step, {"gradient/f2": np.full((2, 3), step, "<f4")}) for step in (0, 2, 10, 100)
     }
-    for name, values in changed.items():
-        for value in values:
-            file.write_text(json.dumps({**sound, name: value}))
-            assert "recording.json can't be read: " in refusal(lambda: Recording(tmp_path)), (name, value)
-    needed = ["format", *(part.name for part in fields(RecordingHead) if part.default is part.default_factory is MISSING)]
-    incomplete = [json.dumps({key: value for key, value in sound.items() if key != name}) for name in needed]
-    for text in (*incomplete, "", "[]", "3", "{", "[" * 10**5, '"' + "\\ud800" * 3):
-        file.write_text(text)
-        refusal(lambda: Recording(tmp_path))
-    file.write_bytes(b"\xff\xfe{}")
-    refusal(lambda: Recording(tmp_path))
-    file.unlink()
-    refusal(lambda: Recording(tmp_path))
-    refusal(lambda: Recording(tmp_path / "rows.npz"))
+    by_name = {}  # steps as they stand in the names, without metadata
+    for step, batch in one.items():
+        by_name |= {f"{step}/ids": batch.ids, f"{step}/gradient/f2": batch.values["gradient/f2"]}
+    for number, shards in enumerate(
+        (
+            {"a-0.safetensors": safetensors_bytes(by_name)},
+            {f"a-{200 - step}.safetensors": as_safetensors([batch]) for step, batch in one.items()},
+            {"a-2.parquet": as_parquet([one[0], one[2]]), "a-10.parquet": as_parquet([one[10], one[100]])},
+        )
+    ):
+        recording = RecordedMessages(write(tmp_path / str(number), MANIFEST, shards, {}))
+        assert recording.epochs == {0: [0, 2, 10, 100]}
+        for round_ in recording.rounds(0):
+            assert round_.ids.tolist() == [round_.step, round_.step + 1]
+            assert round_.facts["a"][Gradients].layers["f2"].unique().tolist() == [round_.step]
+
+
+def test_the_end_of_an_epoch_is_told_from_its_first_step(tmp_path):
+    first = Told(1, 0, np.arange(2), {"embedding/f2": np.zeros((2, 3), "<f4")})
+    end = Told(1, 0, np.arange(5), {"embedding/f2": np.ones((5, 3), "<f4")}, "end")
+    for name, content in (("a-0.safetensors", as_safetensors([end, first])), ("a-0.parquet", as_parquet([end, first]))):
+        recording = RecordedMessages(write(tmp_path / name, MANIFEST, {name: content}, {}))
+        assert recording.epochs == {1: [0]}
+        (round_,) = recording.rounds(1)
+        assert round_.facts["a"][Embeddings].layers["f2"].sum() == 0
+        again = recording.end_of_epoch(1)
+        assert again.ids.tolist() == [0, 1, 2, 3, 4]
+        assert again.facts["a"][Embeddings].layers["f2"].sum() == 15
+        assert recording.end_of_epoch(0) is None
+
+
+def test_bfloat16_of_other_writers(tmp_path):
+    values = torch.tensor([[1.5, -2.0, 0.1], [3.0, 65504.0, -0.0]]).bfloat16()
+    raw = Raw("BF16", (2, 3), bytes(values.view(torch.uint8).numpy()))
+    content = safetensors_bytes({"0/ids": np.arange(2), "0/gradient/f2": raw})
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, {"a-0.safetensors": content}, {}))
+    (round_,) = recording.rounds(0)
+    assert bits(round_.facts["a"][Gradients].layers["f2"]) == bits(values.float())
+
+
+def test_a_kind_that_one_party_or_batch_lacks_was_withheld(tmp_path):
+    h = np.ones((2, 3), "<f4")
+    a = [Told(0, 0, np.arange(2), {"embedding/f2": h, "gradient/f2": h}), Told(0, 1, np.arange(2), {"embedding/f2": h})]
+    b = [Told(0, step, np.arange(2), {"embedding/f2": h}) for step in (0, 1)]
+    shards = {"a-0.safetensors": as_safetensors(a), "b-0.safetensors": as_safetensors(b)}
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
+    assert recording.offers(Seat.NON_LABEL) == {Embeddings, Gradients}
+    first, second = recording.rounds(0)
+    assert list(first.facts["a"][Gradients].layers) == ["f2"]
+    assert [dict(f[Gradients].layers) for f in (second.facts["a"], first.facts["b"], second.facts["b"])] == [{}, {}, {}]
+
+
+def test_parquet_written_without_our_types(tmp_path):
+    """Small integers, dictionaries of text, no phase, more columns, and columns in another order."""
+    table = {
+        "note": ["x"] * 4,
+        "values": pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] * 2, pa.list_(pa.float32())),
+        "id": pa.array([7, 8, 7, 8], pa.uint8()),
+        "layer": pa.array(["f2"] * 4).dictionary_encode(),
+        "kind": pa.array(["gradient"] * 4).dictionary_encode(),
+        "step": pa.array([0, 0, 5, 5], pa.int16()),
+        "epoch": pa.array([0] * 4, pa.uint64()),
+    }
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, {"a-0.parquet": table_bytes(table)}, {}))
+    assert recording.epochs == {0: [0, 5]}
+    for round_ in recording.rounds(0):
+        assert round_.ids.tolist() == [7, 8]
+        assert round_.facts["a"][Gradients].layers["f2"].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_rounds_may_be_read_in_any_order_and_again(tmp_path):
+    rng = np.random.default_rng(3)
+    batches = told(rng, parties=("a",))
+    shards = {"a-0.parquet": as_parquet(batches["a"], rng, row_group_size=20)}
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
+    read = []
+    for order in (sorted(recording.epochs), sorted(recording.epochs, reverse=True)):
+        rounds = [round_ for epoch in order for round_ in recording.rounds(epoch)]
+        read.append({(r.epoch, r.step): r.facts["a"][Gradients].layers["f2"].tolist() for r in rounds})
+    assert read[0] == read[1]
+    assert len(read[0]) == 8

@@ -454,6 +454,29 @@ def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
         Recording(tmp_path, "c", overwrite=True)
 
 
+def test_two_recorders_of_one_party_do_not_overwrite_each_other(tmp_path):
+    """As where a notebook's cell runs twice."""
+    loop = Loop()
+    first, second = Recording(tmp_path, "media"), Recording(tmp_path, "media")
+    loop.step(first, 0)
+    first.close()
+    loop.forward(second, 0)[1].backward()
+    with pytest.raises(UserError, match="step=0 of epoch 0: this batch is there already: does another Recording write"):
+        second.close()
+    loop.sent.pop()
+    loop.assert_recorded(tmp_path, steps(1))
+
+
+def test_a_gradient_that_is_only_asked_for(tmp_path):
+    """By torch.autograd.grad, as in FATE and in gradient penalties."""
+    loop = Loop()
+    with Recording(tmp_path, "media") as rec:
+        for number in range(3):
+            h, loss = loop.forward(rec, number)
+            loop.received.append(torch.autograd.grad(loss, h)[0])
+    loop.assert_recorded(tmp_path, steps(3))
+
+
 def test_figures_are_noted_later(tmp_path):
     loop = Loop()
     with Recording(tmp_path, "media", claims={"label_dp": {"eps": 1.5}}, class_shares=(0.25, 0.75)) as rec:

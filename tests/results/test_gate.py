@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -114,6 +115,11 @@ def test_what_is_no_threshold_is_refused_in_a_line(text):
     with pytest.raises(UserError, match="--fail-above") as error:
         Gate.parse(text)
     assert "\n" not in str(error.value)
+
+
+def test_the_documentation_has_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "audit" / "README.md").read_text()
+    assert all(f"`{key}`" in page for key in KEYS)
 
 
 def test_a_key_that_is_not_there_names_those_that_are():

@@ -61,3 +61,21 @@ def test_a_config_folder_does_not_hide_an_installed_module(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path / "site")
     digests = plugin_digests(config("attack.Loud"), [tmp_path / "mine"])
     assert digests == {"attack": hashlib.sha256(b"").hexdigest()}
+
+
+def test_the_classes_of_a_model_count_however_they_are_written(tmp_path):
+    write(
+        tmp_path,
+        {"nets/__init__.py": "", "nets/towers.py": "import shapes", "shapes.py": "", "heads.py": "", "small.py": ""},
+    )
+    for bottom, top in (("nets.towers:Bottom", "heads.Top"), ("nets.towers.Bottom", "heads:Outer.Top")):
+        node = {
+            "_target_": "vflbench.models.torch.Torch",
+            "bottom": bottom,
+            "top": top,
+            "top_options": {"bottom": "small.X"},
+        }
+        assert list(plugin_digests({"model": node}, [tmp_path])) == ["heads", "nets", "nets.towers", "shapes"]
+        assert plugin_digests({"dataset": node}, [tmp_path]) == {}
+    for bottom in ("torch.nn:Linear", "vflbench.models.base:Top", "???", "small", ":X", None):
+        assert plugin_digests({"model": {"bottom": bottom}}, [tmp_path]) == {}, bottom

@@ -88,7 +88,7 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
             raise UserError("it is the beginning of a folder's name; for another place there is --out", key="name")
         if config.name is None:
             chosen = names("attack", config) if is_named else "every"
-            config.name = f"audit_{_slug(recording.name)}_{chosen}"
+            config.name = f"audit_{slug(recording.name)}_{chosen}"
     with current_config(config):
         options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = plain(options) | {"overwrite": False}
@@ -153,7 +153,7 @@ def _attacks(options: DictConfig, asked: set[str] | None) -> tuple[dict[str, Att
     return attacks, unusable
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
     """A recording's name as part of a folder's."""
     return "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in name)[:60] or "recording"
 

@@ -4,10 +4,11 @@ A `_target_` is imported, checked against the base class of its group, and only 
 call any importable function that a config names.
 """
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from omegaconf import DictConfig, MissingMandatoryValue
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import refuse_disorder
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
-from vflbench.models.base import Model
+from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
@@ -27,7 +28,7 @@ from vflbench.results.loggers.base import Logger
 from vflbench.run.experiment import Experiment
 from vflbench.run.settings import Audit, Settings
 
-SINGLE = {"dataset": Dataset, "model": Model, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
+SINGLE = {"dataset": Dataset, "model": CutModel, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
 """Groups of which one is chosen: its options stand directly under the group's name."""
 
 KEYED = {"defense": Defense, "attack": Attack, "adversary": Adversary, "logger": Logger}
@@ -80,16 +81,27 @@ def component(node: Any, key: str, base: type) -> Any:
     for name in given:
         if str(name).startswith("_"):
             raise UserError("there is no such option", key=f"{key}.{name}", value=given[name], see=_where(key))
+    for name, its_base in _classes_wanted(cls).items():
+        if name in given:
+            given[name] = locate(given[name], f"{key}.{name}", its_base)
     return construct(cls, given, key)
 
 
+def _classes_wanted(cls: type) -> dict[str, type]:
+    """The options that are classes, and the base class of each: those annotated as type[Base]."""
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return {field.name: get_args(field.type)[0] for field in fields if get_origin(field.type) is type}
+
+
 def locate(path: Any, key: str, base: type) -> type:
-    """The class at a dotted path. Raises UserError unless it is a subclass of `base`; nothing is called."""
-    module_name, _, name = str(path).rpartition(".")
-    if not module_name or module_name.startswith("."):
-        raise _absent("", key, path)
+    """The class at MODULE.CLASS or MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called."""
+    module_name, _, name = str(path).rpartition(":" if ":" in str(path) else ".")
+    if not module_name or not name or module_name.startswith("."):
+        raise _absent(" (it is written MODULE:CLASS or MODULE.CLASS)", key, path)
     try:
-        cls = getattr(importlib.import_module(module_name), name, None)
+        cls: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            cls = getattr(cls, part, None)
     except Exception as error:  # whatever a user's module raises when it is imported
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise _absent(f" (no module {error.name})", key, path) from error
@@ -97,7 +109,11 @@ def locate(path: Any, key: str, base: type) -> type:
     if cls is None:
         raise _absent(f" in module {module_name}", key, path)
     if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):
-        raise UserError(f"it must be a subclass of {base.__module__}.{base.__qualname__}", key=key, value=path)
+        came = "" if inspect.isclass(cls) else f", not a {type(cls).__name__}"
+        problem = f"it must be a subclass of {base.__module__}.{base.__qualname__}{came}"
+        raise UserError(problem, key=key, value=path)
+    if inspect.isabstract(cls):
+        raise UserError(f"it lacks {', '.join(sorted(getattr(cls, '__abstractmethods__')))}", key=key, value=path)  # noqa: B009
     return cls
 
 
@@ -156,7 +172,8 @@ def _invalid(error: ValidationError, given: Mapping[str, Any], key: str) -> User
 
 def _missing(error: MissingMandatoryValue) -> UserError:
     key = str(error.full_key or "an option")
-    example = "FILE" if key.endswith("path") else "VALUE"
+    is_class = key in ("model.bottom", "model.top")
+    example = "FILE" if key.endswith("path") else "MODULE:CLASS" if is_class else "VALUE"
     return UserError(f"it must be given, as {key}={example}", key=key)
 
 

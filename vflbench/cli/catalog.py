@@ -74,6 +74,8 @@ def nearest_options(folder: Path, key: str) -> str:
                 holders.setdefault(name, []).append(f"{group}={file.stem}")
     if holders.get(key):
         return f"; it goes with {', '.join(holders[key])}"
+    if any(key.startswith(f"{name}.") for name in holders if "." in name):  # an entry of a mapping that is open
+        return f"; to add it, write +{key}=VALUE"
     close = [name for name in get_close_matches(key, holders, n=2) if name != key]
     return f"; did you mean {close[0]}?" if close else ""
 

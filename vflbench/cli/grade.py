@@ -5,20 +5,84 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vflbench.attacks.base import Attack
+from vflbench.cli.audit import Words
 from vflbench.errors import UserError
+from vflbench.results.gate import FLAG, KEYS, Gate
 from vflbench.run.audited import AuditOptions
 
+_DESCRIPTION = """Hold the scores of `vflbench audit RECORDING --scores-only DIR` against labels: the results of an audit of
+the recording with these labels, but for the probe and attacks that are given labels of each batch. No message is needed.
 
-def scores_only(recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path) -> str:
-    """Write the answers of attacks to a folder that holds no label. Returns what is printed."""
-    del recording, attacks, wanted
-    raise UserError("this version can't write scores without labels yet", key="--scores-only", value=out)
+Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a threshold of --fail-above is exceeded."""
+
+
+def scores_only(
+    recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path, shares: str | None = None
+) -> str:
+    """Write the scores of attacks to a folder that holds no label. Returns what is printed.
+
+    shares: of the classes, separated by commas, where they are known.
+    """
+    from vflbench.run.scores_only import write_scores
+
+    try:
+        known = None if shares is None else [float(share) for share in shares.split(",")]
+    except ValueError:
+        raise UserError("it must be a number for each class, as 0.9,0.1", key="--class-shares", value=shares) from None
+
+    if wanted.labels is not None:
+        raise UserError("attacks without labels take none; vflbench grade does", key="--labels", value=wanted.labels)
+    if out.is_relative_to(recording):
+        raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
+    of_epochs = wanted.epochs
+    head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=of_epochs, shares=known)
+    reasons: dict[str, list[str]] = {}
+    for name, reason in head.skipped.items():
+        reasons.setdefault(reason, []).append(name)
+    lines = [f"{len(head.attacks)} attacks scored {head.rows:,} rows: {', '.join(head.attacks)}"]
+    lines += [f"not run: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    lines += [f"scores: {out}; they hold ids and scores, no message and no label", f"next: vflbench grade {out} LABELS"]
+    return "\n".join(lines)
 
 
 def grade(arguments: Sequence[str]) -> None:
-    """Compare scores with labels, and write the usual folder."""
-    parser = argparse.ArgumentParser(prog="vflbench grade", description="Grade the scores of an audit without labels.")
-    parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit --scores-only DIR` wrote")
+    """Compare scores with labels, and write the usual folder. Ends with exit code 2 if a gate fails."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Words(prog="vflbench grade", description=_DESCRIPTION, formatter_class=form, allow_abbrev=False)
+    parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")
     parser.add_argument("labels", metavar="LABELS", help="a Parquet file with the columns id and label")
+    parser.add_argument(
+        FLAG, action="append", default=[], metavar="KEY=VALUE", help=f"as in vflbench audit; {', '.join(KEYS)}"
+    )
+    parser.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/grade_...")
+    parser.add_argument("--overwrite", action="store_true", help="grade again what was graded before")
     options = parser.parse_args(arguments)
-    raise UserError("this version can't grade scores yet", key="grade", value=options.scores)
+    gates = [Gate.parse(text) for text in options.fail_above]
+    from vflbench.cli.audit_config import AuditPlan, absolute, slug
+    from vflbench.cli.audit_folder import audit_and_report
+    from vflbench.results.identity import digest
+    from vflbench.run import scores_only as halves
+
+    scores, labels = absolute(options.scores), absolute(options.labels)
+    if not scores.is_dir():
+        raise UserError("there is no such folder", key="grade", value=options.scores)
+    if not labels.is_file():
+        raise UserError("there is no such file", key="grade", value=options.labels)
+    halves.read_head(scores)
+    config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores.name)}"}
+    made = AuditPlan(
+        config=config,
+        attacks={},
+        unusable={},
+        wanted=AuditOptions(labels=str(labels)),
+        loggers={},
+        overwrite=options.overwrite,
+        named=False,
+        overrides=(),
+        choices={},
+        plugins={},
+    )
+    folder = absolute(options.out) if options.out else Path("outputs").absolute() / f"{config['name']}_{digest(config)}"
+    if folder.is_relative_to(scores):
+        raise UserError("results must not lie among the scores", key="--out", value=options.out)
+    audit_and_report(made, scores, lambda: halves.grade(scores, labels), folder, gates)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Rules
+from vflbench.messages.plain_files import in_a_line, open_plain
 from vflbench.options import Count
 
 FORMAT = "vflbench-messages/1"
@@ -88,6 +90,8 @@ class Manifest:
                     raise ValueError(
                         f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
                     )
+            if len(set(of_party.cut)) != len(of_party.cut):
+                raise ValueError(f"parties: {party} has a cut layer that is there twice")
             absent = [layer for layer in of_party.cut if layer not in of_party.layers]
             if absent:
                 raise ValueError(f"parties: cut layer {absent[0][:80]!r} of {party} is not among its layers")
@@ -121,22 +125,22 @@ def read_manifest(folder: Path) -> Manifest:
     content = read_json(folder, MANIFEST)
     found = content.pop("format", None)
     if found != FORMAT:
-        problem = f"its format is {str(found)[:80]!r}, and this version reads {FORMAT}"
+        problem = f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}"
         raise UserError(f"{MANIFEST} can't be read: {problem}", key="recording", value=folder)
     try:
         return checked(_MANIFEST, content)
     except ValueError as error:
-        raise UserError(f"{MANIFEST} can't be read: {error}", key="recording", value=folder) from error
+        raise UserError(f"{MANIFEST} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object of at most 1 MB. Raises UserError."""
     try:
-        with (folder / name).open("rb") as file:
+        with open_plain(folder / name) as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text.decode(), parse_constant=refuse_constant, object_pairs_hook=no_name_twice)
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except FileNotFoundError as error:
@@ -144,8 +148,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
             f"there is no {name} in this folder", key="recording", value=folder, see="docs/audit/format.md"
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        raise UserError(f"{name} can't be read: {reason or type(error).__name__}", key="recording", value=folder) from error
+        raise UserError(f"{name} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
     return content
 
 
@@ -162,5 +165,15 @@ def checked(kind: TypeAdapter[Any], content: Any) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def _refuse_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
+    """As `parse_constant` of JSON: NaN and Infinity are none."""
     raise ValueError(f"{name} is no JSON number")
+
+
+def no_name_twice(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """As `object_pairs_hook` of JSON: readers differ on which of two values counts, so none does."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{name[:80]!r} is there twice")
+    return made

@@ -22,6 +22,9 @@ FACTS: Mapping[str, type[Fact]] = {
 }
 """Kind of message, or of what a party has beside them -> the fact that is made of it."""
 
+MOST_BYTES = 2**31
+"""Of one party's messages about one batch; a batch is the part of a recording that must fit memory."""
+
 MOST_SUMMED = 2**20
 """Numbers of a parameter whose summed gradient is recorded, at most; tables of embeddings have more."""
 
@@ -128,21 +131,39 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
         raise ValueError(f"{shown}: models and updates must be vectors in float64")
 
 
+def check_bytes(count: int, where: str) -> None:
+    """Raises ValueError for a batch of so many bytes that it doesn't fit memory."""
+    if count > MOST_BYTES:
+        raise ValueError(f"{where}: the batch has {count:,} bytes, and {MOST_BYTES:,} are read at most; record smaller ones")
+
+
 def check_values(batch: Batch) -> None:
-    """Raises ValueError for a row that is there twice, numbers that are not finite, and negative categories."""
-    if len(batch.ids.unique()) != len(batch.ids):
-        raise ValueError("a row occurs twice in a batch")
+    """Raises ValueError for a row that is there twice, numbers that are not finite, in float32 too, and categories outside
+    0 .. 2^31 - 1.
+    """
+    ordered = batch.ids.sort().values
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        raise ValueError(f"id {int(ordered[1:][ordered[1:] == ordered[:-1]][0])} occurs twice in a batch")
     for name, values in batch.tensors.items():
         if not values.is_floating_point():
-            if values.numel() and int(values.min()) < 0:
-                raise ValueError(f"{name}: ids of categories are whole numbers from 0")
+            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 2**31:
+                raise ValueError(f"{name}: ids of categories are whole numbers from 0, below 2^31")
         elif not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
             raise ValueError(f"{name}: it has numbers that are not finite (NaN or infinite)")
+        elif values.dtype is torch.float64 and not name.startswith("update/") and not bool(values.float().isfinite().all()):
+            raise ValueError(f"{name}: it has numbers that are too large for float32, in which attacks compute")
     update = batch.of("update")
     if update:
         missing = {"before", "sent", "after"} - set(update)
         if missing or len({len(values) for values in update.values()}) > 1:
             raise ValueError("update: before, sent and after must be there, of one length")
+
+
+def in_order_of(ids: Tensor, batch: Batch) -> Batch:
+    """The same rows in the order of these ids, which are theirs."""
+    place = batch.ids.argsort()[ids.argsort().argsort()]
+    moved = {name: v[place] if name.partition("/")[0] in _PER_ROW else v for name, v in batch.tensors.items()}
+    return Batch(batch.ids[place], moved)
 
 
 def without(batch: Batch, *kinds: str) -> Batch:

@@ -1,8 +1,7 @@
 """Reads the messages of one party from a Parquet file: a row for each row of a batch and each layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +10,22 @@ import torch
 from torch import Tensor
 
 from vflbench.messages.manifest import Manifest, Phase
-from vflbench.messages.message_batch import Batch, check_shape
+from vflbench.messages.message_batch import Batch, check_bytes, check_shape
+from vflbench.messages.parquet_columns import Lists, codes_of, float_type, integers
+from vflbench.messages.parquet_pages import Group, open_parquet, row_groups
+from vflbench.messages.plain_files import check_plain
 from vflbench.messages.safetensors_shard import MOST_STEPS, Place
 
-_ROWS = 4096  # read at a time
+_ROWS = 4096  # read at a time, of usual widths
+_BYTES = 2**25  # read at a time, of great ones
+_FREE = 2**26  # bytes that any file may unpack to
+_MOST_ROWS = 2 * 10**8
 _KINDS = ("embedding", "gradient", "prediction")
+_PHASES: tuple[Phase, ...] = ("train", "end")
 _COLUMNS = ("epoch", "step", "kind", "layer", "id", "values")
 
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file whose footer may be hostile: nothing in it is allowed to claim much memory."""
-    limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
-    return pq.ParquetFile(path, memory_map=False, pre_buffer=False, buffer_size=2**16, **limits)
+Key = tuple[int, int, int]
+"""Phase by its number, epoch and step."""
 
 
 class ParquetShard:
@@ -30,33 +33,35 @@ class ParquetShard:
 
     def __init__(self, path: Path, party: str, manifest: Manifest):
         self.path, self._party, self._manifest = path, party, manifest
-        self._open: tuple[pq.ParquetFile, Iterator[pa.RecordBatch]] | None = None
-        self._start, self._rest = 0, None  # the first row of what was read and not used yet
-        self._group_starts: list[int] = []
+        self._widest = max([*manifest.parties[party].layers.values(), manifest.classes])
+        self._with_values = _Cursor(path, _COLUMNS[2:], max(1, min(_ROWS, _BYTES // (8 * self._widest))))
+        self._without = _Cursor(path, _COLUMNS[2:5], 2**16)
 
     def places(self) -> Iterator[Place]:
         """Its batches in order; the columns of values are not read."""
-        with open_parquet(self.path) as file:
-            schema, self._group_starts = file.schema_arrow, [0]
-            for number in range(file.num_row_groups):
-                self._group_starts.append(self._group_starts[-1] + file.metadata.row_group(number).num_rows)
+        check_plain(self.path)
+        state = _state(self.path)
+        groups = row_groups(self.path, _FREE)
+        for cursor in (self._with_values, self._without):
+            cursor.note_groups(state, [group.rows for group in groups])
+        with open_parquet(self.path, None) as file:
+            schema, metadata = file.schema_arrow, file.metadata
             self._check_columns(schema)
-            phases = ["phase"] if "phase" in schema.names else []
-            types = frozenset({_float_type(schema.field("values").type)})
-            start, key, kinds, row = 0, None, set[str](), 0
-            for part in file.iter_batches(_ROWS, columns=["epoch", "step", "kind", *phases]):
-                epochs, steps = _integers(part, "epoch"), _integers(part, "step")
-                names = _texts(part, "kind")
-                of_phase = _texts(part, "phase") if phases else ["train"] * len(names)
-                for one in zip(epochs.tolist(), steps.tolist(), of_phase, names, strict=True):
-                    if one[:3] != key:
-                        if key is not None:
-                            yield self._place(key, start, row, kinds, types)
-                        start, key, kinds = row, one[:3], set()
-                    kinds.add(one[3])
-                    row += 1
-            if key is not None:
-                yield self._place(key, start, row, kinds, types)
+            self._check_claims(metadata, groups)
+            types = frozenset({float_type(schema.field("values").type)})
+            last: dict[int, Key] = {}
+            for key, start, end, kinds in _runs(file):
+                if last.get(key[0], (-1, -1, -1)) >= key:
+                    raise ValueError(
+                        f"epoch {key[1]}, step {key[2]} is there twice or comes too late: the rows of a batch must stand "
+                        "together, and batches in the order of epoch and step"
+                    )
+                last[key[0]] = key
+                phase, epoch, step = key
+                if not 0 <= epoch < 10**6 or not 0 <= step < MOST_STEPS:
+                    raise ValueError(f"epoch {epoch}, step {step}: they must be numbers from 0, below 10^6 and 10^9")
+                check_bytes((end - start) * self._widest * 4, f"epoch {epoch}, step {step}")
+                yield Place(epoch, step, _PHASES[phase], (start, end), kinds, types)
 
     def _check_columns(self, schema: pa.Schema) -> None:
         missing = [name for name in _COLUMNS if name not in schema.names]
@@ -67,106 +72,135 @@ class ParquetShard:
         for name in ("epoch", "step", "id"):
             if not pa.types.is_integer(schema.field(name).type):
                 raise ValueError(f"column {name} must hold integers, not {schema.field(name).type}")
-        _float_type(schema.field("values").type)
+        float_type(schema.field("values").type)
 
-    def _place(self, key: Any, start: int, end: int, kinds: set[str], types: frozenset[torch.dtype]) -> Place:
-        epoch, step, phase = key
-        unknown = kinds - set(_KINDS)
-        if unknown:
-            raise ValueError(f"kind {min(unknown)[:80]!r}: it must be {', '.join(_KINDS)}")
-        if phase not in ("train", "end") or not 0 <= epoch < 10**6 or not 0 <= step < MOST_STEPS:
-            raise ValueError(
-                f"epoch {epoch}, step {step}, phase {phase[:80]!r}: they must be numbers from 0, and train or end"
-            )
-        named: Phase = "end" if phase == "end" else "train"
-        return Place(epoch, step, named, (start, end), frozenset(kinds), types)
+    def _check_claims(self, metadata: pq.FileMetaData, groups: Sequence[Group]) -> None:
+        rows = sum(group.rows for group in groups)
+        if rows > _MOST_ROWS:
+            raise ValueError(f"it has {rows:,} rows, and {_MOST_ROWS:,} are read at most; make several files")
+        columns = [metadata.schema.column(place).path.split(".")[0] for place in range(metadata.num_columns)]
+        for group in groups:
+            if len(group.values) != len(columns):
+                raise ValueError(f"its schema has {len(columns)} columns, and a row group {len(group.values)}")
+            for name, values in zip(columns, group.values, strict=True):
+                if values > group.rows * (self._widest if name == "values" else 1):
+                    raise ValueError(f"column {name[:80]}: {values:,} values are too many for {group.rows:,} rows")
 
     def read(self, place: Place) -> Batch:
-        rows = pa.Table.from_batches(self._rows(*place.key))
         values: dict[str, Tensor] = {}
         ids: dict[str, Tensor] = {}
-        kinds, layers = np.array(_texts(rows, "kind"), object), np.array(_texts(rows, "layer"), object)
-        numbers, table = _integers(rows, "id"), rows.column("values").combine_chunks()
-        for kind in dict.fromkeys(kinds.tolist()):
-            for layer in dict.fromkeys(layers[kinds == kind].tolist()):
-                places = ((kinds == kind) & (layers == layer)).nonzero()[0]
-                name = f"{kind}/{layer}"
-                ids[name] = torch.from_numpy(numbers[places])
-                values[name] = _matrix(table.take(pa.array(places)), name)
-                of = values[name]
-                check_shape(name, tuple(of.shape), of.dtype, len(places), self._party, self._manifest)
+        rows, names, codes, numbers = self._named(self._with_values, place)
+        lists = Lists(rows.column("values").combine_chunks())
+        for code, name in enumerate(names):
+            places = (codes == code).nonzero()[0]
+            ids[name] = torch.from_numpy(numbers[places])
+            values[name] = torch.from_numpy(lists.matrix(places, name))
+            check_shape(name, tuple(values[name].shape), values[name].dtype, len(places), self._party, self._manifest)
         first = next(iter(ids.values()))
         return Batch(first, {name: _in_order(name, ids[name], first, h) for name, h in values.items()})
 
     def read_ids(self, place: Place) -> Tensor:
-        rows = pa.Table.from_batches(self._rows(*place.key))
-        numbers = torch.from_numpy(_integers(rows, "id"))
-        values, first = np.unique(numbers.numpy(), return_index=True)
-        del values
-        return numbers[torch.from_numpy(np.sort(first))]
+        _, _, codes, numbers = self._named(self._without, place)
+        return torch.from_numpy(numbers[codes == 0])
 
-    def _rows(self, start: int, end: int) -> list[pa.RecordBatch]:
-        """Record batches of these rows; reading goes on where it stopped, if they come in order."""
-        if self._open is None or start < self._start:
-            group = max(g for g, first in enumerate(self._group_starts[:-1]) if first <= start)
-            file = open_parquet(self.path)
-            names = [*_COLUMNS]
-            self._open = file, file.iter_batches(_ROWS, row_groups=list(range(group, file.num_row_groups)), columns=names)
-            self._start, self._rest = self._group_starts[group], None
+    def _named(self, cursor: "_Cursor", place: Place) -> tuple[pa.Table, list[str], np.ndarray, np.ndarray]:
+        """Rows of a batch, the `KIND/LAYER` in it, that of each row by its number, and each row's id."""
+        rows = pa.Table.from_batches(cursor.rows(*place.key))
+        known: dict[str, int] = {}
+        kinds = codes_of(rows.column("kind"), "kind", {kind: code for code, kind in enumerate(_KINDS)}, are_all=True)
+        layers = codes_of(rows.column("layer"), "layer", known)
+        both, first, codes = np.unique(kinds * len(known) + layers, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        of_code = list(known)
+        names = [f"{_KINDS[both[i] // len(known)]}/{of_code[both[i] % len(known)]}" for i in order]
+        return rows, names, np.argsort(order)[codes], integers(rows.column("id"), "id")
+
+
+class _Cursor:
+    """Rows of some columns of a file; reading goes on where it stopped."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...], at_a_time: int):
+        self._path, self._columns, self._at_a_time = path, columns, at_a_time
+        self._file: pq.ParquetFile | None = None
+        self._starts: list[int] = []
+        self._state: tuple[int, int] | None = None
+        self._at, self._group, self._end, self._rest = 0, 0, 0, None
+        self._parts: Iterator[pa.RecordBatch] = iter(())
+
+    def note_groups(self, state: tuple[int, int], rows: Sequence[int]) -> None:
+        """Its pages are checked as they are now. rows: of each row group."""
+        self._state, self._starts = state, np.cumsum([0, *rows])[:-1].tolist()
+
+    def rows(self, start: int, end: int) -> list[pa.RecordBatch]:
+        """Record batches of these rows."""
+        file = self._open()
+        group = int(np.searchsorted(self._starts, start, side="right")) - 1
+        if start < self._at or self._starts[group] > self._end:
+            self._parts = file.iter_batches(
+                self._at_a_time, row_groups=list(range(group, file.num_row_groups)), columns=list(self._columns)
+            )
+            self._at, self._rest = self._starts[group], None
         taken: list[pa.RecordBatch] = []
-        while self._start < end:
-            part = self._rest if self._rest is not None else next(self._open[1])
-            skipped = max(0, start - self._start)
-            stop = min(len(part), end - self._start)
+        while self._at < end:
+            part = self._rest if self._rest is not None else next(self._parts, None)
+            if part is None or not len(part):
+                raise ValueError("it ends too early, or was changed while it was read")
+            if self._rest is None:
+                part.validate(full=True)
+            skipped = max(0, start - self._at)
+            stop = min(len(part), end - self._at)
             if stop > skipped:
                 taken.append(part.slice(skipped, stop - skipped))
             self._rest = part.slice(stop) if stop < len(part) else None
-            self._start += stop
+            self._at += stop
+        self._end = self._at
+        if end == file.metadata.num_rows:
+            self._close()
         return taken
 
+    def _open(self) -> pq.ParquetFile:
+        if self._file is None:
+            if self._state != _state(self._path):
+                raise ValueError("it was changed while it was read")
+            self._file = open_parquet(self._path, None)
+            self._at, self._end, self._rest = 2**62, -1, None
+        return self._file
 
-def _float_type(kind: pa.DataType) -> torch.dtype:
-    """Of the values in a column of lists. Raises ValueError."""
-    types = {pa.float32(): torch.float32, pa.float64(): torch.float64, pa.float16(): torch.float16}
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not lists or kind.value_type not in types:
-        raise ValueError(f"column values must hold lists of float32, float16 or float64, not {kind}")
-    return types[kind.value_type]
-
-
-def _integers(rows: Any, name: str) -> Any:
-    column = rows.column(name)
-    if column.null_count:
-        raise ValueError(f"column {name} has rows without a value")
-    return (
-        np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
-        if isinstance(column, pa.Array)
-        else column.cast(pa.int64()).to_numpy().copy()
-    )
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._parts, self._rest = None, iter(()), None
 
 
-def _texts(rows: Any, name: str) -> list[str]:
-    column = rows.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise ValueError(f"column {name} must hold text in every row")
-    return column.to_pylist()
+def _state(path: Path) -> tuple[int, int]:
+    """Its size, and when it was changed."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
-def _matrix(lists: pa.Array, name: str) -> Tensor:
-    """(n, d) of lists of one length."""
-    if lists.null_count or lists.flatten().null_count:
-        raise ValueError(f"{name}: there are rows without values")
-    numbers = lists.flatten().to_numpy(zero_copy_only=False)
-    n = len(lists)
-    if n == 0 or len(numbers) % n or not len(numbers):
-        raise ValueError(f"{name}: its rows have lists of different lengths")
-    if not pa.types.is_fixed_size_list(lists.type):
-        lengths = np.diff(lists.offsets.to_numpy())
-        if (lengths != lengths[0]).any():
-            raise ValueError(f"{name}: its rows have lists of different lengths")
-    return torch.from_numpy(np.array(numbers)).view(n, len(numbers) // n)
+def _runs(file: pq.ParquetFile) -> Iterator[tuple[Key, int, int, frozenset[str]]]:
+    """Rows that stand together and have one phase, epoch and step: these, the first row, the last and one, and the kinds."""
+    has_phase = "phase" in file.schema_arrow.names
+    key, start, row, kinds = None, 0, 0, set[int]()
+    of_kind, of_phase = ({name: code for code, name in enumerate(names)} for names in (_KINDS, _PHASES))
+    for part in file.iter_batches(2**16, columns=["epoch", "step", "kind", *(["phase"] if has_phase else [])]):
+        part.validate(full=True)
+        codes = codes_of(part.column("kind"), "kind", of_kind, are_all=True)
+        phases = codes_of(part.column("phase"), "phase", of_phase, are_all=True) if has_phase else np.zeros_like(codes)
+        keys = np.stack([phases, integers(part.column("epoch"), "epoch"), integers(part.column("step"), "step")])
+        cuts = (keys[:, 1:] != keys[:, :-1]).any(0).nonzero()[0] + 1
+        for begin, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(part)], strict=True):
+            phase, epoch, step = keys[:, begin].tolist() if begin < stop else (0, 0, 0)
+            if (phase, epoch, step) != key and begin < stop:
+                if key is not None:
+                    yield key, start, row, frozenset(_KINDS[kind] for kind in kinds)
+                key, start, kinds = (phase, epoch, step), row, set()
+            kinds.update(np.unique(codes[begin:stop]).tolist())
+            row += stop - begin
+    if row != file.metadata.num_rows:
+        raise ValueError(f"it has {row:,} rows, and claims to have {file.metadata.num_rows:,}")
+    if key is not None:
+        yield key, start, row, frozenset(_KINDS[kind] for kind in kinds)
 
 
 def _in_order(name: str, ids: Tensor, wanted: Tensor, values: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from vflbench.errors import UserError
+from vflbench.messages.message_batch import check_bytes
+from vflbench.messages.plain_files import in_a_line, is_there, open_plain
 from vflbench.messages.round import PrivateBatch
+from vflbench.messages.safetensors_file import read_header, read_part
 
 PRIVATE = "private"
 
@@ -27,21 +29,21 @@ def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> N
 def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
     """The private batch of a round; None if there is none. Raises UserError for a file that holds something else."""
     path = _path(folder, epoch, step)
-    if not path.is_file() or path.is_symlink():
+    if not is_there(path):
         return None
     try:
-        with safe_open(os.fspath(path), "pt") as file:
-            x, y, steps = (file.get_tensor(name).clone() for name in ("x", "y", "steps"))
-            owner = (file.metadata() or {}).get("owner", "")
+        metadata, parts = read_header(path)
+        check_bytes(sum(part.bytes for part in parts.values()), path.name)
+        with open_plain(path) as file:
+            x, y, steps = (read_part(file, parts[name]) for name in ("x", "y", "steps"))
         if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
             raise ValueError("x must be (m, d), y and steps (m,)")
         if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
             raise ValueError("x must be finite, y -1 or 1, steps whole numbers")
     except Exception as error:  # whatever comes of content that no recorder has written
-        text = " ".join(str(error).split())[:500]
-        problem = f"{path.relative_to(folder)} can't be read: {text or type(error).__name__}"
+        problem = f"{path.relative_to(folder)} can't be read: {in_a_line(error)}"
         raise UserError(problem, key="recording", value=folder) from error
-    return PrivateBatch(owner, x, y, steps.to(torch.int64))
+    return PrivateBatch(metadata.get("owner", "")[:200], x, y, steps.to(torch.int64))
 
 
 def _path(folder: Path, epoch: int, step: int) -> Path:

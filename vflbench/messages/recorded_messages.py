@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
-from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of
+from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
 from vflbench.messages.parquet_shard import ParquetShard
+from vflbench.messages.plain_files import in_a_line
 from vflbench.messages.private_files import read_private
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.safetensors_shard import Place, SafetensorsShard
 from vflbench.messages.threat import Seat
 
-_NAME = re.compile(r"(\w[\w.-]{0,63})-(\d{1,18})\.(safetensors|parquet)")
+_NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
 _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
     "safetensors": SafetensorsShard,
     "parquet": ParquetShard,
@@ -59,6 +60,23 @@ class RecordedMessages:
             self._index(path, party, ending)
         if not any(phase == "train" for phase, _, _ in self._places):
             raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
+        self._refuse_absent_parties()
+
+    def _refuse_absent_parties(self) -> None:
+        """A party that is silent in some rounds would be audited less than it seems."""
+        expected = {party for party in self.coverage if self._has(party)}
+        for (phase, epoch, step), parties in self._places.items():
+            absent = expected - set(parties)
+            if phase == "train" and absent:
+                problem = f"party {min(absent)} has no messages of epoch {epoch}, step {step}, and {min(parties)} has"
+                raise UserError(problem, key="recording", value=self.folder)
+
+    def know_shares(self, shares: Sequence[float]) -> None:
+        """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
+        try:
+            self.manifest = replace(self.manifest, class_shares=tuple(shares))
+        except ValueError as error:
+            raise UserError(str(error), key="class_shares", value=",".join(map(str, shares))) from error
 
     @property
     def epochs(self) -> dict[int, list[int]]:
@@ -72,10 +90,14 @@ class RecordedMessages:
     @property
     def seats(self) -> dict[Seat, tuple[str, ...]]:
         """Parties of which there are messages, by seat."""
+        there = tuple(party for party in self.manifest.parties if self._has(party))
         if self.manifest.rules is not None:
-            return {Seat.PARTICIPANT: tuple(party for party in self.manifest.parties if party in self.coverage)}
-        parties = tuple(party for party in self.manifest.non_label_parties if party in self.coverage)
-        return {Seat.NON_LABEL: parties, Seat.LABEL: (self.manifest.labels,) * (self.manifest.labels in self.coverage)}
+            return {Seat.PARTICIPANT: there}
+        non_label = tuple(party for party in there if party != self.manifest.labels)
+        return {Seat.NON_LABEL: non_label, Seat.LABEL: tuple(party for party in there if party == self.manifest.labels)}
+
+    def _has(self, party: str) -> bool:
+        return party in self.coverage and self.coverage[party].batches > 0
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that attackers at that seat have. Own columns count if they are there in every batch of every party."""
@@ -94,12 +116,17 @@ class RecordedMessages:
         for step in self.epochs.get(epoch, ()):
             yield self._round("train", epoch, step)
 
-    def end_of_epoch_is_recorded(self, epoch: int) -> bool:
-        return ("end", epoch, 0) in self._places
-
     def end_of_epoch(self, epoch: int) -> Round | None:
         """What parties' networks made of rows at the end of an epoch, if that is recorded."""
-        return self._round("end", epoch, 0) if self.end_of_epoch_is_recorded(epoch) else None
+        return self._round("end", epoch, 0) if ("end", epoch, 0) in self._places else None
+
+    def ids_at_the_end(self, epoch: int) -> Tensor:
+        """(n,) ids of these rows; (0,) if that isn't recorded."""
+        if ("end", epoch, 0) not in self._places:
+            return torch.empty(0, dtype=torch.int64)
+        shard, place = next(iter(self._places["end", epoch, 0].values()))
+        with self._explained(shard.path):
+            return shard.read_ids(place)
 
     def ids(self, epoch: int) -> Iterator[Tensor]:
         """The ids of each recorded round of an epoch."""
@@ -126,8 +153,10 @@ class RecordedMessages:
             if batch is None:
                 continue
             if ids is not None and not torch.equal(ids, batch.ids):
-                problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
-                raise UserError(problem, key="recording", value=self.folder)
+                if not torch.equal(ids.sort().values, batch.ids.sort().values):
+                    problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
+                    raise UserError(problem, key="recording", value=self.folder)
+                batch = in_order_of(ids, batch)
             ids = batch.ids
             facts[party] = self._facts(party, batch)
         if ids is None:
@@ -136,16 +165,16 @@ class RecordedMessages:
         return Round(epoch, step, ids, facts=facts, private=private)
 
     def _facts(self, party: str, batch: Batch) -> dict[type[Fact], Fact]:
-        """A kind of message that the party's other batches have, and this one has not, was withheld: it has no layers."""
+        """A kind of message that other batches or parties have, and this one has not, was withheld: it has no layers."""
         layers = self.manifest.parties[party].layers
         order = {layer: place for place, layer in enumerate(layers)}
         made = facts_of(batch, order, self.manifest.rules)
-        kinds = self.coverage[party].kinds
+        kinds = {kind for coverage in self.coverage.values() for kind in coverage.kinds}
         empty = {"embedding": Embeddings({}), "gradient": Gradients({}), "summed_gradient": SummedGradients({})}
         for kind, fact in empty.items():
             if kind in kinds and type(fact) not in made:
                 made[type(fact)] = fact
-        if OwnColumns in made and kinds["columns"] < self.coverage[party].batches:
+        if OwnColumns in made and self.coverage[party].kinds["columns"] < self.coverage[party].batches:
             del made[OwnColumns]
         return made
 
@@ -186,9 +215,8 @@ class RecordedMessages:
         return _Explained(self, path)
 
     def _unreadable(self, path: Path, reason: object) -> UserError:
-        text = f"there is no {reason}" if isinstance(reason, KeyError) else " ".join(str(reason).split())[:500]
-        name = path.relative_to(self.folder)
-        return UserError(f"{name} can't be read: {text or type(reason).__name__}", key="recording", value=self.folder)
+        name = in_a_line(path.relative_to(self.folder), 200)
+        return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
 class _Explained:

@@ -226,6 +226,9 @@ class Recording:
             return
         said = self._said | {"batch_size": len(batch.ids) if not self.written else None, "complete": False}
         self._folder.merge(said, widths, self._cut)
+        if self._folder.path(batch.epoch, batch.step).exists():
+            problem = "this batch is there already: does another Recording write for this party?"
+            raise UserError(problem, key="step", value=f"{batch.step} of epoch {batch.epoch}")
         self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
 

@@ -161,7 +161,7 @@ class RecordingFolder:
         return self.folder / MESSAGES / f"{self.party}-{epoch * MOST_STEPS + step:08d}.safetensors"
 
     def write(self, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int) -> Path:
-        """A batch, as a file of its own. Another party's file may not be replaced, nor an earlier one of this party."""
+        """A batch, as a file of its own, in place of an earlier one."""
         number = epoch * MOST_STEPS + step
         return write_batch_file(self.folder, self.party, number, ids, tensors, epoch=epoch, step=step)
 

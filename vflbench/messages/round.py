@@ -1,6 +1,6 @@
 """A round of training as a value: what was sent, and what each party could compute from it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -62,14 +62,3 @@ class Round:
             return ("features",)
         facts = (fact for fact in self.facts.get(party, {}).values() if fact.message is kind)
         return next((tuple(fact.layers) for fact in facts if hasattr(fact, "layers")), ())
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Layer names as a reader counts them: f2 before f10, and f10 before h1."""
-    return sorted(names, key=_place)
-
-
-def _place(name: str) -> tuple[str, int, str]:
-    letters = name.rstrip("0123456789")
-    digits = name[len(letters) :]
-    return letters, int(digits or 0), name

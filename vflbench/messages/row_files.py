@@ -1,6 +1,6 @@
 """Tables of rows beside recorded messages: labels.parquet, known.parquet, features.parquet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,12 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
-from vflbench.messages.parquet_shard import open_parquet
+from vflbench.messages.parquet_columns import codes_of, integers
+from vflbench.messages.parquet_pages import open_parquet
+from vflbench.messages.plain_files import in_a_line
 
 MOST_ROWS = 2 * 10**8
+MOST_VALUES = 10**9  # of features, which are held in memory
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,13 @@ class Labels:
     canary: Tensor
 
 
-def read_labels(path: Path, classes: int) -> Labels:
-    """id, label and canary of a Parquet table. Raises UserError for a file that holds something else."""
+def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
+    """id, label and canary of a Parquet table. Raises UserError for a file that holds something else.
+
+    links: whether a link to a file will do, as where a user names it.
+    """
     try:
-        with open_parquet(path) as file:
+        with open_parquet(path, links=links) as file:
             names = _checked_names(file.schema_arrow.names, ("id", "label"))
             if file.metadata.num_rows > MOST_ROWS:
                 raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {MOST_ROWS:,} are read at most")
@@ -45,11 +51,13 @@ _TYPES = (np.int64, np.int16, np.bool_)
 
 
 def _label_part(part: pa.RecordBatch, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ids, labels = _integers(part, "id"), part.column("label")
+    ids, labels = _whole(part.column("id"), "id"), part.column("label")
     if pa.types.is_boolean(labels.type):
         labels = labels.cast(pa.int8())
     if labels.null_count or not pa.types.is_integer(labels.type):
-        raise ValueError(f"column label must hold a whole number or a truth value in every row, not {labels.type}")
+        raise ValueError(
+            f"column label must hold a whole number or a truth value in every row, not {str(labels.type)[:200]}"
+        )
     values = labels.cast(pa.int64()).to_numpy(zero_copy_only=False)
     if len(values) and not 0 <= values.min() <= values.max() < classes:
         raise ValueError(f"column label holds {values.min()} to {values.max()}, and classes are 0 to {classes - 1}")
@@ -66,7 +74,7 @@ def read_ids(path: Path) -> Tensor:
     try:
         with open_parquet(path) as file:
             _checked_names(file.schema_arrow.names, ("id",))
-            ids = [_integers(part, "id") for part in file.iter_batches(2**16, columns=["id"])]
+            ids = [_whole(part.column("id"), "id") for part in file.iter_batches(2**16, columns=["id"])]
     except Exception as error:
         raise unreadable(path, error) from error
     return torch.from_numpy(np.concatenate([*ids, np.zeros(0, np.int64)]))
@@ -77,34 +85,23 @@ def read_features(path: Path) -> tuple[Tensor, OwnColumns]:
     try:
         with open_parquet(path) as file:
             names = _checked_names(file.schema_arrow.names, ("id",))
-            table = file.read()
-        ids = table.column("id").cast(pa.int64()).combine_chunks()
-        numeric, categorical = [], []
-        for name in names:
-            column = table.column(name).combine_chunks()
-            if name == "id":
-                continue
-            if column.null_count:
-                raise ValueError(f"column {name[:80]} has rows without a value")
-            if pa.types.is_floating(column.type):
-                numeric.append(column.cast(pa.float32()).to_numpy(zero_copy_only=False))
-            elif pa.types.is_integer(column.type):
-                codes = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-                if len(codes) and (codes.min() < 0 or codes.max() >= 2**31):
-                    raise ValueError(f"column {name[:80]}: ids of categories are whole numbers from 0, below 2^31")
-                categorical.append(codes.astype(np.int32))
-            elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                categorical.append(column.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int32))
-            else:
-                raise ValueError(f"column {name[:80]} must hold numbers or text, not {column.type}")
-        numbers = ids.to_numpy(zero_copy_only=False).astype(np.int64)
-        _refuse_repeated(numbers)
-        columns = OwnColumns(_stacked(numeric, len(numbers), np.float32), _stacked(categorical, len(numbers), np.int32))
+            count = file.metadata.num_rows * len(names)
+            if count > MOST_VALUES:
+                raise ValueError(f"it has {count:,} values, and {MOST_VALUES:,} are read at most")
+            parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+            texts: dict[str, dict[str, int]] = {name: {} for name in names}
+            for part in file.iter_batches(2**14):
+                part.validate(full=True)
+                for name in names:
+                    parts[name].append(_column(part.column(name), name, texts[name]))
+            ids = np.concatenate([*parts.pop("id"), np.zeros(0, np.int64)])
+        _refuse_repeated(ids)
+        columns = OwnColumns(_stacked(parts, len(ids), np.float32), _stacked(parts, len(ids), np.int32))
         if not bool(columns.numeric.isfinite().all()):
             raise ValueError("it has numbers that are not finite (NaN or infinite)")
     except Exception as error:
         raise unreadable(path, error) from error
-    return torch.from_numpy(numbers), columns
+    return torch.from_numpy(ids), columns
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
@@ -113,19 +110,42 @@ def unreadable(path: Path, error: Exception) -> UserError:
         return error
     if isinstance(error, FileNotFoundError):
         return UserError("there is no such file", key=path.name, value=path)
-    text = " ".join(str(error).split())[:500]
-    return UserError(f"it can't be read: {text or type(error).__name__}", key=path.name, value=path)
+    return UserError(f"it can't be read: {in_a_line(error)}", key=path.name, value=path)
 
 
-def _stacked(columns: Sequence[np.ndarray], rows: int, kind: type) -> Tensor:
-    return torch.from_numpy(np.stack(columns, 1) if columns else np.zeros((rows, 0), kind))
+def _column(column: pa.Array, name: str, texts: dict[str, int]) -> np.ndarray:
+    """Rows of a column as float32, or int32 ids of categories; those of id as int64. texts: code of each, by first met."""
+    kind = column.type
+    if column.null_count:
+        raise ValueError(f"column {name[:80]} has rows without a value")
+    if name == "id":
+        return _whole(column, name)
+    if pa.types.is_floating(kind):
+        return np.array(column.cast(pa.float32()).to_numpy(zero_copy_only=False), np.float32)
+    if pa.types.is_integer(kind):
+        codes = integers(column, name)
+        if len(codes) and (codes.min() < 0 or codes.max() >= 2**31):
+            raise ValueError(f"column {name[:80]}: ids of categories are whole numbers from 0, below 2^31")
+        return codes.astype(np.int32)
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(value) or pa.types.is_large_string(value):
+        return codes_of(column, name[:80], texts).astype(np.int32)
+    raise ValueError(f"column {name[:80]} must hold numbers or text, not {str(kind)[:200]}")
 
 
-def _integers(part: pa.RecordBatch, name: str) -> np.ndarray:
-    column = part.column(name)
+def _stacked(columns: Mapping[str, Sequence[np.ndarray]], rows: int, kind: type) -> Tensor:
+    """(rows, d) of the columns of that type, in their order."""
+    chosen = [parts for parts in columns.values() if parts and parts[0].dtype == kind]
+    made: np.ndarray = np.zeros((rows, len(chosen)), kind)
+    for place, parts in enumerate(chosen):
+        np.concatenate(parts, out=made[:, place])
+    return torch.from_numpy(made)
+
+
+def _whole(column: pa.Array, name: str) -> np.ndarray:
     if column.null_count or not pa.types.is_integer(column.type):
-        raise ValueError(f"column {name} must hold a whole number in every row, not {column.type}")
-    return np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        raise ValueError(f"column {name} must hold a whole number in every row, not {str(column.type)[:200]}")
+    return integers(column, name)
 
 
 def _checked_names(names: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """What a recording of vflbench's own run says about that run, so that an audit repeats its numbers; for the auditor."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from vflbench.errors import UserError
 from vflbench.messages.manifest import checked, read_json
 from vflbench.messages.message_files import write_json
+from vflbench.messages.plain_files import in_a_line, is_there
 from vflbench.options import Count
 
 RUN = "run.json"
@@ -44,15 +45,28 @@ class RunHead:
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":
         """None where the recording is of another program. Raises UserError."""
-        if not (folder / RUN).exists():
+        if not is_there(folder / RUN):
             return None
         try:
             head: RunHead = checked(_HEAD, read_json(folder, RUN))
         except UserError:
             raise
         except ValueError as error:
-            raise UserError(f"{RUN} can't be read: {error}", key="recording", value=folder) from error
+            raise UserError(f"{RUN} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
         return head
+
+    def check_rounds(self, epochs: Mapping[int, Sequence[int]], folder: Path) -> None:
+        """Raises UserError for recorded rounds of which the run doesn't speak: they would not be attacked.
+
+        epochs: epoch -> its recorded steps.
+        """
+        count = len(self.steps)
+        for epoch, steps in epochs.items():
+            problem = f"{count} epochs, and there are messages of epoch {epoch}"
+            if epoch < count:
+                problem = f"{self.steps[epoch]} steps in epoch {epoch}, and there are messages of step {steps[-1]}"
+            if epoch >= count or steps[-1] >= self.steps[epoch]:
+                raise UserError(f"{RUN} speaks of {problem}", key="recording", value=folder)
 
     def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:
         """The steps of an epoch that must be recorded."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from vflbench.messages.parquet_shard import open_parquet
+from vflbench.messages.parquet_pages import open_parquet
 from vflbench.messages.row_files import unreadable
 
 SCORES = "scores.parquet"

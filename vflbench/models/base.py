@@ -1,6 +1,7 @@
 """Model: what every entry of configs/model builds; bottoms for the parties that hold features, a top for the label party."""
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
@@ -8,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
 from vflbench.options import Count, NonNegativeInt, options
 
@@ -64,7 +66,15 @@ class Bottom(nn.Module):
         values = [module.values() for module in embeddings]
         for module in embeddings:
             module.lookup = None
-        copied = copy.deepcopy(self).requires_grad_(False)
+        kept = [value for module in self.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+        known = {id(value): value.detach().clone() for value in kept if not value.is_leaf}  # torch copies leaves alone
+        try:
+            copied = copy.deepcopy(self, known).requires_grad_(False)
+        except Exception as error:  # whatever a module of a user's own keeps
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"an attack looks into a copy of a bottom, which can't be copied ({reason})", key="model"
+            ) from error
         for module, lookup in zip(embeddings, lookups, strict=True):
             module.lookup = lookup
         for module, table in zip((m for m in copied.modules() if isinstance(m, ColumnEmbedding)), values, strict=True):
@@ -96,9 +106,28 @@ class Top(TopModel):
         return activations, sum(wide, start=logits)
 
 
+class CutModel(ABC):
+    """A network that is cut in two: what every entry of configs/model builds.
+
+    width: of a typical layer; the number of threads of a run follows from it.
+    """
+
+    width: int
+
+    @abstractmethod
+    def bottom_for(
+        self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+    ) -> nn.Module:
+        """A bottom for a party with these numeric columns and categorical columns of these sizes."""
+
+    @abstractmethod
+    def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+        """A top over embeddings of these widths, one a party, with `outputs` logits (1 for two classes, K for K > 2)."""
+
+
 @options
-class Model:
-    """A network that is cut in two.
+class Model(CutModel):
+    """A network of ReLU layers that is cut in two.
 
     bottom_layers, top_layers: ReLU layers below the cut (f1 .. fk, fk is the cut layer) and above it (h1 .. hk).
     width: of every layer. cut_width: of the cut layer, if it differs.
@@ -112,9 +141,17 @@ class Model:
     width: Count = 128
     cut_width: Count | None = None
 
+    @abstractmethod
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
         """A bottom for a party with these numeric columns and categorical columns of these sizes."""
-        raise NotImplementedError
+
+    def bottom_for(
+        self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
+    ) -> nn.Module:
+        return self.bottom(numeric, cardinalities, outputs, rng)
+
+    def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:
+        return self.top(sum(widths), outputs, rng)
 
     def top(self, inputs: int, outputs: int, rng: torch.Generator) -> nn.Module:
         """A top over `inputs` embedding coordinates with `outputs` logits (1 for two classes, K for K > 2)."""

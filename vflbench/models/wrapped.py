@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +38,22 @@ def drawing_from(rng: torch.Generator, *, advance: bool = False) -> Iterator[Non
         default.set_state(before)
 
 
+@runtime_checkable
+class Embedding(Protocol):
+    """A module that reads vectors for categories: see `Bottom.tables` and `Bottom.from_vectors`."""
+
+    def tables(self) -> tuple[Tensor, ...]: ...
+
+    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]: ...
+
+
 class WrappedBottom(Bottom):
     """Any module as a party's bottom model.
 
     module: called with (numeric (n, k), categorical (n, c)), or with the numeric columns alone if it takes one argument. It
     returns the embedding (n, d), or layer -> (n, width), of which the last one is the cut layer. A part of it named `wide`
-    (n, outputs) is added to the logits. outputs: of the top model. rng: what the module draws from while it trains.
+    (n, outputs) is added to the logits. One that embeds categorical columns may have `tables` and `from_vectors`, as in
+    `Bottom`. outputs: of the top model. rng: what the module draws from while it trains.
     """
 
     def __init__(
@@ -64,7 +75,7 @@ class WrappedBottom(Bottom):
 
     def _probe(self, numeric: int, categorical: int, outputs: int) -> dict[str, Tensor]:
         """The layers of two rows of zeros, in evaluation mode, so that nothing is learned from them."""
-        name = type(self.module).__name__
+        name = self.module._get_name()
         where = f"with {numeric} numeric and {categorical} categorical columns"
         rows = torch.zeros(2, numeric), torch.zeros(2, categorical, dtype=torch.int32)
         with evaluating(self), _explained(f"{name} fails for a party {where}"):
@@ -87,6 +98,15 @@ class WrappedBottom(Bottom):
             output = self.module(numeric, categorical) if self._takes_categories else self.module(numeric)
         return dict(output) if isinstance(output, Mapping) else {CUT: output}
 
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.module.tables() if isinstance(self.module, Embedding) else ()
+
+    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        if not isinstance(self.module, Embedding):
+            return super().from_vectors(numeric, vectors)
+        with drawing_from(self.rng, advance=self.training):
+            return self.module.from_vectors(numeric, vectors)
+
 
 class WrappedTop(TopModel):
     """Any module as the label party's top model.
@@ -98,7 +118,7 @@ class WrappedTop(TopModel):
     def __init__(self, module: nn.Module, inputs: int, outputs: int, rng: torch.Generator):
         super().__init__()
         self.module, self.rng = copy.deepcopy(module), rng
-        name = type(module).__name__
+        name = module._get_name()
         with evaluating(self), _explained(f"{name} fails for embeddings (rows, {inputs})"):
             activations, logits = self([torch.zeros(2, inputs)], [])
         if not isinstance(logits, Tensor) or tuple(logits.shape) != (2, outputs):

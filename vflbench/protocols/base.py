@@ -19,7 +19,7 @@ from vflbench.messages.round import Facts, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import Model
+from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
@@ -39,7 +39,7 @@ class Seating:
 
     table: VerticalTable | EncodedRows
     rows: AlignedRows
-    model: Model
+    model: CutModel
     optimizer: Optimizer
     wire: Wire
     defense: Callable[[], Chain]

@@ -1,6 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.message import Message
 from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModel, PeerModels, Queries
-from vflbench.messages.round import Facts, Round, Training, in_order
+from vflbench.messages.round import Facts, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
@@ -60,11 +60,12 @@ class Split(Protocol):
             )
             for party in names
         ]
-        inputs = sum(bottom.cut_width for bottom in bottoms.values())
+        order = [*names, *(party for party in bottoms if party not in names)]  # in which the top gets them
+        widths = [bottoms[party].cut_width for party in order]
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         with drawing_from(rng):
-            module = seating.model.top(inputs, outputs, rng)
-            top = as_top(module, inputs, outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
+            module = seating.model.top_over(widths, outputs, rng)
+            top = as_top(module, sum(widths), outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance([bottoms[party].cut_width for party in names], rng)
         own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
@@ -112,7 +113,7 @@ class SplitSession(Session):
         if not watch:
             return Round(epoch, step, ids, training=training)
         facts = {party.name: self._facts_of(party, gradients.get(party.name), ids) for party in self.parties}
-        facts[LABEL_PARTY] = {**_facts_of_label_party(embeddings, response), **of_peers}
+        facts[LABEL_PARTY] = {**_facts_of_label_party(embeddings, response, self.layers()[LABEL_PARTY]), **of_peers}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
 
@@ -120,12 +121,12 @@ class SplitSession(Session):
         """What a non-label party can compute from the round; less if its gradient was withheld."""
         received = {} if gradient is None else dict(gradient.tensors)
         layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
-        columns = self.rows.features(party.name, ids)
+        columns, order = self.rows.features(party.name, ids), party.bottom.layers
         parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
         summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
         return {
-            Embeddings: Embeddings(_ordered({layer: h.detach().float() for layer, h in party.activations.items()})),
-            Gradients: Gradients(_ordered(layers)),
+            Embeddings: Embeddings(_in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
+            Gradients: Gradients(_in_place(layers, order)),
             SummedGradients: SummedGradients(summed),
             OwnColumns: OwnColumns(columns.numeric, columns.categorical),
             OwnModel: OwnModel(party.own_layers),
@@ -192,23 +193,27 @@ class SplitSession(Session):
         self.label_party.restore(state[LABEL_PARTY])
 
 
-def _facts_of_label_party(embeddings: list[Message], response: Response) -> dict[type[Fact], Fact]:
-    layers = _ordered({layer: h.detach().float() for layer, h in response.activations.items()})
+def _facts_of_label_party(embeddings: list[Message], response: Response, order: Sequence[str]) -> dict[type[Fact], Fact]:
+    """order: of its layers in its network."""
+    own = _in_place({layer: h.detach().float() for layer, h in response.activations.items()}, order)
     encoded = {message.sender: message.encoded for message in embeddings}
     means = {
         party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
         for party, layers_of in encoded.items()
     }
     return {
-        Embeddings: Embeddings(layers, {message.sender: _ordered(message.tensors) for message in embeddings}),
+        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
         Compression: Compression(encoded),
         NoiseMean: NoiseMean(means),
         Predictions: Predictions(response.logits),
     }
 
 
-def _ordered(layers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {layer: layers[layer] for layer in in_order(layers)}
+def _in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
+    """The layers of a network in their order, and then what crosses beside them."""
+    return {
+        layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
+    }
 
 
 def _layers(label_party: LabelParty) -> tuple[str, ...]:
@@ -219,7 +224,7 @@ def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
     columns = seating.columns[party]
     rng = seating.generators[f"model/{party}"]
     with drawing_from(rng):
-        module = seating.model.bottom(columns.numeric, columns.cardinalities, outputs, rng)
+        module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
         draws = _training_rng(party, seating)
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
 

@@ -32,14 +32,19 @@ class Findings:
     examples: dict[str, Any]
 
 
+Listener = Callable[[Post, str, Tensor, Tensor, Tensor], None]
+"""Is given each answer of scores: the post, the layer, ids (n,), scores, and (n,) bool, rows that must not count."""
+
+
 @dataclass
 class Tables:
-    """Figures of an epoch under way, and what the probe is given at its end."""
+    """Figures of an epoch under way, and what the probe is given at its end. listener: also hears scores."""
 
     leaks: LeakTable = field(default_factory=LeakTable)
     dependence: DependenceTable = field(default_factory=DependenceTable)
     reconstructions: ReconstructionTable = field(default_factory=ReconstructionTable)
     probed: ProbeRows = field(default_factory=ProbeRows)
+    listener: Listener | None = None
 
     def findings(self) -> Findings:
         tables = (self.leaks.leaks(), self.dependence.found(), self.reconstructions.found())
@@ -167,6 +172,8 @@ class Marker:
             candidates = answer.candidates.get(layer)
             tables.leaks.add(key, scores, asked.labels, known, asked.canary, candidates)
             kind = post.message_of(answer.message)
+            if tables.listener is not None:
+                tables.listener(post, layer, asked.ids, scores, asked.known | asked.canary)
             if kind is not None and post.visible and post.threat.level is not Level.REFERENCE:
                 name = (kind, f"{post.name} {layer}")
                 if post.attack.follows:

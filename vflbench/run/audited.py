@@ -103,6 +103,7 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
         "guarantees": {},
         "claims_refused": {},
         "privacy": None,
+        "observed_privacy": dict(result.observed) or None,
         "embedding_privacy": [],
         "failed": None,
         "figures": [],

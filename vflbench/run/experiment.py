@@ -24,7 +24,6 @@ from vflbench.run.resume import begin_or_go_on, save
 from vflbench.run.settings import Settings, choose_device
 from vflbench.run.setup import Experiment, seat
 from vflbench.run.summary import summarise
-from vflbench.run.supply import remembered
 from vflbench.run.verdict import exceeded_ceilings
 
 __all__ = ["Experiment", "run"]
@@ -90,7 +89,6 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     recorder.keep(findings.examples)
                     recorder.say(result.line())
                     progress.end_epoch(result)
-                    progress.rounds.note_model(result.utility)
                     recorder.write_losses(line for each in progress.results for line in each.loss_lines())
             except NonFiniteError as error:
                 raise diverged(experiment.optimizer, str(error)) from error
@@ -153,10 +151,7 @@ def train_epoch(
     findings = None
     if not interruption.asked:
         audit_start = perf_counter()
-        rows, wanted = auditor.rows_at_the_end, auditor.wants_at_the_end | progress.rounds.wants_at_the_end
-        facts = remembered(session.facts(rows, wanted), auditor.parts_at_the_end)
-        progress.rounds.end_epoch(number, facts, auditor.parts_at_the_end)
-        findings = auditor.end_epoch(facts)
+        findings = auditor.end_epoch(progress.facts_at_the_end(number))
         audit_seconds += perf_counter() - audit_start
     epoch.seconds["audit"] += audit_seconds
     epoch.seconds["train"] += perf_counter() - start - audit_seconds

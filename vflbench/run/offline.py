@@ -1,8 +1,9 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +15,14 @@ from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
-from vflbench.messages.run_head import RunHead
+from vflbench.messages.round import Round
+from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
-from vflbench.run.answers import Findings
+from vflbench.run.answers import Findings, Tables
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
+from vflbench.run.claim_check import ClaimCheck
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
 from vflbench.run.helpers import Helpers, read_ahead
@@ -42,7 +45,8 @@ class AuditResult:
     and those that cross. class_shares: of the K classes among the training rows. listed:
     training rows of which it has labels.
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
-    as the recording has them. claims: what it promises about labels. notes: lines that a user must not miss.
+    as the recording has them. claims: what it promises about labels. observed: what messages
+    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
     """
 
     findings: list[Findings]
@@ -57,6 +61,7 @@ class AuditResult:
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
+    observed: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def rows(self) -> list[Row]:
@@ -87,12 +92,17 @@ def audit(
     tune()
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
+    promised = recording.manifest.claims.label_dp
+    check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
+    options: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
+    options["tables"] = Tables if check is None else partial(Tables, listener=check.hear)
     with _helpers(source) as helpers:
-        auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, helpers=helpers)
-        findings = list(findings_of(source, auditor))
+        auditor = auditor_of(source, running, **options, helpers=helpers)
+        findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
-    return AuditResult(findings, skipped, unscored, threats, **described(source, seed))
+    observed = {} if check is None else check.outcome()
+    return AuditResult(findings, skipped, unscored, threats, observed=observed, **described(source, seed))
 
 
 @contextmanager
@@ -165,12 +175,13 @@ def auditor_of(
     )
 
 
-def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
-    """What each epoch comes to."""
+def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round], None] | None = None) -> Iterator[Findings]:
+    """What each epoch comes to. also: sees each round too."""
     recording, head = source.recording, source.head
     end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
     epochs = recording.epochs
     count = len(head.steps) if head is not None else len(epochs)
+    seen = 0
     for number in range(count):
         epoch = number if head is not None else sorted(epochs)[number]
         there = epochs.get(epoch, [])
@@ -179,16 +190,23 @@ def findings_of(source: RecordedSource, auditor: Auditor) -> Iterator[Findings]:
             auditor.begin_epoch(number, head.steps[epoch], last=number + 1 == count)
         else:
             auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
+        seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
+        end.begin_epoch(epoch)
         with closing(read_ahead(recording.rounds(epoch))) as rounds:
             for round_ in rounds:
                 shown = source.with_columns(round_)
-                if end.keeps:
+                if end.wants:
                     followed, _, known = auditor.parts_at_the_end
-                    quota_here = quota if round_.step in auditor.audited else 0
-                    end.meet(shown.ids, shown.facts, torch.cat([followed, known]), quota_here)
+                    kept = torch.cat([followed, known])
+                    end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+                if also is not None:
+                    also(shown)
                 auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
+    if not seen:
+        problem = f"none of the rounds that {RUN} names is there to be attacked"
+        raise UserError(problem, key="recording", value=recording.folder)
 
 
 def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, Table]) -> dict[str, dict[type[Fact], Fact]]:
@@ -206,7 +224,8 @@ def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, T
 def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
     """Raises UserError if a round that the run recorded is missing."""
     present = set(there)
-    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
-    if missing:
-        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+    expected = head.expected(epoch, complete=recording.manifest.complete)
+    missing = next((step for step in expected if step not in present), None)
+    if missing is not None:
+        problem = f"rounds of epoch {epoch} are missing, the first at step {missing}"
         raise UserError(problem, key="recording", value=recording.folder)

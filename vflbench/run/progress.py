@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from vflbench.generators import Generators
-from vflbench.messages.round import Training
+from vflbench.messages.round import Facts, Training
 from vflbench.protocols.base import Session
 from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.summary import LOSS_EVERY, EpochResult
+from vflbench.run.supply import remembered
 
 
 @dataclass
@@ -89,8 +90,17 @@ class Progress:
             self.epoch = Epoch(len(self.results), self.generators["batches"].get_state())
         return self.epoch
 
+    def facts_at_the_end(self, epoch: int) -> Mapping[str, Facts]:
+        """What each party knows after the last batch about the rows that attacks are asked about; recorded, if wanted."""
+        auditor, rounds, parts = self.auditor, self.rounds, self.auditor.parts_at_the_end
+        known = self.session.facts(auditor.rows_at_the_end, auditor.wants_at_the_end | rounds.wants_at_the_end)
+        facts = remembered(known, parts)
+        rounds.end_epoch(epoch, facts, parts)
+        return facts
+
     def end_epoch(self, result: EpochResult) -> None:
         self.results.append(result)
+        self.rounds.note_model(result.utility)
         self.epoch = None
 
     def __str__(self) -> str:

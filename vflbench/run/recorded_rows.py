@@ -131,48 +131,43 @@ class Table:
 
 
 class EndOfEpoch:
-    """What parties' networks make of rows at the end of an epoch: as recorded, or else what was last sent for each row.
+    """What parties' networks make of rows at the end of an epoch: as recorded, or else what was last sent for a row.
 
-    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it.
+    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it. wants:
+    whether anything is asked at the end.
     """
 
     def __init__(self, recording: RecordedMessages, rows: RecordedRows, *, wants: bool):
-        self._recording, self._rows, self._wants = recording, rows, wants
-        self._sent: dict[str, Table] = {}
-        self._columns: dict[str, Table] = {}
-        self.is_recorded = all(recording.end_of_epoch_is_recorded(epoch) for epoch in recording.epochs)
-        self.keeps = wants and not self.is_recorded
+        self._recording, self._rows, self.wants = recording, rows, wants
+        self._layers: dict[str, Table] = {}
+        self._there = torch.empty(0, dtype=torch.int64)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._there = self._recording.ids_at_the_end(epoch) if self.wants else self._there
 
     def meet(self, ids: Tensor, facts: Mapping[str, Facts], wanted: Tensor, quota: int) -> None:
         """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
-        if not self.keeps:
+        if not self.wants:
             return
         kept = torch.isin(ids, wanted)
         kept[:quota] = True
+        kept &= ~torch.isin(ids, self._there)
+        if bool(kept.any()):
+            self._put(ids, facts, kept)
+
+    def tables(self, epoch: int) -> dict[str, Table]:
+        """Party -> layers of rows; their columns are given to `rows`."""
+        end = self._recording.end_of_epoch(epoch) if self.wants else None
+        if end is not None:
+            self._put(end.ids, end.facts, torch.ones_like(end.ids, dtype=torch.bool))
+        return self._layers
+
+    def _put(self, ids: Tensor, facts: Mapping[str, Facts], kept: Tensor) -> None:
         for party, of_party in facts.items():
             embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
             if isinstance(embeddings, Embeddings) and embeddings.layers:
                 values = {layer: h[kept] for layer, h in embeddings.layers.items()}
-                self._sent.setdefault(party, Table()).put(ids[kept], values)
+                self._layers.setdefault(party, Table()).put(ids[kept], values)
             if isinstance(columns, OwnColumns):
                 parts = {"numeric": columns.numeric[kept], "categorical": columns.categorical[kept]}
-                self._columns.setdefault(party, Table()).put(ids[kept], parts)
-
-    def tables(self, epoch: int) -> dict[str, Table]:
-        """Party -> layers of rows; their columns are given to `rows`."""
-        if not self.is_recorded:
-            self._rows.known_columns |= self._columns
-            return self._sent
-        made: dict[str, Table] = {}
-        end = self._recording.end_of_epoch(epoch) if self._wants else None
-        for party, of_party in end.facts.items() if end is not None else ():
-            embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
-            if end is not None and isinstance(embeddings, Embeddings):
-                made[party] = Table()
-                made[party].put(end.ids, embeddings.layers)
-            if end is not None and isinstance(columns, OwnColumns):
-                self._rows.known_columns[party] = Table()
-                self._rows.known_columns[party].put(
-                    end.ids, {"numeric": columns.numeric, "categorical": columns.categorical}
-                )
-        return made
+                self._rows.known_columns.setdefault(party, Table()).put(ids[kept], parts)

@@ -14,6 +14,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel
 from vflbench.messages.manifest import FEATURES, KNOWN, LABELS
 from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.plain_files import is_there
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.row_files import Labels, read_features, read_ids, read_labels
@@ -36,6 +37,8 @@ class RecordedSource:
     def __init__(self, recording: RecordedMessages, labels: Path | None = None, *, labelled: bool = True):
         self.recording, self.labelled = recording, labelled
         self.head = RunHead.read(recording.folder) if labelled else None
+        if self.head is not None:
+            self.head.check_rounds(recording.epochs, recording.folder)
         self.seed = 0 if self.head is None else self.head.seed
         manifest = recording.manifest
         self.ids = _Ids.of(recording)
@@ -44,7 +47,7 @@ class RecordedSource:
             table = _among(table, self.ids.all)
         listed = {}
         for wanted in (ASKED_ROWS,):
-            if (recording.folder / SAMPLES / f"{wanted}.parquet").is_file():
+            if is_there(recording.folder / SAMPLES / f"{wanted}.parquet"):
                 listed[wanted] = read_ids(recording.folder / SAMPLES / f"{wanted}.parquet")
         shares = manifest.class_shares
         self.rows = RecordedRows(
@@ -55,25 +58,25 @@ class RecordedSource:
         self._features()
 
     def _labels(self, path: Path | None) -> Labels:
-        path = self.recording.folder / LABELS if path is None else path
-        if not path.is_file():
+        named, path = path is not None, path or self.recording.folder / LABELS
+        if not is_there(path):
             problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them, and"
             problem += " --scores-only DIR attacks without any"
             raise UserError(problem, key="recording", value=self.recording.folder)
-        return read_labels(path, self.recording.manifest.classes)
+        return read_labels(path, self.recording.manifest.classes, links=named)
 
     def _features(self) -> None:
         self.own_columns: dict[str, Table] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         paths = {party: folder / FEATURES / f"{party}.parquet" for party in parties}
-        if len(parties) == 1 and not paths[parties[0]].is_file():
+        if len(parties) == 1 and not is_there(paths[parties[0]]):
             paths[parties[0]] = folder / f"{FEATURES}.parquet"
         for party, path in paths.items():
-            if path.is_file() and not path.is_symlink():
+            if is_there(path):
                 ids, columns = read_features(path)
                 self.own_columns[party] = Table()
                 self.own_columns[party].put(ids, {"numeric": columns.numeric, "categorical": columns.categorical})
-                if not bool(torch.isin(self.ids.all, ids).all()):
+                if not bool(_is_among(self.ids.all, ids.sort().values).all()):
                     raise UserError("it lacks rows of the messages", key=path.name, value=path)
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
@@ -117,7 +120,7 @@ class RecordedSource:
         if Known in knows and not (self.recording.folder / KNOWN).is_file():
             return f"it knows the labels of some rows, and there is no {KNOWN} here"
         if ClassShares in knows and self.recording.manifest.class_shares is None:
-            return "it knows the shares of the classes, and manifest.json has no class_shares"
+            return "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"
         return ""
 
     def with_columns(self, round_: Round) -> Round:
@@ -134,8 +137,8 @@ class RecordedSource:
         """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
         most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
         path = self.recording.folder / KNOWN
-        if path.is_file() and not path.is_symlink():
-            known = read_labels(path, self.rows.classes)
+        if is_there(path):
+            known = read_labels(path, self.rows.classes, links=False)
             kept = (
                 torch.ones_like(known.ids, dtype=torch.bool)
                 if self.head is not None
@@ -170,29 +173,46 @@ class _Ids:
         for epoch in recording.epochs:
             parts = list(recording.ids(epoch))
             first = first or len(parts[0])
-            here = _in_order(torch.cat(parts))
-            if of_first is None:
-                everything = of_first = here
-            elif not torch.equal(here, everything):
-                repeat = repeat or bool(torch.isin(here, everything).any())
-                everything = torch.cat([everything, here]).unique()
-            else:
-                repeat = repeat or len(here) > 0
+            here = _rising(parts)
+            repeat = repeat or bool(_is_among(here, everything).any())
+            everything = here if of_first is None else _rising([everything, here])
+            of_first = here if of_first is None else of_first
         return cls(everything, everything if of_first is None else of_first, repeat, first)
-
-
-def _in_order(ids: Tensor) -> Tensor:
-    """The ids in rising order, each of them once."""
-    return ids if bool((ids[1:] > ids[:-1]).all()) else ids.unique()
 
 
 def _among(table: Labels, ids: Tensor) -> Labels:
     """The labels of these rows alone, in the order of their ids."""
-    if torch.equal(table.ids, ids):
+    kept = _is_among(table.ids, ids)
+    if not bool((table.ids[1:] > table.ids[:-1]).all()):
+        order = table.ids.argsort()
+        kept = order[kept[order]]
+    elif bool(kept.all()):
         return table
-    order = table.ids.argsort()
-    kept = order[torch.isin(table.ids[order], ids)]
     return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
+
+
+def _rising(parts: list[Tensor]) -> Tensor:
+    """Each id once, in rising order. Empties `parts`: of some 10^7 ids, every copy counts."""
+    ids = torch.cat(parts)
+    parts.clear()
+    is_new = torch.ones_like(ids, dtype=torch.bool)
+    if bool(torch.gt(ids[1:], ids[:-1], out=is_new[1:]).all()):
+        return ids
+    ids.numpy().sort()
+    torch.ne(ids[1:], ids[:-1], out=is_new[1:])
+    return ids if bool(is_new.all()) else ids[is_new]
+
+
+def _is_among(ids: Tensor, rising: Tensor) -> Tensor:
+    """(n,) whether each is one of the others, which stand in rising order."""
+    if torch.equal(ids, rising):
+        return torch.ones_like(ids, dtype=torch.bool)
+    found = torch.zeros_like(ids, dtype=torch.bool)
+    for start in range(0, len(ids) if len(rising) else 0, 2**20):
+        some = ids[start : start + 2**20]
+        place = torch.searchsorted(rising, some).clamp_(max=len(rising) - 1)
+        found[start : start + 2**20] = rising[place] == some
+    return found
 
 
 def _unlabelled(ids: Tensor) -> Labels:
@@ -201,7 +221,9 @@ def _unlabelled(ids: Tensor) -> Labels:
 
 def _notes(recording: RecordedMessages) -> list[str]:
     """What a reader must know of how values were recorded."""
-    notes = []
+    there = {party for parties in recording.seats.values() for party in parties}
+    absent = [party for party in recording.manifest.non_label_parties if party not in there]
+    notes = [f"party {party} has no messages here: nothing is known of what it could learn" for party in absent]
     for party, coverage in recording.coverage.items():
         for kind in sorted(map(str, coverage.types - {torch.float32})):
             name = kind.removeprefix("torch.")

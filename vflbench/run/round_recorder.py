@@ -16,7 +16,7 @@ from vflbench.messages.manifest import KNOWN, LABEL_PARTY, LABELS, MESSAGES, Cla
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.private_files import write_private
-from vflbench.messages.round import Facts, Round, in_order
+from vflbench.messages.round import Facts, Round
 from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -50,7 +50,7 @@ class RoundRecorder:
         batch_size: int,
         known: KnownRows,
         cheating: Collection[str] = (),
-        release: object = None,
+        release: Release | None = None,
     ):
         self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
         self._folder, self._session = folder / ROUNDS, session
@@ -142,13 +142,13 @@ class RoundRecorder:
         for party in {**self._session.layers(), **round_.facts}:
             found = round_.facts.get(party, {}).get(Embeddings)
             there = found.layers if isinstance(found, Embeddings) else {}
-            widths = {layer: there[layer].shape[1] for layer in in_order(there)}
+            widths = {layer: there[layer].shape[1] for layer in there}
             parties[party] = PartyLayers(
                 widths, [layer for layer in self._session.cut_layers().get(party, ()) if layer in there]
             )
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        label_dp = self._release
-        claims = Claims(LabelDpClaim(label_dp.epsilon, label_dp.fresh)) if isinstance(label_dp, Release) else Claims()
+        release = self._release
+        claims = Claims() if release is None else Claims(LabelDpClaim(release.epsilon, release.fresh))
         try:
             self._manifest = Manifest(
                 classes=self._train.classes,

@@ -111,13 +111,17 @@ def write_scores(
     seed: int | None = None,
     batches: Batches | None = None,
     epochs: Epochs | None = None,
+    shares: Sequence[float] | None = None,
 ) -> ScoresHead:
     """Attack recorded messages without any labels, and write what attacks say of each row into the folder `out`.
 
     Nothing in it but ids, scores, and names of layers and attacks comes from the messages. Attacks that are given labels run
-    if known.parquet has some. Reconstructions and class counts are left out. Raises UserError.
+    if known.parquet has some. Reconstructions and class counts are left out. shares: of the classes, in place of those in
+    manifest.json. Raises UserError.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
+    if shares is not None:
+        recording.know_shares(shares)
     if (out / SCORES).exists() or (out / HEAD).exists():
         raise UserError("it holds scores already; name another folder", key="--scores-only", value=out)
     source = RecordedSource(recording, labelled=False)

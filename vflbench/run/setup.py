@@ -13,7 +13,8 @@ from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
-from vflbench.models.base import Model
+from vflbench.metrics.privacy import Release
+from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
@@ -29,7 +30,7 @@ class Experiment:
     """Everything that one run is made of. defenses, attacks, adversaries: by the name under which they were chosen."""
 
     dataset: Dataset
-    model: Model
+    model: CutModel
     protocol: Protocol
     engine: Engine
     optimizer: Optimizer
@@ -112,6 +113,13 @@ def seat(
         batch_size,
         auditor.known,
         cheating,
-        claims_of(experiment.defenses).label_privacy,
+        _release(experiment),
     )
     return Seated(session, auditor, canaries, skipped, rounds)
+
+
+def _release(experiment: Experiment) -> Release | None:
+    """The pure label DP that is promised; None where there is none, or several promises."""
+    releases = [guarantee.release for guarantee in claims_of(experiment.defenses).of.values() if guarantee is not None]
+    pure = [release for release in releases if isinstance(release, Release)]
+    return pure[0] if len(pure) == 1 and len([one for one in releases if one is not None]) == 1 else None

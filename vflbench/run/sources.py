@@ -17,7 +17,9 @@ _OURS = __name__.partition(".")[0]
 
 
 def plugin_digests(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, str]:
-    """Dotted module -> SHA-256 of its source, for every `_target_` outside vflbench; empty if there is none.
+    """Dotted module -> SHA-256 of its source, for every class outside vflbench and torch; empty if there is none.
+
+    Classes are named by `_target_`, and by the options bottom and top of a model.
 
     config: a run's; loggers don't count, as they change no result. folders: the plug-in folders.
     Covers the module of each class, its parent packages, and the modules that these import from the same installed package
@@ -25,20 +27,30 @@ def plugin_digests(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> d
     once in a process, as it is imported once. One that can't be found is left out: building the class reports it.
     """
     digests: dict[str, str] = {}
-    for module in sorted(set(_modules(essential(config)))):
+    named = {module for path in _class_paths(essential(config)) for module in _modules_of(path)}
+    for module in sorted(named):
         digests |= _closure(module, tuple(folders))
     return dict(sorted(digests.items()))
 
 
-def _modules(node: Any) -> Iterator[str]:
-    """The module of each `_target_` in a configuration, without vflbench's own."""
+def _class_paths(node: Any, name: str = "") -> Iterator[str]:
+    """The paths of classes in a configuration."""
     if isinstance(node, Mapping):
-        target = node.get("_target_")
-        module = target.rpartition(".")[0] if isinstance(target, str) else ""
-        if module and module.partition(".")[0] != _OURS:
-            yield module
-    for value in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
-        yield from _modules(value)
+        for key in ("_target_", "bottom", "top") if name == "model" else ("_target_",):
+            if isinstance(node.get(key), str):
+                yield node[key]
+        for key, child in node.items():
+            yield from _class_paths(child, str(key))
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _class_paths(child)
+
+
+def _modules_of(path: str) -> Iterator[str]:
+    """The module of a.b.Class or a.b:Class, if it is neither ours nor torch's, whose version is recorded."""
+    module = path.rpartition(":" if ":" in path else ".")[0]
+    if module and module.partition(".")[0] not in (_OURS, "torch"):
+        yield module
 
 
 @cache

@@ -69,7 +69,7 @@ def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
     folder = write_run(tmp_path / "bare")
     (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}, 3], "guarantees": None}))
     (folder / "metrics.csv").unlink()
-    assert "1 finished runs" in write_report([tmp_path], tmp_path / "report").read_text()
+    assert "1 finished run in" in write_report([tmp_path], tmp_path / "report").read_text()
 
 
 def test_two_experiments_may_hold_the_same_run(tmp_path):

@@ -121,14 +121,15 @@ def test_a_run_of_an_older_version_has_no_sentence(tmp_path):
 
 def test_attacks_of_an_audit_that_were_not_run_are_grouped_by_reason(tmp_path):
     reasons = {"completion": "no network", "norm": "no gradients", "direct": "no gradients"}
-    facts = audit_facts(skipped=reasons, unscored={"kmeans": "one class only"})
+    facts = audit_facts(skipped=reasons, unscored={"kmeans": "one class only"}, notes=["half precision"])
     folder = write_run(tmp_path / "run", test_auc=None, verdict=verdict(worst()), facts=facts)
     lines = verdict_block(read_run(folder), gates=["PASS: all is well"])
     assert lines[1] == "PASS: all is well"
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "Not run: norm, direct: no gradients.",
         "Not run: completion: no network.",
         "Not scored: kmeans: one class only.",
+        "Half precision.",
     ]
     table = final_table(folder, gates=["PASS: all is well"])
     assert table.count("no gradients") == 1

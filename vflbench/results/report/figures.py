@@ -1,7 +1,7 @@
 """One run as pictures: AUC per epoch, and leak per layer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def draw(folder: Path) -> list[Path]:
     if attacked & {"leak_auc_two_sided", "leak_accuracy"}:
         layers = layers_of(manifest, ((row.party, row.layer, bool(row.visible)) for row in leaks))
         if "leak_auc_two_sided" in attacked:
-            pictures[LAYERS_PICTURE] = draw_layers(rows, layers)
+            pictures[LAYERS_PICTURE] = draw_layers(rows, layers, manifest.get("model") or {})
         else:
             pictures[LAYERS_PICTURE] = draw_class_layers(rows, layers, max(manifest["data"]["train_class_ratios"]))
     rebuilt = draw_rebuilt(folder)
@@ -74,19 +74,22 @@ def draw_epochs(rows: Sequence[Row]) -> Figure:
     return _finish(figure, axes, f"{what} per epoch")
 
 
-def draw_layers(rows: Sequence[Row], layers: Layers) -> Figure:
+def draw_layers(rows: Sequence[Row], layers: Layers, model: Mapping[str, float] | None = None) -> Figure:
     """The last epoch's leak AUC at every layer; hollow: no attacker sees the layer.
 
     Horizontal lines: 0.5, the model's test and train AUC, the probe, and of the attacks that read no message the strongest,
     at the party where it is largest. A colour per attack, a marker per party; if there are more parties than markers, the
-    largest leak at each layer.
+    largest leak at each layer. model: what a recording says of test_auc and train_auc, where rows have none.
     """
     last = max(row.epoch for row in rows)
     of_last = [row for row in readings(rows) if row.epoch == last]
     leaks = few([row for row in of_last if not is_reference(row)], len(COLOURS))
     figure, axes = _axes("layer, input to output", "leak AUC")
     names = _draw_lines(axes, leaks, layers)
-    _draw_utility(axes, rows, "auc", "AUC", last)
+    known = [
+        Row(last, split, metric="auc", value=v) for split in ("test", "train") if (v := (model or {}).get(f"{split}_auc"))
+    ]
+    _draw_utility(axes, [*rows, *known], "auc", "AUC", last)
     several = len({row.party for row in of_last if is_reference(row)}) > 1
     for name, references in references_in(of_last).items():
         first = worst(references)

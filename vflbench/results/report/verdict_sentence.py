@@ -21,8 +21,9 @@ _REBUILT = {
 
 
 def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) -> list[str]:
-    """The first lines of a result: the sentence, how to read it, and of an audit what was not run. Empty for a run of an
-    older version, which records no worst attack.
+    """The first lines of a result: the sentence, how to read it, and of an audit what was not run and must be known.
+
+    Empty for a run of an older version, which records no worst attack.
 
     colour: for a terminal. gates: what thresholds came to, a line each.
     """
@@ -35,7 +36,19 @@ def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) 
     if verdict["worst"]:
         lines.append(legend(verdict["worst"]))
         lines += rebuilt_sentences(run)
-    return lines + (not_run(run) if run.is_audit else [])
+    return lines + ([*_promise(run), *not_run(run), *map(_note, run.manifest.get("notes") or ())] if run.is_audit else [])
+
+
+def _promise(run: Run) -> list[str]:
+    """What the messages show against the label DP that the recording claims."""
+    observed = run.summary.get("observed_privacy")
+    return [str(observed.get("verdict", ""))] if isinstance(observed, Mapping) else []
+
+
+def _note(line: Any) -> str:
+    """What a recording's reader must know, as that its values are of half precision."""
+    text = str(line)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def sentence(run: Run) -> str:

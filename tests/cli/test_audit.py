@@ -1,0 +1,244 @@
+"""`vflbench audit` from outside: the numbers of the recorded run, thresholds and exit codes, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+from warm_command import SMALL, command
+
+from vflbench.results import load
+from vflbench.results.files import finished_folders
+
+RUN = ("train", *SMALL, "record=messages", "batch_size=64", "epochs=2", "seed=3", "hydra.run.dir=live", "audit.probe=false")
+NAMED = "attack=[norm,spectral,cosine]"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a run that recorded its messages, and an audit of these."""
+    place = tmp_path_factory.mktemp("audits")
+    for arguments in ((*RUN, NAMED), ("audit", "live/recording", NAMED, "--out", "audited")):
+        result = command(*arguments, cwd=place)
+        assert result.returncode == 0, result.stderr
+        (place / f"{arguments[0]}.txt").write_text(result.stdout)
+    return place
+
+
+def leak_lines(folder):
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",leak_" in line]
+
+
+def test_an_audit_has_the_numbers_of_the_run_that_recorded_the_messages(place):
+    assert len(leak_lines(place / "live")) > 50
+    assert leak_lines(place / "audited") == leak_lines(place / "live")
+    live, audited = (json.loads((place / name / "summary.json").read_text()) for name in ("live", "audited"))
+    same = ("leaks", "leak_auc", "leak_auc_two_sided", "test_auc", "train_auc", "verdict", "epochs")
+    assert {key: audited[key] for key in same} == {key: live[key] for key in same}
+
+
+def test_the_first_line_is_the_verdict_of_the_run_and_of_its_audit(place):
+    first = (place / "audit.txt").read_text().splitlines()[0]
+    assert first == (place / "train.txt").read_text().splitlines()[0]
+    assert first.startswith("From what party ")
+    assert "a coin has 0.50, the model itself 0." in first
+    assert "Worst attack: " in first
+    assert first in (place / "audited" / "report" / "report.html").read_text()
+
+
+def test_the_folder_is_that_of_a_run(place):
+    names = {file.name for file in (place / "audited").iterdir() if file.name != ".lock"}
+    expected = {"config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log", "report"}
+    assert names == expected | {"auc_per_epoch.png", "leak_per_layer.png"}
+    manifest = json.loads((place / "audited" / "manifest.json").read_text())
+    assert (manifest["kind"], manifest["seed"], manifest["source"]["path"]) == (
+        "audit",
+        3,
+        str(place / "live" / "recording"),
+    )
+    assert set(manifest["threats"]) >= {"norm", "spectral", "cosine"}
+    config = yaml.safe_load((place / "audited" / "config.yaml").read_text())
+    assert (config["recording"], config["overwrite"]) == (str(place / "live" / "recording"), False)
+    table = load(place)
+    assert set(table["defense"].to_pylist()) == {"none", "as recorded"}
+
+
+@pytest.mark.parametrize(
+    ("gates", "code", "words"),
+    [
+        (["leak_auc_two_sided=1"], 0, ["PASS: leak_auc_two_sided is "]),
+        (["leak_auc_two_sided=0.6"], 2, ["FAIL: leak_auc_two_sided is "]),
+        (["leak_auc_worst=0.6", "leak_auc=1"], 2, ["FAIL: leak_auc_worst", "PASS: leak_auc is"]),
+        (["leak_auc_worst=0.6", "leak_ami=0.1"], 2, ["FAIL: leak_auc_worst", "NOT JUDGED: --fail-above leak_ami=0.1"]),
+        (["leak_ami=0.1"], 1, ["NOT JUDGED"]),
+    ],
+)
+def test_a_threshold_decides_the_exit_code_of_an_audit_that_was_finished_before(place, gates, code, words):
+    before = (place / "audited" / "metrics.csv").stat().st_mtime_ns
+    flags = [word for gate in gates for word in ("--fail-above", gate)]
+    result = command("audit", "live/recording", NAMED, "--out", "audited", *flags, cwd=place)
+    assert result.returncode == code, result.stderr
+    assert "finished before, so not computed again" in result.stdout
+    assert (place / "audited" / "metrics.csv").stat().st_mtime_ns == before
+    for word, line in zip(words, result.stdout.splitlines()[1:], strict=False):
+        assert line.startswith(word)
+
+
+@pytest.mark.slow
+def test_a_recording_that_changed_is_audited_again(place, tmp_path):
+    shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
+    arguments = ("audit", "recorded", "attack=norm", "--out", "out")
+    assert command(*arguments, cwd=tmp_path).returncode == 0
+    first = (tmp_path / "out" / "summary.json").stat().st_mtime_ns
+    manifest = tmp_path / "recorded" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"test_auc": 0.', '"test_auc": 0.0'))
+    again = command(*arguments, cwd=tmp_path)
+    assert "the recording has changed since it was audited here, so it was audited again" in again.stdout
+    assert "the model itself 0.0" in again.stdout.splitlines()[0]
+    assert (tmp_path / "out" / "summary.json").stat().st_mtime_ns > first
+    other = command("audit", "recorded", "attack=cosine", "--out", "out", cwd=tmp_path)
+    assert other.returncode == 1
+    assert "holds a run of another configuration" in other.stderr
+
+
+@pytest.mark.slow
+def test_without_a_choice_every_attack_that_the_recording_allows_is_tried(place):
+    result = command("audit", "live/recording", "audit.batches=2", "audit.epochs=last", cwd=place)
+    assert result.returncode == 0, result.stderr
+    (folder,) = finished_folders(place / "outputs")
+    assert folder.name.startswith("audit_recording_every_")
+    summary = json.loads((folder / "summary.json").read_text())
+    listed = {line.split()[0] for line in command("list", "attack", cwd=place).stdout.splitlines() if line.startswith("  ")}
+    scored = {leak["attack"].split(" (")[0] for leak in summary["leaks"]} - {"probe"}
+    assert scored | {*summary["skipped"]} | {*summary["unscored"]} == listed - {"none", "strongest"}
+    assert summary["skipped"]["model_inversion"] == "PeerModels is not in this recording for the label party"
+    assert "Not run: model_inversion: PeerModels is not in this recording for the label party." in result.stdout
+
+
+@pytest.mark.slow
+def test_attacks_of_the_users_own_are_tried_too_and_one_that_does_not_work_is_named(place, tmp_path):
+    mine = tmp_path / "mine"
+    (mine / "attack").mkdir(parents=True)
+    (mine / "shortest.py").write_text(
+        "from vflbench import Attack, Gradients, Scores, Threat\n\n\n"
+        "class Shortest(Attack):\n"
+        "    threat = Threat(knows={Gradients})\n\n"
+        "    def batch(self, view):\n"
+        "        return Scores(view.ids, -next(iter(view[Gradients].layers.values())).norm(dim=1))\n"
+    )
+    (mine / "attack" / "shortest.yaml").write_text("shortest: { _target_: shortest.Shortest }\n")
+    (mine / "attack" / "broken.yaml").write_text("broken: { _target_: nowhere.Broken }\n")
+    arguments = ("audit", str(place / "live" / "recording"), "--describe", "--plugins", "mine")
+    described = command(*arguments, cwd=tmp_path)
+    assert described.returncode == 0, described.stderr
+    assert "shortest" in next(line for line in described.stdout.splitlines() if line.startswith("attacks that can run"))
+    assert "no such class (no module nowhere)" in described.stdout
+    named = command("audit", str(place / "live" / "recording"), "attack=broken", "--plugins=mine", cwd=tmp_path)
+    assert (named.returncode, named.stdout) == (1, "")
+
+
+def test_a_description_attacks_nothing(place, tmp_path):
+    result = command("audit", str(place / "live" / "recording"), "--describe", cwd=tmp_path)
+    assert result.returncode == 0
+    assert not list(tmp_path.iterdir())
+    for words in ("1,800 with labels", "a (non-label party)", "attacks that can't", "gradient"):
+        assert words in result.stdout
+    shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
+    (tmp_path / "recorded" / "labels.parquet").unlink()
+    result = command("audit", "recorded", "--describe", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "no labels are here" in result.stdout
+
+
+@pytest.mark.slow
+def test_all_attacks_can_be_required(place):
+    arguments = ("audit", "live/recording", "attack=[norm,model_inversion]", "--require-all", "--out", "required")
+    result = command(*arguments, cwd=place)
+    assert result.returncode == 1
+    assert "not every attack could be run and scored: model_inversion (PeerModels" in result.stderr
+    failed = command(*arguments, "--fail-above", "leak_auc=0.5", cwd=place)
+    assert failed.returncode == 2  # a leak is worse news
+
+
+@pytest.mark.slow
+def test_a_stopped_audit_is_begun_again_and_never_looks_finished(place, tmp_path):
+    shutil.copytree(place / "audited", tmp_path / "out")
+    (tmp_path / "out" / "summary.json").unlink()  # it is written last
+    assert finished_folders(tmp_path) == []
+    recording = str(place / "live" / "recording")
+    result = command("audit", recording, NAMED, "--out", "out", "--fail-above", "leak_auc_two_sided=0.6", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "finished before" not in result.stdout
+    assert leak_lines(tmp_path / "out") == leak_lines(place / "live")
+
+
+def test_a_recording_that_breaks_leaves_no_result(place, tmp_path):
+    shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
+    arguments = ("audit", "recorded", "attack=norm", "--out", "out", "--fail-above", "leak_auc=1")
+    assert command(*arguments, cwd=tmp_path).returncode == 0
+    victim = sorted((tmp_path / "recorded" / "messages").glob("*.safetensors"))[3]
+    victim.write_bytes(victim.read_bytes()[:200])
+    result = command(*arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "PASS" not in result.stdout
+
+
+MISTAKES = [
+    ([], ["RECORDING"]),
+    (["nowhere"], ["recording=nowhere: there is no such folder"]),
+    (["audit.txt"], ["this is a file"]),
+    (["live"], ["live: manifest.json can't be read"]),
+    (["live/recording", "epochs=3"], ["epochs: there is no such option", "vflbench audit --help"]),
+    (["live/recording", "attack=spectrl"], ["attack=spectrl: there is no such choice; there are alignment, "]),
+    (["live/recording", "attack.cosine.z=3"], ["attack.cosine.z: there is no such option", "attack.cosine.k"]),
+    (["live/recording", "attack.cosine.k=0"], ["attack.cosine.k=0"]),
+    (["live/recording", "audit.batches=x"], ["audit.batches=x"]),
+    (["live/recording", "seed=-1"], ["seed=-1"]),
+    (["live/recording", "overwrite=3"], ["overwrite=3: it must be true or false"]),
+    (["live/recording", "recording=x"], ["recording: it is given as RECORDING"]),
+    (["live/recording", "other"], ["other: it is no option"]),
+    (["live/recording", "name=a/../../b", "attack=norm"], ["name: it is the beginning of a folder's name"]),
+    (["live/recording", "--frobnicate"], ["--frobnicate"]),
+    (["live/recording", "--fail-above"], ["--fail-above"]),
+    (["live/recording", "--fail-above", "leak=0.5"], ["--fail-above=leak=0.5", "leak_auc_worst"]),
+    (["live/recording", "--fail-above", "leak_auc=nan"], ["the threshold must be a number from 0 to 1"]),
+    (["live/recording", "--require-all"], ["--require-all: it needs the attacks"]),
+    (["live/recording", "--labels", "nowhere"], ["--labels=nowhere: there is no such file"]),
+    (["live/recording", "--out", "live/recording/x"], ["--out=live/recording/x: results must not lie in the recording"]),
+    (["live/recording", "--plugins", "nowhere"], ["--plugins=nowhere: there is no such folder"]),
+]
+
+
+def test_a_mistake_ends_in_one_paragraph_and_writes_nothing(place):
+    before = sorted(place.rglob("*"))
+    for arguments, expected in MISTAKES:
+        result = command("audit", *arguments, cwd=place)
+        case = f"{' '.join(arguments)}: {result.stderr}"
+        assert (result.returncode, result.stdout) == (1, ""), case
+        assert len(result.stderr.strip().splitlines()) == 1, case
+        for words in expected:
+            assert words in result.stderr, case
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_what_can_follow_is_completed(place):
+    def completed(line):
+        result = command("-sc", "query=bash", cwd=place, COMP_LINE=line, COMP_POINT=str(len(line)))
+        return result.stdout.split()
+
+    assert "audit" in completed("vflbench ")
+    assert completed("vflbench audit live/rec") == []  # folders: the shell's
+    assert "attack.cosine.k=" in completed(
+        "vflbench audit live/recording --fail-above leak_auc=1 attack=cosine attack.cosine."
+    )
+    assert completed("vflbench audit live/recording --out ") == []
+
+
+def test_help_names_every_key_and_flag(place):
+    result = command("audit", "--help", cwd=place)
+    assert result.returncode == 0
+    for word in ("--fail-above", "leak_auc_worst", "--describe", "--scores-only", "--require-all", "Exit code"):
+        assert word in result.stdout
+    assert "vflbench audit RECORDING" in command("--help", cwd=place).stdout

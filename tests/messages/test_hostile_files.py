@@ -1,0 +1,231 @@
+"""Each thing that a malicious partner may put into a recording is refused in a paragraph that says what is wrong."""
+
+import json
+import pickle
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hostile_folders import copied, one_batch, refusal
+from mutated_recordings import recordings
+from recordings_by_hand import Told, as_parquet, as_safetensors, framed, safetensors_bytes, table_bytes
+
+from vflbench.attacks.norm import Norm
+from vflbench.run.offline import audit
+
+N = 4
+IDS, H = np.arange(N), np.ones((N, 2), np.float32)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    return recordings(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def folder(sources, tmp_path):
+    """A recording of party a and b as safetensors, which a test may damage."""
+    return copied(sources[0], tmp_path / "recording")
+
+
+def tensors(**changes):
+    made = {"0/ids": IDS, "0/embedding/f1": H, "0/gradient/f1": H}
+    for name, values in changes.items():
+        made["0/" + name.replace("__", "/")] = values
+    return safetensors_bytes(made)
+
+
+def header(described, content=bytes(8 * N), **more):
+    """A file whose header says this of 0/ids."""
+    return framed(json.dumps({"0/ids": described, **more}).encode(), content)
+
+
+GOOD = {"dtype": "I64", "shape": [N], "data_offsets": [0, 8 * N]}
+DEEP = b"[" * 10**5
+SAFETENSORS = {
+    "nothing": (b"", "its header goes beyond its end"),
+    "seven bytes": (b"\x01" * 7, "its header goes beyond its end"),
+    "a header without end": (struct.pack("<Q", 2**63) + b"{}", "its header goes beyond its end"),
+    "a header cut off": (tensors()[:60], "its header goes beyond its end"),
+    "values cut off": (tensors()[:-1], "it is cut off or damaged"),
+    "values cut in the middle": (tensors()[:-30], "it is cut off or damaged"),
+    "more than its values": (tensors() + b"\0", "it is cut off or damaged"),
+    "a pickle": (pickle.dumps({"a": 1}), "its header goes beyond its end"),
+    "no JSON": (framed(b"{"), "can't be read"),
+    "a list": (framed(b"[]"), "its header holds no JSON object"),
+    "lists without end": (framed(DEEP), "can't be read"),
+    "objects without end": (framed(b'{"a":' * 10**5), "can't be read"),
+    "bytes that are no text": (framed(b'{"\xff": 1}'), "can't be read"),
+    "UTF-16": (framed('{"a": 1}'.encode("utf-16")), "can't be read"),
+    "a name twice": (framed(b'{"a": 1, "a": 1}'), "'a' is there twice"),
+    "a tensor twice": (
+        framed(b'{"0/ids": %s, "0/ids": %s}' % ((json.dumps(GOOD).encode(),) * 2), bytes(8 * N)),
+        "'0/ids' is there twice",
+    ),
+    "a number of 10,000 digits": (framed(b'{"a": ' + b"9" * 10_000 + b"}"), "can't be read"),
+    "metadata of numbers": (header(GOOD, __metadata__={"0": 1}), "its __metadata__ must be text by name"),
+    "nested metadata": (header(GOOD, __metadata__={"0": {"epoch": 0}}), "its __metadata__ must be text by name"),
+    "metadata that is text": (header(GOOD, __metadata__="{}"), "its __metadata__ must be text by name"),
+    "metadata that is no JSON": (header(GOOD, __metadata__={"0": "{"}), "metadata of 0"),
+    "metadata without end": (header(GOOD, __metadata__={"0": DEEP.decode()}), "metadata of 0"),
+    "metadata of another name": (header(GOOD, __metadata__={"0": '{"when": 1}'}), "metadata of 0: when"),
+    "an epoch below 0": (header(GOOD, __metadata__={"0": '{"epoch": -1}'}), "metadata of 0: epoch"),
+    "an epoch that is no number": (header(GOOD, __metadata__={"0": '{"epoch": NaN}'}), "NaN is no JSON number"),
+    "a step of 10^30": (header(GOOD, __metadata__={"0": '{"step": 1' + "0" * 30 + "}"}), "metadata of 0: step"),
+    "another phase": (header(GOOD, __metadata__={"0": '{"phase": "test"}'}), "metadata of 0: phase"),
+    "10^18 ids": (
+        header({"dtype": "I64", "shape": [10**18], "data_offsets": [0, 8 * 10**18]}),
+        "lists of whole numbers from 0",
+    ),
+    "10^17 ids": (header({"dtype": "I64", "shape": [10**17], "data_offsets": [0, 8 * 10**17]}), "cut off or damaged"),
+    "10^18 ids in few bytes": (header({**GOOD, "shape": [10**18]}), "its shape doesn't fit its bytes"),
+    "10^30 ids": (header({**GOOD, "shape": [10**30]}), "lists of whole numbers from 0"),
+    "a shape that overflows": (header({**GOOD, "shape": [2**61, 2**61, 2**61]}), "its shape doesn't fit its bytes"),
+    "a shape below 0": (header({**GOOD, "shape": [-N]}), "lists of whole numbers from 0"),
+    "a shape of reals": (header({**GOOD, "shape": [4.0]}), "lists of whole numbers from 0"),
+    "a shape of truth values": (header({**GOOD, "shape": [True]}), "lists of whole numbers from 0"),
+    "a shape that is text": (header({**GOOD, "shape": "4"}), "lists of whole numbers from 0"),
+    "offsets that go back": (header({**GOOD, "data_offsets": [32, 0]}), "its shape doesn't fit its bytes"),
+    "offsets below 0": (header({**GOOD, "data_offsets": [-32, 0]}), "lists of whole numbers from 0"),
+    "three offsets": (header({**GOOD, "data_offsets": [0, 32, 32]}), "its shape doesn't fit its bytes"),
+    "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "overlap, or there are gaps"),
+    "a gap": (header({**GOOD, "data_offsets": [8, 8 + 8 * N]}, bytes(8 + 8 * N)), "overlap, or there are gaps"),
+    "a description that is a list": (header([1]), "must have dtype, shape and data_offsets"),
+    "a description with more": (header({**GOOD, "code": "x"}), "must have dtype, shape and data_offsets"),
+    "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "its type is 'F8_E4M3', and only"),
+    "truth values": (header({**GOOD, "dtype": "BOOL"}), "its type is 'BOOL', and only"),
+    "a type that is a list": (header({**GOOD, "dtype": ["I64"]}), "and only F64"),
+    "no ids": (safetensors_bytes({"0/embedding/f1": H}), "0/ids: there must be"),
+    "ids that are reals": (tensors(ids=IDS * 1.0), "0/ids: there must be"),
+    "ids in columns": (tensors(ids=IDS[:, None]), "0/ids: there must be"),
+    "int32 ids": (tensors(ids=IDS.astype(np.int32)), "0/ids: there must be"),
+    "no rows": (safetensors_bytes({"0/ids": IDS[:0], "0/embedding/f1": H[:0]}), "a batch of no rows"),
+    "an id twice": (tensors(ids=np.array([0, 1, 2, 1])), "id 1 occurs twice in a batch"),
+    "fewer rows": (tensors(gradient__f1=H[:3]), "its shape is (3, 2), and it must be (4, width)"),
+    "one dimension": (tensors(gradient__f1=H[:, 0].copy()), "its shape is (4,), and it must be (4, width)"),
+    "three dimensions": (tensors(gradient__f1=H[:, :, None]), "its shape is (4, 2, 1), and"),
+    "another width": (tensors(gradient__f1=np.ones((N, 3), np.float32)), "its width is 3, and manifest.json says 2"),
+    "no width": (tensors(gradient__f1=H[:, :0]), "its width is 0, and manifest.json says 2"),
+    "NaN": (tensors(gradient__f1=H * np.nan), "not finite"),
+    "infinity": (tensors(embedding__f1=np.where(np.eye(N, 2) > 0, np.inf, H).astype(np.float32)), "not finite"),
+    "infinities that cancel": (tensors(embedding__f1=np.array([[np.inf, -np.inf]] * N, np.float32)), "not finite"),
+    "beyond float32": (tensors(embedding__f1=np.full((N, 2), 1e300)), "too large for float32"),
+    "whole numbers": (tensors(embedding__f1=np.ones((N, 2), np.int64)), "floating-point numbers, not int64"),
+    "an unknown layer": (tensors(embedding__f9=H), "manifest.json has no layer 'f9' of party a"),
+    "a path for a layer": (tensors(**{"embedding__../../up": H}), "manifest.json has no layer '../../up' of party a"),
+    "an unknown kind": (tensors(labels__f1=H), "is no `KIND/NAME`"),
+    "no layer": (tensors(embedding=H), "is no `KIND/NAME`"),
+    "a layer without a name": (tensors(embedding__=H), "is no `KIND/NAME`"),
+    "control characters": (tensors(**{"embedding__\x1b[2J": H}), "is no `KIND/NAME`"),
+    "logits of five classes": (tensors(prediction__logits=np.ones((N, 5), np.float32)), "logits of 2 classes"),
+    "negative categories": (tensors(columns__categorical=np.full((N, 1), -1)), "ids of categories"),
+    "huge categories": (tensors(columns__categorical=np.full((N, 1), 2**62)), "ids of categories"),
+    "categories that are reals": (tensors(columns__categorical=H), "it must hold int32 or int64"),
+    "columns of another name": (tensors(columns__text=H), "columns are `columns/numeric`"),
+    "models in float32": (tensors(update__before=H[0]), "vectors in float64"),
+    "half of an update": (tensors(update__before=np.ones(3)), "before, sent and after must be there"),
+}
+SAFETENSORS |= {
+    f"the step {step!r}": (safetensors_bytes({f"{step}/ids": IDS}), "is no `STEP/KIND/NAME`")
+    for step in ("007", "-1", "+1", "1e3", "٣", "", " 1", "1_0", "0x1", "9" * 13, "a")
+}
+
+
+def test_safetensors_files_that_are_refused(folder):
+    audit(one_batch(folder, tensors()), {"norm": Norm()}, probe=False)  # the frame of the others is sound
+    for case, (content, expected) in SAFETENSORS.items():
+        text = refusal(one_batch(folder, content))
+        assert "messages/a-0.safetensors can't be read: " in text, (case, text)
+        assert expected in text, (case, text)
+
+
+def test_every_way_to_cut_a_shard_off(folder):
+    for content, ending, stride in (
+        (as_safetensors([Told(0, 0, IDS, {"gradient/f1": H})]), "safetensors", 1),
+        (as_parquet([Told(0, 0, IDS, {"gradient/f1": H})]), "parquet", 37),
+    ):
+        for length in range(0, len(content), stride):
+            assert f"a-0.{ending} can't be read: " in refusal(one_batch(folder, content[:length], ending)), length
+
+
+def columns(**changes):
+    """A Parquet shard of one batch, with other columns; None leaves one out."""
+    made = {
+        "epoch": np.zeros(N, np.int32),
+        "step": np.zeros(N, np.int32),
+        "kind": ["gradient"] * N,
+        "layer": ["f1"] * N,
+        "id": IDS,
+        "values": pa.array([[1.0, 2.0]] * N, pa.list_(pa.float32())),
+    }
+    return table_bytes({name: v for name, v in {**made, **changes}.items() if v is not None})
+
+
+def lists(*rows, kind=None):
+    return pa.array(rows, pa.list_(kind or pa.float32()))
+
+
+def two_named_alike():
+    sink = pa.BufferOutputStream()
+    table = pq.read_table(pa.BufferReader(columns()))
+    pq.write_table(table.append_column("id", table.column("id")), sink)
+    return sink.getvalue().to_pybytes()
+
+
+SPLIT = [0, 1, 0, 1]
+PARQUET = {
+    "nothing": (b"", "can't be read"),
+    "text": (b"hello", "can't be read"),
+    "its frame alone": (b"PAR1" + b"\0" * 8 + b"PAR1", "can't be read"),
+    "a footer that is encrypted": (b"PARE" + columns()[4:-4] + b"PARE", "can't be read"),
+    "a footer of 2^31 bytes": (columns()[:-8] + struct.pack("<I", 2**31) + b"PAR1", "can't be read"),
+    "a column twice": (two_named_alike(), "two of its columns have one name"),
+    "ids that are text": (columns(id=["a"] * N), "column id must hold integers, not"),
+    "ids that are times": (columns(id=pa.array(IDS, pa.timestamp("ms"))), "column id must hold integers, not timestamp"),
+    "ids that are reals": (columns(id=IDS * 1.0), "column id must hold integers, not double"),
+    "ids that are truth values": (columns(id=IDS > 1), "column id must hold integers, not bool"),
+    "ids of 2^63": (columns(id=pa.array([2**63 + i for i in range(N)], pa.uint64())), "can't be read"),
+    "a missing id": (columns(id=pa.array([0, 1, 2, None])), "column id has rows without a value"),
+    "an id twice": (columns(id=np.array([0, 1, 2, 1])), "id 1 occurs twice in a batch"),
+    "a missing epoch": (columns(epoch=pa.array([0, 0, 0, None])), "column epoch has rows without a value"),
+    "an epoch below 0": (columns(epoch=np.full(N, -1)), "must be numbers from 0"),
+    "a step of 2^62": (columns(step=np.full(N, 2**62)), "must be numbers from 0"),
+    "a batch in parts": (columns(step=np.array(SPLIT)), "step 0 is there twice or comes too late"),
+    "steps that fall": (columns(step=np.array([3, 3, 1, 1])), "step 1 is there twice or comes too late"),
+    "numbers for kinds": (columns(kind=IDS), "column kind must hold text"),
+    "a missing kind": (columns(kind=["gradient", None, "gradient", "gradient"]), "column kind must hold text"),
+    "an unknown kind": (columns(kind=["labels"] * N), "kind 'labels': it must be embedding, gradient, prediction"),
+    "a kind of 1 MB": (columns(kind=["x" * 10**6] * N), "kind 'xxx"),
+    "an unknown layer": (columns(layer=["../.."] * N), "manifest.json has no layer '../..' of party a"),
+    "a missing layer": (columns(layer=["f1", None, "f1", "f1"]), "column layer must hold text"),
+    "an unknown phase": (columns(phase=["test"] * N), "phase 'test': it must be train, end"),
+    "layers of different ids": (
+        columns(layer=["f1", "f1", "cut", "cut"]),
+        "its ids are not those of the batch's other layers",
+    ),
+    "whole numbers": (columns(values=lists(*[[1, 2]] * N, kind=pa.int32())), "column values must hold lists of float32"),
+    "no lists": (columns(values=H[:, 0].copy()), "column values must hold lists of float32"),
+    "lists of lists": (columns(values=pa.array([[[1.0]]] * N)), "column values must hold lists of float32"),
+    "text in lists": (columns(values=pa.array([["a"]] * N)), "column values must hold lists of float32"),
+    "a missing list": (columns(values=lists([1.0, 2.0], None, [1.0, 2.0], [1.0, 2.0])), "rows without values"),
+    "a missing number": (columns(values=lists([1.0, None], *[[1.0, 2.0]] * 3)), "rows without values"),
+    "empty lists": (columns(values=lists(*[[]] * N)), "or empty ones"),
+    "different lengths": (columns(values=lists([1.0], [1.0, 2.0, 3.0], *[[1.0, 2.0]] * 2)), "lists of different lengths"),
+    "another width": (columns(values=lists(*[[1.0]] * N)), "its width is 1, and manifest.json says 2"),
+    "longer lists": (columns(values=lists(*[[1.0] * 9] * N)), "values are too many for 4 rows"),
+    "NaN": (columns(values=lists(*[[1.0, np.nan]] * N)), "not finite"),
+    "beyond float32": (columns(values=lists(*[[1.0, 1e300]] * N, kind=pa.float64())), "too large for float32"),
+} | {
+    f"no column {name}": (columns(**{name: None}), f"it has no column {name}")
+    for name in ("epoch", "step", "kind", "layer", "id", "values")
+}
+
+
+def test_parquet_files_that_are_refused(folder):
+    audit(one_batch(folder, columns(), "parquet"), {"norm": Norm()}, probe=False)
+    for case, (content, expected) in PARQUET.items():
+        text = refusal(one_batch(folder, content, "parquet"))
+        assert "messages/a-0.parquet can't be read: " in text, (case, text)
+        assert expected in text, (case, text)

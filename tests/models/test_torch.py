@@ -1,0 +1,683 @@
+"""Two torch modules of a user's own: what they get, what is read of them, and what is refused."""
+# ruff: noqa: ARG001, ARG005 - forwards that ignore what they get
+
+import json
+
+import pytest
+import torch
+from builders import run_in, session, table, weights
+from torch import nn
+from torch.nn import functional as F
+
+from vflbench.attacks.averaging import Averaging
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.digits import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.peer_facts import PeerModels
+from vflbench.models.layers import ColumnEmbedding
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.torch import Torch
+from vflbench.protocols.label_party import classification_loss
+from vflbench.results.rows import write_rows
+from vflbench.run.offline import audit
+from vflbench.run.settings import Audit, Settings
+
+FACTS = frozenset({Embeddings, Gradients})
+
+
+class Joined(nn.Module):
+    """A top with a hidden layer, whose two-class logits are (n,)."""
+
+    def __init__(self, inputs, outputs, hidden=6):
+        super().__init__()
+        self.first, self.last = nn.Linear(sum(inputs), hidden), nn.Linear(hidden, outputs)
+
+    def forward(self, embeddings):
+        logits = self.last(torch.relu(self.first(torch.cat(embeddings, dim=1))))
+        return logits.squeeze(1)
+
+
+class Plain(nn.Module):
+    def __init__(self, inputs, width=5):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(inputs, 8), nn.ReLU(), nn.Dropout(0), nn.Linear(8, width))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class InPlace(nn.Module):
+    """Every way of changing an activation after its layer has put it out; one ReLU is called twice."""
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(inputs, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        h = self.act(self.a(x))
+        h = self.act(self.b(h))
+        y = self.c(h)
+        y += 1
+        return F.relu_(y)
+
+    def reference(self, x):
+        layers = {"a": self.a(x)}
+        layers["b"] = self.b(F.relu(layers["a"]))
+        layers["act"] = F.relu(layers["b"])
+        layers["c"] = self.c(layers["act"])
+        layers["cut"] = F.relu(layers["c"] + 1)
+        return layers
+
+
+class Memory(nn.Module):
+    """A sequence of numbers; the layer's output is a tuple, of which only the last state goes on."""
+
+    def __init__(self, input_size):
+        super().__init__()
+        self.lstm, self.norm = nn.LSTM(input_size, 3, batch_first=True), nn.LayerNorm(3)
+        self.out = nn.Linear(3, 4)
+
+    def forward(self, x):
+        _, (h, _) = self.lstm(x)
+        return self.out(self.norm(h[-1]))
+
+    def reference(self, x):
+        sequence, (h, _) = self.lstm(x)
+        layers = {"lstm": sequence.flatten(1), "norm": self.norm(h[-1])}
+        return layers | {"cut": self.out(layers["norm"])}
+
+
+class Tokens(nn.Module):
+    """Layers of three dimensions, which are read flat."""
+
+    def __init__(self, input_size):
+        super().__init__()
+        self.lstm = nn.LSTM(input_size, 3, batch_first=True)
+        self.mix, self.relu = nn.Linear(3, 2), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.mix(self.lstm(x)[0])).mean(1)
+
+    def reference(self, x):
+        layers = {"lstm": self.lstm(x)[0]}
+        layers["mix"] = self.mix(layers["lstm"])
+        layers["relu"] = F.relu(layers["mix"])
+        return layers | {"cut": layers["relu"].mean(1)}
+
+
+class Pixels(nn.Module):
+    def __init__(self, in_channels):
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv2d(in_channels, 2, 3), nn.BatchNorm2d(2), nn.LazyLinear(3)
+        self.flat = nn.Flatten()
+
+    def forward(self, x):
+        return torch.tanh(self.out(self.flat(self.norm(self.conv(x)))))
+
+    def reference(self, x):
+        layers = {"conv": self.conv(x)}
+        layers["norm"] = self.norm(layers["conv"])
+        layers["out"] = self.out(layers["norm"].flatten(1))
+        return layers | {"cut": torch.tanh(layers["out"])}
+
+
+class Named(nn.Module):
+    """Names its layers itself."""
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.first, self.second = nn.Linear(inputs, 7), nn.Linear(7, 3)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.first(x))
+        return {"zeta": hidden, "alpha": self.second(hidden)}
+
+
+def numeric_table(rng, columns=8, *, parties=("a", "b"), classes=2, rows=40, name="I{}"):
+    names = Columns(tuple(name.format(i) for i in range(columns)))
+    empty = torch.empty(rows, 0, dtype=torch.int32)
+    features = {party: Features(names, torch.rand(rows, columns, generator=rng), empty) for party in parties}
+    return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
+
+
+def pair(bottom, /, **options):
+    return Torch(**{"bottom": bottom, "top": Joined, **options})
+
+
+def raw(bottom):
+    """The user's module in a party's bottom."""
+    return bottom.module.module
+
+
+@pytest.mark.parametrize(
+    ("bottom", "shape"),
+    [(InPlace, None), (Memory, [-1, 2]), (Tokens, [8, 2]), (Pixels, [1, 4, -1])],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_layers_and_their_gradients_are_those_of_the_module_in_plain_torch(rng, bottom, shape):
+    """The tensor that is read is the one that flows on, whatever is done to it in place."""
+    rows = numeric_table(rng, 16)
+    split = session(rows, model=pair(bottom, shape=shape), optimizer=Sgd(lr=0.1))
+    twin = session(rows, model=pair(bottom, shape=shape), optimizer=Sgd(lr=0.1))
+    for _ in range(3):
+        layers = {}
+        for party in twin.parties:
+            x = rows.features[party.name].numeric
+            layers[party.name] = raw(party.bottom).reference(x if shape is None else x.reshape(len(x), *shape))
+            for values in layers[party.name].values():
+                values.retain_grad()
+        logits = raw_top(twin)([layers[party]["cut"] for party in layers])
+        loss = classification_loss(logits[:, None], rows.labels)
+        loss.backward()
+        for party in (*twin.parties, twin.label_party):
+            party.optimizer.step()
+            party.optimizer.zero_grad()
+        done = split.round(rows.ids, watch=FACTS)
+        assert done.training.loss == pytest.approx(loss.item(), rel=1e-5)
+        for party, expected in layers.items():
+            facts = done.facts[party]
+            assert list(facts[Embeddings].layers) == list(expected) == list(split.layers()[party])
+            for layer, values in expected.items():
+                assert torch.allclose(facts[Embeddings].layers[layer], values.flatten(1), atol=1e-6), layer
+                if values.grad is None:
+                    assert layer == "lstm"
+                    assert layer not in facts[Gradients].layers  # a branch that nothing reads
+                else:
+                    assert torch.allclose(facts[Gradients].layers[layer], values.grad.flatten(1), atol=1e-7), layer
+    for ours, reference in zip(weights(split), weights(twin), strict=True):
+        assert torch.allclose(ours, reference, atol=1e-6)
+
+
+def raw_top(split):
+    return split.label_party.top.module.module
+
+
+def test_which_layers_are_read(rng):
+    rows = numeric_table(rng)
+    assert layers_of(rows, pair(Plain)) == (["net.0", "net.1", "cut"], ["top.first"])  # no dropout: its input again
+    assert layers_of(rows, pair(Plain, layers=["net.3", "net.0"])) == (["net.0", "net.3", "cut"], [])
+    assert layers_of(rows, pair(Plain, layers=["top.last"])) == (["cut"], ["top.last"])
+    assert layers_of(rows, pair(Plain, layers=[])) == (["cut"], [])
+    assert layers_of(rows, pair(Named)) == (["zeta", "alpha"], ["top.first"])
+    assert layers_of(rows, pair(Named, layers=["first"])) == (["first", "zeta", "alpha"], [])
+    split = session(rows, model=pair(Named))
+    assert split.cut_layers() == {"a": ("alpha",), "b": ("alpha",)}
+    facts = split.round(rows.ids, watch=FACTS).facts["a"]
+    assert list(facts[Gradients].layers) == ["zeta", "alpha"]  # the cut is last, and not sorted by its name
+
+
+def layers_of(rows, model):
+    layers = session(rows, model=model).layers()
+    assert layers["a"] == layers["b"]
+    return list(layers["a"]), list(layers["label"])
+
+
+def test_constructors_get_the_widths_that_the_options_leave_out(rng):
+    seen = []
+
+    class Asks(nn.Module):
+        def __init__(self, inputs, in_features, input_shape, cardinalities, *, width=3):
+            super().__init__()
+            seen.append((inputs, in_features, input_shape, cardinalities, width))
+            self.layer = nn.Linear(in_features, width)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    class AsksToo(nn.Module):
+        def __init__(self, inputs, in_features, outputs=99):
+            super().__init__()
+            seen.append((inputs, in_features, outputs))
+            self.layer = nn.Linear(in_features, outputs)
+
+        def forward(self, embeddings):
+            return self.layer(torch.cat(embeddings, 1))
+
+    rows = table(rng, parties=("a", "label", "b"), classes=3)
+    session(rows, model=Torch(bottom=Asks, top=AsksToo, bottom_options={"width": 4}))
+    assert seen == [*[(10, 10, (10,), [5, 7], 4)] * 3, ([4, 4, 4], 12, 3)]
+    seen.clear()
+    options = {"categories": "codes", "bottom_options": {"inputs": 77}}
+    session(table(rng), model=Torch(bottom=Asks, top=AsksToo, top_options={"outputs": 1}, **options))
+    assert seen == [(77, 4, (4,), [5, 7], 3), ([3], 3, 1)]
+
+
+def test_embeddings_reach_the_top_in_the_order_of_widths(rng):
+    """The label party's own comes last, wherever its columns stand in the table."""
+
+    class Wide(nn.Module):
+        def __init__(self, inputs):
+            super().__init__()
+            self.layer = nn.Linear(inputs, inputs + 1)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    one, two = numeric_table(rng, 2, parties=("label",)), numeric_table(rng, 5, parties=("a",))
+    rows = VerticalTable(one.ids, {**one.features, **two.features}, one.labels, 2)
+    split = session(rows, model=pair(Wide))
+    assert split.label_party.top.module.widths == [6, 3]
+    split.round(rows.ids)
+
+
+class Ids(nn.Module):
+    def __init__(self, inputs, cardinalities):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(size, 3) for size in cardinalities)
+        self.out = nn.Linear(inputs + 3 * len(cardinalities), 4)
+
+    def forward(self, x, ids):
+        return self.out(torch.cat([x, *(table(ids[:, j]) for j, table in enumerate(self.tables))], 1))
+
+
+def test_categories(rng):
+    rows = table(rng, parties=("a", "label"))
+    for options, inputs in (({}, 10), ({"embedding_dim": 2}, 6), ({"categories": "codes"}, 4)):
+        split = session(rows, model=pair(Plain, **options))
+        assert raw(split.parties[0].bottom).net[0].in_features == inputs
+        split.round(rows.ids)
+    codes = session(rows, model=pair(nn.Identity, categories="codes"))
+    block = rows.features["a"]
+    expected = torch.cat([block.numeric, block.categorical.float()], 1)
+    assert torch.equal(codes.parties[0].predict(rows.ids).tensors["cut"], expected)
+    session(rows, model=pair(Ids, categories="ids")).round(rows.ids)
+    session(numeric_table(rng), model=pair(Ids, categories="ids")).round(torch.arange(9))
+    with pytest.raises(UserError, match=r"^model.categories=refuse: a party holds 2 categorical columns"):
+        session(rows, model=pair(Plain, categories="refuse"))
+    session(numeric_table(rng), model=pair(Plain, categories="refuse"))
+
+
+def test_an_embedded_table_learns_with_every_optimizer(rng):
+    rows = table(rng)
+    dense, lazy = (session(rows, model=pair(Plain), optimizer=kind(lr=0.01)) for kind in (Adam, LazyAdam))
+    for _ in range(5):
+        losses = [split.round(rows.ids).training.loss for split in (dense, lazy)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    (embedding,) = (m for m in lazy.parties[0].bottom.modules() if isinstance(m, ColumnEmbedding))
+    before = session(rows, model=pair(Plain)).parties[0].bottom.tables()
+    assert not torch.allclose(embedding.values(), torch.cat(before), atol=0.02)
+
+
+def test_initialisation_comes_from_the_partys_generator_and_lazy_layers_too(rng):
+    rows = numeric_table(rng, 9)
+
+    def built(of_torch, seed=0, columns=9):
+        torch.manual_seed(of_torch)
+        before = torch.random.get_rng_state()
+        split = session(rows, model=pair(Pixels, shape=[1, 3, 3]), seed=seed)
+        assert torch.equal(torch.random.get_rng_state(), before)
+        return split
+
+    first, again, other = built(1), built(2), built(1, seed=1)
+    assert all(map(torch.equal, weights(first), weights(again)))
+    assert not any(map(torch.equal, weights(first)[:1], weights(other)[:1]))
+    a, b = (raw(party.bottom) for party in first.parties)
+    assert a.out.weight.shape == (3, 2)
+    assert not torch.equal(a.out.weight, b.out.weight)
+    with_table = session(table(rng), model=pair(Plain)).parties[0].bottom
+    rng_of_party = Generators(0)["model/a"]
+    drawn = torch.empty(12, 4).normal_(0, 0.01, generator=rng_of_party)
+    assert not torch.equal(torch.cat(with_table.tables()), drawn)  # the module has drawn from it before
+
+
+def test_state_is_restored_whole(rng):
+    """Running means of a normalisation, weights of lazy layers, an embedded table."""
+    rows = table(rng)
+
+    class Normed(nn.Module):
+        def __init__(self, inputs):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(inputs, 6), nn.BatchNorm1d(6), nn.ReLU(inplace=True), nn.LazyLinear(4))
+
+        def forward(self, x):
+            return self.body(x)
+
+    split, other = (session(rows, model=pair(Normed), optimizer=Adam(lr=0.01), seed=seed) for seed in (0, 1))
+    for _ in range(3):
+        split.round(rows.ids)
+    other.restore(split.state())
+    assert torch.equal(split.predict(rows.ids), other.predict(rows.ids))
+    assert split.round(rows.ids).training.loss == other.round(rows.ids).training.loss
+    assert all(map(torch.equal, weights(split), weights(other)))
+
+
+def test_a_copy_of_the_bottom_is_differentiable_in_columns_and_vectors(rng):
+    rows = table(rng)
+    split = session(rows, model=pair(Plain))
+    peer = split.round(rows.ids, watch=frozenset({PeerModels})).facts["label"][PeerModels].models["a"].network
+    block = rows.features["a"]
+    vectors = torch.stack([t[block.categorical[:, j]] for j, t in enumerate(peer.tables())], 1).requires_grad_()
+    numeric = block.numeric.clone().requires_grad_()
+    layers = peer.from_vectors(numeric, vectors)
+    assert {name: values.shape[1] for name, values in layers.items()} == {"net.0": 8, "net.1": 8, "cut": 5}
+    assert torch.allclose(layers["cut"], peer(block.numeric, block.categorical)["cut"])
+    layers["cut"].sum().backward()
+    assert (vectors.grad != 0).any()
+    assert (numeric.grad != 0).any()
+    assert all(parameter.grad is None for parameter in peer.parameters())
+
+
+def test_a_bottom_that_keeps_what_it_computed_is_copied_or_refused(rng):
+    class Keeps(Plain):
+        def forward(self, x):
+            self.last = self.net(x)
+            return self.last
+
+    class KeepsMany(Plain):
+        def forward(self, x):
+            self.all = [self.net(x)]
+            return self.all[0]
+
+    rows = numeric_table(rng)
+    watch = frozenset({PeerModels})
+    split = session(rows, model=pair(Keeps))
+    peer = split.round(rows.ids, watch=watch).facts["label"][PeerModels].models["a"].network
+    assert not peer(rows.features["a"].numeric, torch.empty(len(rows), 0))["cut"].requires_grad
+    split.round(rows.ids, watch=watch)
+    split = session(rows, model=pair(KeepsMany))
+    split.round(rows.ids)
+    with pytest.raises(UserError, match="^model: an attack looks into a copy of a bottom, which can't be copied"):
+        split.round(rows.ids, watch=watch)
+
+
+def test_bfloat16(rng):
+    rows = table(rng, parties=("a", "b"))
+    for model in (pair(Plain), pair(Memory, shape=[-1, 2]), pair(InPlace)):
+        split, full = (session(rows, model=model, precision=precision) for precision in ("bf16", "float32"))
+        facts, exact = (s.round(rows.ids, watch=FACTS).facts["a"] for s in (split, full))
+        assert set(facts[Gradients].layers) == set(exact[Gradients].layers)
+        assert torch.allclose(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"], atol=0.02)
+        assert not torch.equal(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"])
+        assert {p.dtype for p in split.parties[0].bottom.parameters()} == {torch.float32}
+
+
+def test_options_that_a_constructor_does_not_take_are_refused_before_anything_is_called():
+    class Calls(nn.Module):
+        def __init__(self, inputs, *, hidden):
+            raise AssertionError
+
+    for options, problem in {
+        (("depth", 3),): r"no such argument; .*Calls has inputs, hidden",
+        (): r"Calls needs it, by its name; .* only inputs, .* filled in",
+    }.items():
+        with pytest.raises(ValueError, match=problem):
+            pair(Calls, bottom_options=dict(options))
+    with pytest.raises(ValueError, match="one may be -1"):
+        pair(Plain, shape=[-1, -1])
+
+
+def of(forward, *, base=nn.Module):
+    """A bottom with a linear layer and this forward(self, x)."""
+
+    class Odd(base):
+        def __init__(self, inputs):
+            super().__init__()
+            self.layer = nn.Linear(inputs, 4)
+
+    Odd.forward = forward
+    return Odd
+
+
+def top(forward):
+    class OddTop(nn.Module):
+        def __init__(self, in_features, outputs):
+            super().__init__()
+            self.layer = nn.Linear(in_features, outputs)
+
+    OddTop.forward = forward
+    return OddTop
+
+
+class NoSuper(nn.Module):
+    def __init__(self, inputs):
+        self.size = inputs
+
+    def forward(self, x):
+        return x
+
+
+class Exits(nn.Module):
+    def __init__(self):
+        raise SystemExit("bye")
+
+
+class Locked(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.layer, self.rows = nn.Linear(inputs, 3), (row for row in ())
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Whole(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+
+class UnusedLazy(Plain):
+    def __init__(self, inputs):
+        super().__init__(inputs)
+        self.lazy = nn.LazyLinear(2)
+
+
+WANTED = r"must return the embedding \(rows, d\), or a dict of layers .*"
+
+
+def square_in_place(self, x):
+    h = torch.sigmoid(self.layer(x))
+    h += 1
+    return h.mul_(h)
+
+
+BOTTOMS = [
+    (of(lambda self, x: self.layer(x)[:, 0]), WANTED + r"for 2 rows it returned a tensor \(2,\)"),
+    (of(lambda self, x: self.layer(x)[:, None]), WANTED + r"a tensor \(2, 1, 4\)"),
+    (of(lambda self, x: self.layer(x).mean(0, keepdim=True)), WANTED + r"a tensor \(1, 4\)"),
+    (of(lambda self, x: self.layer(x)[:, :0]), WANTED + r"a tensor \(2, 0\)"),
+    (of(lambda self, x: self.layer(x).long()), WANTED + r"a tensor \(2, 4\) of int64"),
+    (of(lambda self, x: self.layer(x).to_sparse()), WANTED + r"a sparse tensor \(2, 4\)"),
+    (of(lambda self, x: (self.layer(x), None)), WANTED + r"a tuple of 2 \(a tensor \(2, 4\), None\)"),
+    (of(lambda self, x: None), WANTED + r"None"),
+    (of(lambda self, x: {}), WANTED + r"an empty dict"),
+    (of(lambda self, x: {0: self.layer(x)}), WANTED + r"named a layer 0"),
+    (of(lambda self, x: {"h": x[0], "e": x}), WANTED + r"h: a tensor \(8,\)"),
+    (of(lambda self, x: {"wide": self.layer(x)[:, :1]}), WANTED + r"wide alone"),
+    (of(lambda self, x: {"e": x, "wide": self.layer(x)}), r"layer wide of Odd .* must be \(rows, 1\); it is \(2, 4\)"),
+    (of(lambda self, x: torch.log(-self.layer(x).abs())), r"as cut isn't finite for five rows"),
+    (of(lambda self, x: self.layer(x).detach()), r"no gradient goes through its cut to its parameters"),
+    (of(torch.no_grad()(lambda self, x: self.layer(x))), r"no gradient goes through its cut"),
+    (of(square_in_place), r"its backward pass fails: RuntimeError: .*inplace"),
+    (of(lambda self, x: self.layer(x[:, 1:])), r"forward\(\(2, 8\) float32\) fails: .*shape.*parameter `inputs` gets it"),
+    (of(lambda self, x, mask: x), r"forward\(\(2, 8\) float32\) fails: TypeError: .*'mask'"),
+    (
+        of(lambda self, x: self.layer(x)[:, : 4 if self.training else 2]),
+        r"'cut': 2} in evaluation and .*'cut': 4} in training",
+    ),
+    (of(nn.Module.forward), r"missing the required \"forward\" function"),
+    (NoSuper, r"NoSuper\(inputs=8\) fails: AttributeError"),
+    (Exits, r"Exits\(\) fails: SystemExit: bye"),
+    (Locked, r"copying it with copy.deepcopy fails: TypeError: .*generator"),
+    (UnusedLazy, r"its parameter lazy.weight has no size, because its forward never calls the layer"),
+]
+TOPS = [
+    (top(lambda self, e: self.layer(e)), r"with the list \[\(2, 5\) float32, \(2, 5\) float32\] fails: .*torch.cat\(emb"),
+    (top(lambda self, a, b: self.layer(a)), r"fails: TypeError: .*'b'"),
+    (
+        top(lambda self, e: torch.cat(e, 1)),
+        r"logits of two classes, \(2, 1\) or \(2,\) for 2 rows; it returned a tensor \(2, 10\)",
+    ),
+    (top(lambda self, e: ({}, self.layer(torch.cat(e, 1)))), r"it returned a tuple of 2 \(a dict, a tensor \(2, 1\)\)"),
+    (top(lambda self, e: self.layer(torch.cat(e, 1)).mean()), r"it returned a tensor \(\)"),
+    (top(lambda self, e: self.layer(torch.cat(e, 1)) > 0), r"it returned a tensor \(2, 1\) of bool"),
+    (top(lambda self, e: self.layer(torch.cat(e, 1)) / 0), r"as logits isn't finite"),
+    (top(lambda self, e: self.layer(torch.cat(e, 1).detach())), r"no gradient of the logits reaches the embeddings"),
+    (Whole, r"Whole\(inputs=\[5, 5\], outputs=1\) fails: .*in_features their sum"),
+]
+
+
+def test_a_module_that_does_not_fit_is_refused_in_one_paragraph(rng):
+    rows = numeric_table(rng)
+    cases = [(pair(cls), "model.bottom", problem) for cls, problem in BOTTOMS]
+    cases += [(pair(Plain, top=cls), "model.top", problem) for cls, problem in TOPS]
+    cases += [
+        (pair(Plain, shape=[3, 3]), "model.shape", r"a row of a party's x has 8 numbers, which don't fill this shape"),
+        (pair(Plain, shape="pixels"), "model.shape", "aren't the pixels of one rectangle"),
+        (pair(Plain, layers=["net.9"]), "model.layers=net.9", "no such submodule; there are net, net.0"),
+        (pair(Plain, layers=["top.body"]), "model.layers=top.body", "no such submodule; there are first, last"),
+        (pair(UnusedLazy, layers=["lazy"]), "model.bottom", "has no size"),
+    ]
+    for model, key, problem in cases:
+        with pytest.raises(UserError, match=problem) as refused:
+            session(rows, model=model)
+        text = str(refused.value)
+        assert "\n" not in text
+        assert text.startswith("model: layer wide" if "wide of" in problem else key), text
+
+
+def test_a_module_that_stops_fitting_during_training_is_refused_as_well(rng):
+    def late(forward):
+        return of(lambda self, x: self.layer(x) if len(x) < 10 else forward(self, x))
+
+    def fails(self, x):
+        raise ValueError("a batch\nof many rows")
+
+    for forward, problem in (
+        (fails, r"forward\(\(40, 8\) float32\) fails: ValueError: a batch of many rows"),
+        (
+            lambda self, x: self.layer(x)[:, :3],
+            r"its layers had the widths {'cut': 4} when the run began, and now have {'cut': 3}",
+        ),
+        (lambda self, x: x[:5], WANTED + r"for 40 rows it returned a tensor \(5, 8\)"),
+    ):
+        rows = numeric_table(rng)
+        split = session(rows, model=pair(late(forward)))
+        with pytest.raises(UserError, match=problem):
+            split.round(rows.ids)
+    sometimes = of(lambda self, x: torch.tanh(self.layer(x) if len(x) < 10 else x[:, :4]))
+    split = session(rows, model=pair(sometimes))
+    with pytest.raises(UserError, match="its layer layer put out numbers for each row when the run began"):
+        split.round(rows.ids)
+
+
+def test_an_attack_that_looks_for_categories_needs_vectors(rng):
+    rows = table(rng)
+    split = session(rows, model=pair(Plain, categories="codes"))
+    peer = split.round(rows.ids, watch=frozenset({PeerModels})).facts["label"][PeerModels].models["a"].network
+    assert peer.tables() == ()
+    with pytest.raises(UserError, match=r"^model.categories=codes: .* goes with embed only"):
+        peer(rows.features["a"].numeric, torch.empty(len(rows), 0, dtype=torch.int32))
+
+
+def test_predictions_and_watching_change_nothing(rng):
+    rows = numeric_table(rng)
+
+    class Dropped(Plain):
+        def __init__(self, inputs):
+            super().__init__(inputs)
+            self.net[1] = nn.Dropout(0.5, inplace=True)
+
+    alone, busy = (session(rows, model=pair(Dropped), optimizer=Adam(lr=0.04)) for _ in range(2))
+    for _ in range(4):
+        alone.round(rows.ids)
+        busy.predict(rows.ids)
+        busy.parties[0].own_layers(rows.ids)
+        busy.round(rows.ids, watch=FACTS | {OwnModel, PeerModels})
+    assert all(map(torch.equal, weights(alone), weights(busy)))
+
+
+def test_a_run_is_attacked_recorded_and_resumed(tmp_path):
+    class Everything(nn.Module):
+        def __init__(self, inputs):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(inputs, 12), nn.BatchNorm1d(12), nn.ReLU(inplace=True), nn.Dropout(0.1))
+            self.out = nn.LazyLinear(4)
+
+        def forward(self, x):
+            return torch.tanh(self.out(self.body(x)))
+
+    def parts(epochs):
+        audit = Audit(batches=2, probe=False)
+        return {
+            "dataset": BreastCancer(parties=2),
+            "model": pair(Everything),
+            "optimizer": Sgd(lr=0.3),
+            "attacks": {"norm": Norm(), "spectral": Spectral(), "model_inversion": ModelInversion(rows=4, steps=5)},
+            "settings": Settings(epochs=epochs, batch_size=64, checkpoint="keep", audit=audit),
+        }
+
+    def rows_of(folder):
+        return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+
+    summary = run_in(tmp_path / "whole", **parts(3))
+    assert summary["test_auc"] > 0.95
+    layers = ["body.0", "body.1", "body.2", "out", "cut"]
+    manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text())
+    assert manifest["cut_layers"] == {"a": ["cut"], "b": ["cut"]}
+    assert manifest["layers"] == {"a": layers, "b": layers, "label": ["top.first"]}
+    seen = {(k["attack"], k["party"], k["layer"], k["visible"]) for k in summary["leaks"]}
+    gradients = {("norm", party, layer, True) for party in "ab" for layer in layers}
+    assert seen == gradients | {("spectral", *place[1:]) for place in gradients} | {
+        ("spectral", "label", "top.first", False)
+    }
+    assert {(r["party"], r["layer"]) for r in summary["reconstructions"] if r["visible"]} >= {("a", "cut"), ("b", "cut")}
+    run_in(tmp_path / "parts", **parts(1))
+    run_in(tmp_path / "parts", **parts(3))
+    assert "going on before epoch 1" in (tmp_path / "parts" / "train.log").read_text()
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
+def test_an_audit_of_recorded_messages_has_the_numbers_of_the_run(tmp_path):
+    """The layers keep their order, which is not that of their names."""
+
+    class Backwards(nn.Module):
+        def __init__(self, inputs):
+            super().__init__()
+            self.z, self.y = nn.Linear(inputs, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return torch.tanh(self.y(torch.relu(self.z(x))))
+
+    attacks = {"norm": Norm(), "spectral": Spectral(), "averaging": Averaging(rows=80)}
+    parts = {
+        "dataset": Synthetic(rows=400, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
+        "model": pair(Backwards),
+        "attacks": attacks,
+        "settings": Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3, probe=False)),
+    }
+    run_in(tmp_path / "run", **parts)
+    kept = [line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if ",leak_" in line]
+    with (tmp_path / "offline.csv").open("w", newline="") as file:
+        write_rows(file, audit(tmp_path / "run" / "recording", attacks).rows())
+    assert [line for line in (tmp_path / "offline.csv").read_text().splitlines() if ",leak_" in line] == kept
+    layers = dict.fromkeys(line.split(",")[3] for line in kept if ",a," in line and ",norm," in line)
+    assert list(layers) == ["z", "y", "cut"]
+
+
+def test_ten_classes_and_four_parties_with_pixels(tmp_path):
+    class Seen(Pixels):
+        def __init__(self, in_channels):
+            super().__init__(in_channels)
+            self.conv = nn.Conv2d(in_channels, 4, 3, padding=1)
+            self.norm = nn.BatchNorm2d(4)
+
+    audit = Audit(batches=2, probe=False)
+    parts = {
+        "dataset": Digits(parties=4),
+        "model": pair(Seen, shape="pixels"),
+        "optimizer": Adam(lr=0.01),
+        "attacks": {},
+        "settings": Settings(epochs=6, batch_size=64, audit=audit),
+    }
+    assert run_in(tmp_path / "run", **parts)["test_accuracy"] > 0.7

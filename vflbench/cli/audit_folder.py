@@ -1,0 +1,137 @@
+"""The folder that `vflbench audit` and `vflbench grade` write: the results, the page, and what thresholds come to."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import yaml
+
+from vflbench.cli.audit_config import AuditPlan
+from vflbench.cli.errors import LeaksMore, fail
+from vflbench.cli.mistakes import describe
+from vflbench.errors import UserError
+from vflbench.results.folder import Earlier, alone_in, clear_error, leave_error, look, remove_if_empty
+from vflbench.results.gate import Gate
+from vflbench.results.gate import judge as judged
+from vflbench.results.loggers.base import Loggers
+from vflbench.results.read import read_manifest, read_metrics, read_summary
+from vflbench.results.recorder import Recorder
+from vflbench.results.report.figures import draw
+from vflbench.results.report.sections import Wishes
+from vflbench.results.report.site import write_report
+from vflbench.results.report.table import final_table
+from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
+from vflbench.run.metric_rows import finding_rows
+from vflbench.run.offline import AuditResult
+from vflbench.run.provenance import module_digests, provenance
+
+
+def audit_and_report(
+    made: AuditPlan,
+    source: Path,
+    result: Callable[[], AuditResult],
+    folder: Path,
+    gates: Sequence[Gate],
+    *,
+    require_all: bool = False,
+) -> None:
+    """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
+
+    source: the folder that is audited. result: audits it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone_in(folder):
+            notices = compute(made, source, result, folder)
+            lines, failed, unjudged = judge_all(folder, gates)
+            page, summary = write_page(folder, lines), read_summary(folder)
+            table = final_table(folder, colour=sys.stdout.isatty(), gates=lines)
+    finally:
+        remove_if_empty(folder)
+    print("\n".join([table, *notices, f"page: {page}"]), flush=True)
+    if failed:
+        raise LeaksMore
+    if unjudged is not None:
+        raise unjudged
+    missing = {**made.unusable, **summary["skipped"], **summary["unscored"]} if require_all else {}
+    if missing:
+        listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+        fail(f"--require-all: not every attack could be run and scored: {listed}")
+
+
+def compute(made: AuditPlan, source: Path, result: Callable[[], AuditResult], folder: Path) -> list[str]:
+    """Write the result folder, unless this audit of this source, as it is now, is in it. Returns lines for the user."""
+    state = recording_source(source, made.wanted.labels)
+    earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.plugins)
+    notices = []
+    if earlier is Earlier.FINISHED:
+        if read_manifest(folder).get("source") == state:
+            clear_error(folder)
+            return [f"finished before, so not computed again (overwrite=true would): {folder}"]
+        notices.append("the recording has changed since it was audited here, so it was audited again")
+    clear_error(folder)
+    overwrite = made.overwrite or earlier is Earlier.FINISHED
+    record(made, state, result, folder, overwrite=overwrite)
+    return notices
+
+
+def record(
+    made: AuditPlan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool
+) -> None:
+    """Audit and write everything; summary.json last. state: of what is audited."""
+    seed, chosen = made.wanted.seed or 0, dict(made.choices)
+    known = provenance(
+        seed=seed, overrides=list(made.overrides), choices=chosen, source=state, modules=module_digests(made.plugins)
+    )
+    manifest = {**known, "kind": KIND}
+    text = yaml.safe_dump(made.config, sort_keys=False)
+    recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
+    recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
+    start = perf_counter()
+    try:
+        recorder.begin()
+        made_of = result()
+        skipped = {**made.unusable, **made_of.skipped}
+        recorder.note(**audit_facts(made_of) | {"skipped": skipped})
+        recorder.say(f"{state['path']}: {made_of.listed:,} rows, {len(made_of.findings)} epochs")
+        for note in made_of.notes:
+            recorder.say(note)
+        for what, reasons in (("is skipped", skipped), ("could not be scored", made_of.unscored)):
+            for name, reason in reasons.items():
+                recorder.say(f"attack={name} {what}: {reason}")
+        for epoch, findings in enumerate(made_of.findings):
+            recorder.write(finding_rows(epoch, findings))
+            recorder.keep(findings.examples)
+        draw(folder)
+        recorder.note(modules=module_digests(made.plugins))
+        recorder.finish(audit_summary(made_of, perf_counter() - start) | {"skipped": skipped})
+    except Exception as error:
+        if recorder.begun:
+            leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
+        raise
+    finally:
+        recorder.loggers.stop()
+
+
+def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, UserError | None]:
+    """A line for each gate, whether one failed, and why one could not be judged."""
+    rows, manifest, lines, failed = read_metrics(folder), read_manifest(folder), [], False
+    worst = (read_summary(folder).get("verdict") or {}).get("worst") or {}
+    unjudged: UserError | None = None
+    for gate in gates:
+        try:
+            outcome = judged(gate, rows, manifest["threats"], manifest["cut_layers"], worst)
+        except UserError as error:
+            unjudged = unjudged or error
+            lines.append(f"NOT JUDGED: {error}")
+            continue
+        failed = failed or not outcome.passed
+        lines.append(outcome.line())
+    return lines, failed, unjudged
+
+
+def write_page(folder: Path, gates: Sequence[str]) -> Path:
+    """The folder's own page, in its `report`."""
+    return write_report([folder], folder / "report", Wishes(title="What recorded messages give away", gates=tuple(gates)))
