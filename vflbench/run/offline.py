@@ -89,14 +89,13 @@ def audit(
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
-    tune()
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     promised = recording.manifest.claims.label_dp
     check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
     options: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
     options["tables"] = Tables if check is None else partial(Tables, listener=check.hear)
-    with _helpers(source) as helpers:
+    with at_work(source) as helpers:
         auditor = auditor_of(source, running, **options, helpers=helpers)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
@@ -106,11 +105,11 @@ def audit(
 
 
 @contextmanager
-def _helpers(source: RecordedSource) -> Iterator[Helpers | None]:
-    """Threads that attacks are asked in, where the machine has room for them beside those of the run.
-
-    A recording of others says nothing of torch's threads: there each attack has one.
+def at_work(source: RecordedSource) -> Iterator[Helpers | None]:
+    """The process is tuned as that of a run, with as many of torch's threads. Yields threads to ask attacks in, where the
+    machine has room for them beside these. A recording of others says nothing of torch's threads: there each attack has one.
     """
+    tune()
     before = torch.get_num_threads()
     use_threads(1 if source.head is None else source.head.threads)
     count = helpers_beside(torch.get_num_threads())
