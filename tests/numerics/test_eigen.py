@@ -49,11 +49,12 @@ def test_a_matrix_of_zeros_has_no_direction():
 
 
 def test_the_svd_replaces_eigh_where_it_fails(rng, monkeypatch):
-    matrix, planted = with_spectrum([1.0, 0.9999, 0.1], rng)  # too close for the power
+    matrix, planted = with_spectrum([1.0, 0.9999, 0.1], rng)
 
     def fail(_):
         raise torch.linalg.LinAlgError("failed to converge")
 
+    monkeypatch.setattr(torch.linalg, "eigvalsh", fail)
     monkeypatch.setattr(torch.linalg, "eigh", fail)
     assert difference(top_eigenvectors(matrix[None])[0], planted) < 1e-9
 
@@ -79,3 +80,13 @@ def test_there_are_no_components_where_rows_do_not_vary(rng):
     assert not vectors[:, 3:].any()
     assert not vectors[[0, 2, 3, 5, 7]].any()
     assert not any(part.any() for part in leading_components(torch.zeros(5, 2), 2))
+
+
+def test_a_second_eigenvector_that_is_a_unit_vector_is_not_taken_for_the_first():
+    """The top eigenvector is spread over 100 coordinates, so the largest diagonal entry of a power is the second's."""
+    matrix = torch.zeros(101, 101, dtype=torch.float64)
+    matrix[:100, :100] = 1 / 100
+    matrix[100, 100] = 0.999
+    v = top_eigenvectors(matrix[None])[0]
+    assert v[:100].abs().min() == pytest.approx(0.1)
+    assert abs(v[100]) < 1e-10

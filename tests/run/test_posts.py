@@ -1,13 +1,15 @@
+import torch
 from audited import Audited, clicks
 
 from vflbench.attacks.base import Attack
+from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
-from vflbench.run.posts import RUN_FACTS, unmet_attacks
+from vflbench.run.posts import RUN_FACTS, Post, unmet_attacks
 
 
 def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
@@ -74,3 +76,37 @@ def test_attacks_at_a_party_that_cheats_are_active():
         ("spectral", "label"): False,
     }
     assert not Norm().threat.active
+
+
+def test_attacks_that_say_so_only_read(rng):
+    """Every option of those that get no copies."""
+    spectral = [
+        Spectral(message=message, component=component, score=score, orient=orient)
+        for message in ("embeddings", "gradients")
+        for component in (1, 2, "auto")
+        for score in ("signed", "abs", "cluster")
+        for orient in ("smaller", "larger_score", "larger_deviation", "auto")
+        if (message, component) != ("gradients", "auto")
+    ]
+    for attack in (Norm(), Norm(top=0.2), Norm(top="prior"), Cosine(), Cosine(k=2), *spectral):
+        x, y = torch.randn(2, 40, 6, generator=rng).relu()
+        kept = x.clone(), y.clone()
+        hints = BatchHints(torch.arange(attack.threat.hints))
+        facts = [Embeddings({"f1": x, "f2": y}), Gradients({"f1": y, "f2": x}), ClassShares((0.7, 0.3)), hints]
+        post = Post("a", attack, attack.threat, "a", torch.Generator(), visible=True)
+        assert post.only_reads
+        view = post.view(0, 0, torch.arange(40), {type(fact): fact for fact in facts})
+        attack.batch(view)
+        assert torch.equal(x, kept[0]), attack
+        assert torch.equal(y, kept[1]), attack
+
+
+def test_a_class_derived_from_one_that_only_reads_gets_copies():
+    class Overwrites(Norm):
+        def batch(self, view):
+            view[Gradients].layers["f1"].fill_(0)
+
+    x = torch.ones(3, 2)
+    post = Post("a", Overwrites(), Overwrites().threat, "a", torch.Generator(), visible=True)
+    post.attack.batch(post.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
+    assert bool((x == 1).all())

@@ -1,5 +1,6 @@
 """Scored where the messages are and graded where the labels are, an audit has the numbers of one in one place."""
 
+import importlib
 import json
 import shutil
 
@@ -35,6 +36,17 @@ def recording(tmp_path_factory):
     for path in (folder / "recording" / "messages").glob("*9999999.safetensors"):
         path.unlink()  # what networks make of rows at the end of an epoch
     return folder / "recording"
+
+
+def test_threads_beside_the_main_one_change_no_bit(recording, tmp_path, monkeypatch):
+    offline = importlib.import_module("vflbench.run.offline")
+    written = []
+    for count in (1, 3):
+        monkeypatch.setattr(offline, "helpers_beside", lambda _, count=count: count)
+        write_scores(recording, every_attack("norm", "spectral", "direct"), tmp_path / str(count))
+        written.append({path.name: path.read_bytes() for path in (tmp_path / str(count)).iterdir()})
+    assert len(written[0]) == 2
+    assert written[0] == written[1]
 
 
 def without_labels(recording, folder):

@@ -6,6 +6,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.row_blocks import row_cosines
 from vflbench.options import Count, options
 
 
@@ -25,6 +26,7 @@ class Cosine(Attack):
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """
 
+    only_reads = True
     k: Count = 1
 
     @property
@@ -33,5 +35,8 @@ class Cosine(Attack):
 
     def batch(self, view: View) -> Scores:
         known = view[BatchHints].places
-        directions = {layer: F.normalize(g.double(), dim=1, eps=1e-300) for layer, g in view[Gradients].layers.items()}
-        return Scores(view.ids, {layer: u @ u[known.to(u.device)].mean(dim=0) for layer, u in directions.items()})
+        scores = {}
+        for layer, g in view[Gradients].layers.items():
+            directions = F.normalize(g[known.to(g.device)].double(), dim=1, eps=1e-300)
+            scores[layer] = row_cosines(g, directions.mean(dim=0))
+        return Scores(view.ids, scores)

@@ -9,6 +9,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.row_blocks import row_lengths
 from vflbench.options import Fraction, options
 
 
@@ -30,6 +31,7 @@ class Norm(Attack):
     "Technical Report of Label Leakage and Protection in Federated Learning", section on the 2-norm attack.
     """
 
+    only_reads = True
     top: Fraction | Literal["prior"] | None = None
 
     @property
@@ -37,7 +39,7 @@ class Norm(Attack):
         return Threat(knows={Gradients, ClassShares} if self.top == "prior" else {Gradients})
 
     def batch(self, view: View) -> Scores:
-        lengths = {layer: g.double().norm(dim=1) for layer, g in view[Gradients].layers.items()}
+        lengths = {layer: row_lengths(g) for layer, g in view[Gradients].layers.items()}
         if self.top is None:
             return Scores(view.ids, lengths)
         share = view[ClassShares].positive if self.top == "prior" else self.top

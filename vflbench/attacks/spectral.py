@@ -13,6 +13,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
+from vflbench.numerics.gram import gram
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Count, options
 
@@ -51,6 +52,7 @@ class Spectral(Attack):
     Algorithm 1 and section 5; `larger_score` of uncentred values is ours.
     """
 
+    only_reads = True
     message: Literal["embeddings", "gradients"] = "embeddings"
     component: Count | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
@@ -126,7 +128,7 @@ def rising_projection(x: Tensor, u: Tensor) -> Tensor:
 
 def _scatter(centred: Tensor) -> Tensor:
     """X^T X (d, d) in float64, of the type's own products where these stay in its range; in any units."""
-    scatter = (centred.T @ centred).double()
+    scatter = gram(centred).double()
     if _SAFE_RANGE[0] < float(scatter.diagonal().max()) < _SAFE_RANGE[1]:
         return scatter
     scaled = centred.double() / centred.abs().max().clamp_min(torch.finfo(centred.dtype).tiny)

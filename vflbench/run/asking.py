@@ -1,7 +1,8 @@
 """Attacks are asked about the rows of a batch, or of an epoch; what they answer is graded, without the rows they know."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from vflbench.messages.view import View
 from vflbench.run.answers import Marker, Question, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import Shortage
+from vflbench.run.helpers import Helpers
 from vflbench.run.known_rows import KnownRows, RowNames
 from vflbench.run.posts import Hints, HintSource, Post
 from vflbench.run.supply import Supply
@@ -27,7 +29,8 @@ class Asking:
     """Shows each attack its view, and hands its answer to the marker.
 
     supply: the facts that an attack may read. references: attacks that know labels, each with the same attack on the party's
-    own columns, which is given the same hints. group: rows of a batch.
+    own columns, which is given the same hints. group: rows of a batch. helpers: threads that ask attacks about batches, if
+    these only read; answers are marked in the order of the questions.
     """
 
     def __init__(
@@ -40,7 +43,11 @@ class Asking:
         marker: Marker,
         references: Sequence[tuple[Post, Post]],
         group: int,
+        helpers: Helpers | None = None,
     ):
+        self._helpers = helpers
+        self._unmarked: list[Callable[[], object]] = []  # of the last batch
+        self._asked: list[Callable[[], object]] = []  # of this one
         self.supply, self.names, self.known, self.canaries, self.hints = supply, names, known, canaries, hints
         self._marker, self._group = marker, group
         self._references = {(post.name, post.party): twin for post, twin in references}
@@ -65,13 +72,34 @@ class Asking:
     def about_batch(self, post: Post, round_: Round, labels: Tensor, canary: Tensor, hints: Hints, tables: Tables) -> None:
         places = post.known_places(hints)
         if places is None:
-            self._leave_out(post, hints, self._layers[post.party, post.message], tables)
+            self._mark(partial(self._leave_out, post, hints, self._layers[post.party, post.message], tables))
             return
         names = self.names.of(round_.ids)
         known = self.supply.to(post, round_.facts.get(post.party, {}))
         view = post.view(round_.epoch, round_.step, names.clone(), post.facts(known, hints))
         question = Question(round_.ids, names, labels, self._mask(post, round_.ids, places), canary)
-        self._marker.mark(post, self._answer(post, view), question, tables)
+        if self._helpers is not None and post.only_reads:
+            key = (post.name, post.party, post.visible)
+            coming = self._helpers.begin(key, partial(self._answer, post, view))
+            self._mark(lambda: self._marker.mark(post, coming.result(), question, tables))
+        else:
+            self._mark(partial(self._marker.mark, post, self._answer(post, view), question, tables))
+
+    def _mark(self, mark: Callable[[], object]) -> None:
+        """At once, or where attacks are asked beside this thread, in `settle`."""
+        if self._helpers is None:
+            mark()
+        else:
+            self._asked.append(mark)
+
+    def settle(self, *, but_last: bool = False) -> None:
+        """Mark all answers that are not marked. but_last: those about the last batch later, so that it goes on meanwhile."""
+        due, self._unmarked = self._unmarked, self._asked
+        self._asked = []
+        if not but_last:
+            due, self._unmarked = due + self._unmarked, []
+        for mark in due:
+            mark()
 
     def about_epoch(
         self,

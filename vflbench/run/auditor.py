@@ -23,6 +23,7 @@ from vflbench.run.asking import Asking
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
 from vflbench.run.grading import Grader, auxiliary_rows
+from vflbench.run.helpers import Helpers
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
 from vflbench.run.supply import Supply
@@ -41,7 +42,7 @@ class Auditor:
     embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
     attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
     whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
-    tables: makes what the answers of an epoch are put into.
+    tables: makes what the answers of an epoch are put into. helpers: threads that ask attacks; the numbers are the same.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Auditor:
         keeps_rows: bool = False,
         samples: bool = True,
         tables: Callable[[], Tables] = Tables,
+        helpers: Helpers | None = None,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -93,7 +95,7 @@ class Auditor:
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
         hints = HintSource(generators, len(train.class_ratios))
-        self._asking = Asking(self._supply, names, known, canaries, hints, marker, references, group)
+        self._asking = Asking(self._supply, names, known, canaries, hints, marker, references, group, helpers)
         self._crossing = {party: tuple((cut_layers or {}).get(party, ())) for party in self._parties}
         self._probe_rng = generators["probe"] if probe and any(self._crossing.values()) and self.posts else None
         followers = [post for post in self.posts if post.attack.follows]
@@ -157,6 +159,7 @@ class Auditor:
                 self._asking.show(post, round_, torch.arange(len(round_.ids), device=round_.ids.device))
             elif is_audited and post.attack.answers_batches():
                 self._asking.about_batch(post, round_, labels, canary, hints, self.tables)
+        self._asking.settle(but_last=not self.probes)  # what the probe is told of must be said before the next batch
         if self._dcor and is_audited:
             self._measure(round_, labels, canary)
 
@@ -196,6 +199,7 @@ class Auditor:
 
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
+        self._asking.settle()
         at_hand = facts
         answered = frozenset(post.name for post in self.posts if self.tables.leaks.has(post.name))  # about batches
         for post in self.posts if self.audited else ():

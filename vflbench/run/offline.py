@@ -1,6 +1,7 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from vflbench.run.canaries import Canaries
 from vflbench.run.claim_check import ClaimCheck
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
-from vflbench.run.machine import tune, use_threads
+from vflbench.run.helpers import Helpers, read_ahead
+from vflbench.run.machine import helpers_beside, tune, use_threads
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
@@ -87,20 +89,35 @@ def audit(
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
-    tune()
-    if source.head is not None:
-        use_threads(source.head.threads)
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     promised = recording.manifest.claims.label_dp
     check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
-    tables = Tables if check is None else partial(Tables, listener=check.hear)
-    auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
-    findings = list(findings_of(source, auditor, None if check is None else check.see))
+    options: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
+    options["tables"] = Tables if check is None else partial(Tables, listener=check.hear)
+    with at_work(source) as helpers:
+        auditor = auditor_of(source, running, **options, helpers=helpers)
+        findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
     observed = {} if check is None else check.outcome()
     return AuditResult(findings, skipped, unscored, threats, observed=observed, **described(source, seed))
+
+
+@contextmanager
+def at_work(source: RecordedSource) -> Iterator[Helpers | None]:
+    """The process is tuned as that of a run, with as many of torch's threads. Yields threads to ask attacks in, where the
+    machine has room for them beside these. A recording of others says nothing of torch's threads: there each attack has one.
+    """
+    tune()
+    before = torch.get_num_threads()
+    use_threads(1 if source.head is None else source.head.threads)
+    count = helpers_beside(torch.get_num_threads())
+    try:
+        with Helpers(count) if count > 1 else nullcontext() as helpers:
+            yield helpers
+    finally:
+        torch.set_num_threads(before)
 
 
 def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
@@ -175,14 +192,16 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
         seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         end.begin_epoch(epoch)
-        for round_ in recording.rounds(epoch):
-            shown = source.with_columns(round_)
-            followed, _, known = auditor.parts_at_the_end
-            kept = torch.cat([followed, known])
-            end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
-            if also is not None:
-                also(shown)
-            auditor.see(shown)
+        with closing(read_ahead(recording.rounds(epoch))) as rounds:
+            for round_ in rounds:
+                shown = source.with_columns(round_)
+                if end.wants:
+                    followed, _, known = auditor.parts_at_the_end
+                    kept = torch.cat([followed, known])
+                    end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+                if also is not None:
+                    also(shown)
+                auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"

@@ -75,6 +75,11 @@ class Post:
     on_columns: bool = False
 
     @property
+    def only_reads(self) -> bool:
+        """Whether the attack's own class, and not one that it derives from, says that it changes nothing it is shown."""
+        return bool(vars(type(self.attack)).get("only_reads", False))
+
+    @property
     def message(self) -> Kind | None:
         return self.threat.message
 
@@ -111,7 +116,8 @@ class Post:
 
     def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts) -> View:
         threat = self.attack.threat if self.on_columns else self.threat
-        return View(self.party, epoch, step, names, self.rng, threat, facts, visible=self.visible)
+        lends = self.only_reads
+        return View(self.party, epoch, step, names, self.rng, threat, facts, visible=self.visible, lends=lends)
 
 
 def posted(

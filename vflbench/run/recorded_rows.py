@@ -53,6 +53,9 @@ class RecordedRows:
         return VerticalTable(ids, {}, self.labels(ids), self.classes)
 
     def labels(self, ids: Tensor) -> Tensor:
+        first = int(torch.searchsorted(self._sorted, ids[0])) if len(ids) else 0
+        if not len(self._order) and torch.equal(self._sorted[first : first + len(ids)], ids):  # rows that stand together
+            return self._labels[first : first + len(ids)].long()
         place = torch.searchsorted(self._sorted, ids).clamp_(max=max(len(self._sorted) - 1, 0))
         missing = ids if not len(self._sorted) else ids[self._sorted[place] != ids]
         if len(missing):
@@ -130,20 +133,21 @@ class Table:
 class EndOfEpoch:
     """What parties' networks make of rows at the end of an epoch: as recorded, or else what was last sent for a row.
 
-    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it.
+    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it. wants:
+    whether anything is asked at the end.
     """
 
     def __init__(self, recording: RecordedMessages, rows: RecordedRows, *, wants: bool):
-        self._recording, self._rows, self._wants = recording, rows, wants
+        self._recording, self._rows, self.wants = recording, rows, wants
         self._layers: dict[str, Table] = {}
         self._there = torch.empty(0, dtype=torch.int64)
 
     def begin_epoch(self, epoch: int) -> None:
-        self._there = self._recording.ids_at_the_end(epoch) if self._wants else self._there
+        self._there = self._recording.ids_at_the_end(epoch) if self.wants else self._there
 
     def meet(self, ids: Tensor, facts: Mapping[str, Facts], wanted: Tensor, quota: int) -> None:
         """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
-        if not self._wants:
+        if not self.wants:
             return
         kept = torch.isin(ids, wanted)
         kept[:quota] = True
@@ -153,7 +157,7 @@ class EndOfEpoch:
 
     def tables(self, epoch: int) -> dict[str, Table]:
         """Party -> layers of rows; their columns are given to `rows`."""
-        end = self._recording.end_of_epoch(epoch) if self._wants else None
+        end = self._recording.end_of_epoch(epoch) if self.wants else None
         if end is not None:
             self._put(end.ids, end.facts, torch.ones_like(end.ids, dtype=torch.bool))
         return self._layers

@@ -193,14 +193,18 @@ def _rising(parts: list[Tensor]) -> Tensor:
     """Each id once, in rising order. Empties `parts`: of some 10^7 ids, every copy counts."""
     ids = torch.cat(parts)
     parts.clear()
-    ids.numpy().sort()
     is_new = torch.ones_like(ids, dtype=torch.bool)
+    if bool(torch.gt(ids[1:], ids[:-1], out=is_new[1:]).all()):
+        return ids
+    ids.numpy().sort()
     torch.ne(ids[1:], ids[:-1], out=is_new[1:])
     return ids if bool(is_new.all()) else ids[is_new]
 
 
 def _is_among(ids: Tensor, rising: Tensor) -> Tensor:
     """(n,) whether each is one of the others, which stand in rising order."""
+    if torch.equal(ids, rising):
+        return torch.ones_like(ids, dtype=torch.bool)
     found = torch.zeros_like(ids, dtype=torch.bool)
     for start in range(0, len(ids) if len(rising) else 0, 2**20):
         some = ids[start : start + 2**20]

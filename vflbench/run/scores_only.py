@@ -21,7 +21,7 @@ from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
-from vflbench.run.offline import AuditResult, Batches, Epochs, auditor_of, described, findings_of
+from vflbench.run.offline import AuditResult, Batches, Epochs, at_work, auditor_of, described, findings_of
 from vflbench.run.recorded_rows import RecordedRows
 from vflbench.run.recorded_source import RecordedSource
 
@@ -134,16 +134,18 @@ def write_scores(
     writer = ScoreWriter(out)
     number = iter(range(10**6))
     try:
-        auditor = auditor_of(
-            source,
-            running,
-            seed=seed,
-            batches=batches,
-            epochs=epochs,
-            probe=False,
-            tables=lambda: Tables(leaks=ScoreTable(writer, next(number))),
-        )
-        count = sum(1 for _ in findings_of(source, auditor))
+        with at_work(source) as helpers:
+            auditor = auditor_of(
+                source,
+                running,
+                seed=seed,
+                batches=batches,
+                epochs=epochs,
+                probe=False,
+                tables=lambda: Tables(leaks=ScoreTable(writer, next(number))),
+                helpers=helpers,
+            )
+            count = sum(1 for _ in findings_of(source, auditor))
         writer.close()
     except BaseException:
         writer.drop()
