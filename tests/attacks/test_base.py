@@ -28,7 +28,7 @@ def test_unmet_needs_are_named():
     everything = frozenset({Gradients, Embeddings, ClassShares})
     assert Norm().unmet(everything, classes=2) is None
     assert Norm().unmet(frozenset({Embeddings}), classes=2, where="this recording") == (
-        "Gradients is not in this recording for the non-label party"
+        "gradients are not in this recording for the non-label party"
     )
     assert Norm().unmet(everything, classes=10) == "it tells 2 classes apart, and the labels have 10"
 

@@ -111,8 +111,8 @@ def test_without_a_choice_every_attack_that_the_recording_allows_is_tried(place)
     listed = {line.split()[0] for line in command("list", "attack", cwd=place).stdout.splitlines() if line.startswith("  ")}
     scored = {leak["attack"].split(" (")[0] for leak in summary["leaks"]} - {"probe"}
     assert scored | {*summary["skipped"]} | {*summary["unscored"]} == listed - {"none", "strongest"}
-    assert summary["skipped"]["model_inversion"] == "PeerModels is not in this recording for the label party"
-    assert "Not run: model_inversion: PeerModels is not in this recording for the label party." in result.stdout
+    assert summary["skipped"]["model_inversion"] == "peer models are not in this recording for the label party"
+    assert "Not run: model_inversion: peer models are not in this recording for the label party." in result.stdout
 
 
 @pytest.mark.slow

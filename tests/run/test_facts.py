@@ -22,6 +22,8 @@ from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 
+NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
+
 
 class Curious(Attack):
     """Knows rows.
@@ -59,14 +61,14 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert manifest["cut_layers"] == {"x": ["f2", "wide"], "y": ["f2", "wide"]}
     assert manifest["layers"] == {"x": ["f1", "f2"], "y": ["f1", "f2"], "label": ["f1", "f2", "h1"]}
     assert manifest["adversary"] == {}
-    assert manifest["skipped"] == summary["skipped"] == {"elsewhere": "Updates is not in this protocol for the participant"}
+    assert manifest["skipped"] == summary["skipped"] == {"elsewhere": NOWHERE}
     assert manifest["unscored"] == summary["unscored"]
     assert sorted(manifest["unscored"]) == ["curious", "curious (own columns)", "hints", "hints (own columns)"]
     reason = manifest["unscored"]["hints"]
     assert reason.startswith("it needs 60 known positives of each batch or group of rows, and none had more than ")
     log = (tmp_path / "train.log").read_text()
     assert f"attack=hints could not be scored: {reason}" in log
-    assert "attack=elsewhere is skipped: Updates is not in this protocol" in log
+    assert f"attack=elsewhere is skipped: {NOWHERE}" in log
     assert list(manifest["threats"]) == [*attacks, "hints (own columns)", "curious (own columns)"]
     assert manifest["threats"]["norm"] == {
         "seat": "non-label party",
@@ -128,7 +130,7 @@ def test_a_federated_run_has_one_layer(tmp_path):
         settings={"batch_size": "auto"},
     )
     assert manifest["cut_layers"] == manifest["layers"] == {"a": ["theta"], "b": ["theta"]}
-    assert manifest["skipped"] == {"norm": "Gradients is not in this protocol for the non-label party"}
+    assert manifest["skipped"] == {"norm": NOWHERE.replace("one of the participants", "a non-label party")}
 
 
 def test_an_active_attack_is_skipped_where_nobody_cheats(tmp_path):

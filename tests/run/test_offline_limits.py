@@ -4,7 +4,8 @@ import shutil
 from dataclasses import asdict, replace
 
 import pytest
-from builders import run_in
+import torch
+from builders import every_attack, run_in
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, RebuiltRows, Scores
@@ -15,6 +16,8 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.manifest import Manifest, PartyLayers
+from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.run_head import RunHead
@@ -104,7 +107,7 @@ def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run
     chosen = {"inverter": Inverter(), "reader": Reader(), "cheat": Cheat(), "curious": Curious(), "norm": Norm()}
     result = audit(run[0], chosen, batches=3)
     assert result.skipped == {
-        "inverter": "Auxiliary is not in this recording for the label party",
+        "inverter": "auxiliary rows are not in this recording for the label party",
         "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
     }
     assert set(Curious.seen) == {(50, 1)}
@@ -122,3 +125,30 @@ def test_a_party_that_cheated_makes_attacks_active(copied):
     replace(RunHead.read(copied), cheating=["a"]).write(copied)
     assert audit(copied, {"cheat": Cheat()}, batches=2).skipped == {}
     assert Cheat.seen == [True] * 4
+
+
+def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):
+    rng = torch.Generator().manual_seed(3)
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    for step in range(12):
+        ids = torch.randperm(120, generator=rng)[:40]
+        tensors = {f"{kind}/cut": torch.randn(40, 4, generator=rng) for kind in ("embedding", "gradient")}
+        write_batch_file(tmp_path, "a", step, ids, tensors, epoch=0, step=step)
+    write_rows(tmp_path / "labels.parquet", {"id": torch.arange(120), "label": torch.arange(120) % 3 == 0})
+    result = audit(tmp_path, every_attack("alignment", "mixture", "directions", "completion", "norm"), probe=False)
+    assert {leak.attack for leak in result.findings[0].leaks} == {"alignment", "mixture", "directions", "completion", "norm"}
+    (note,) = result.notes
+    assert note.startswith("rows come up to 4.1 times in an epoch")
+
+
+def test_a_threat_says_how_many_rows_were_known(tmp_path):
+    rng = torch.Generator().manual_seed(4)
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    for step, ids in enumerate(torch.arange(120).split(40)):
+        write_batch_file(tmp_path, "a", step, ids, {"embedding/cut": torch.randn(40, 4, generator=rng)}, epoch=0, step=step)
+    labels = {"id": torch.arange(120), "label": (torch.arange(120) % 3 == 0).long()}
+    write_rows(tmp_path / "labels.parquet", labels)
+    write_rows(tmp_path / "known.parquet", {name: values[:30] for name, values in labels.items()})
+    result = audit(tmp_path, every_attack("completion"), probe=False)
+    assert result.threats["completion"]["known_rows"] == 30
+    assert "the labels of 30 rows" in result.threats["completion"]["text"]

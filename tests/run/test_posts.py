@@ -55,9 +55,9 @@ def test_attacks_that_can_not_run_here_say_why():
 
     attacks = {"wise": Wise(), "active": Active(), "norm": Norm(), "no_message": NoMessage()}
     assert unmet_attacks(attacks, offers, 2) == {
-        "wise": "Embeddings and PeerModels are not in this protocol for the non-label party",
+        "wise": "embeddings and peer models are not in this protocol for the non-label party",
         "active": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
-        "no_message": "OwnColumns is not in this protocol for the non-label party",
+        "no_message": "own columns are not in this protocol for the non-label party",
     }
     assert set(unmet_attacks(attacks, offers, 2, cheating=["a"])) == {"wise", "no_message"}
     ten = unmet_attacks({"norm": Norm()}, offers, 10, where="this recording")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.leading import LeadingProjections
+from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.attacks.mixture import can_be_split, with_positives
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
@@ -45,7 +45,7 @@ class Alignment(Attack):
 
     def epoch(self, view: View) -> Scores | None:
         ids, projections = self._seen.take()
-        asked = torch.isin(ids, view.ids.cpu())
+        asked = asked_about(ids, view.ids)
         if not bool(asked.any()):
             return None
         prior = view[ClassShares].positive

@@ -150,9 +150,9 @@ class Attack:
 
     def unmet(self, offered: frozenset[type[Fact]], classes: int, where: str = "this protocol") -> str | None:
         """Why this attack can't run, or None. offered: facts that an attacker of its seat can have; where: who offers."""
-        missing = sorted(fact.__name__ for fact in self.threat.knows - offered)
+        missing = sorted(fact.title or fact.__name__ for fact in self.threat.knows - offered)
         if missing:
-            are = "is" if len(missing) == 1 else "are"
+            are = "are" if len(missing) > 1 or missing[0].endswith("s") else "is"
             return f"{' and '.join(missing)} {are} not in {where} for the {self.threat.seat}"
         if classes > self.max_classes:
             return f"it tells {self.max_classes} classes apart, and the labels have {classes}"

@@ -11,6 +11,17 @@ from vflbench.numerics.eigen import top_eigenvectors
 _MEMORY = 0.5  # weight of the last batch's directions beside this one's
 
 
+def asked_about(ids: Tensor, wanted: Tensor) -> Tensor:
+    """(n,) bool: which rows are wanted, each where it was met last; a row may be met several times in an epoch.
+
+    ids: (n,) of the rows that were met. wanted: (m,) of those that a view asks about.
+    """
+    order = ids.sort(stable=True).indices
+    is_last = torch.ones_like(ids, dtype=torch.bool)
+    is_last[order[:-1]] = ids[order[1:]] != ids[order[:-1]]
+    return is_last & torch.isin(ids, wanted.cpu())
+
+
 class LeadingProjections:
     """Rows of the audited batches of an epoch, projected on the leading direction of their batch, layer by layer.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.attacks.leading import LeadingProjections
+from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
@@ -64,7 +64,7 @@ class Mixture(Attack):
         Both rise towards positives: z is -z where these are at the lower end.
         """
         ids, projections = self._seen.take()
-        asked = torch.isin(ids, view.ids.cpu())
+        asked = asked_about(ids, view.ids)
         prior = view[ClassShares].positive
         places = {layer: self._place(layer, z, prior) for layer, z in projections.items()}
         return ids[asked], {layer: (z[asked], odds[asked]) for layer, (z, odds) in places.items()}

@@ -17,6 +17,11 @@ class Seat(StrEnum):
     LABEL = "label party"
     PARTICIPANT = "participant"
 
+    @property
+    def place(self) -> str:
+        """With an article."""
+        return _PLACES[self]
+
 
 class Level(StrEnum):
     """How much an attacker knows about labels, and whether it keeps to the protocol. Readings of different levels are never

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from vflbench.run.facts import threats_of
 from vflbench.run.helpers import Helpers, read_ahead
 from vflbench.run.machine import helpers_beside, tune, use_threads
 from vflbench.run.metric_rows import finding_rows
+from vflbench.run.posts import Post
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
@@ -99,9 +100,19 @@ def audit(
         auditor = auditor_of(source, running, **options, helpers=helpers)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
-    threats = threats_of(auditor.posts, attacks, probed=auditor.probes)
+    threats = threats_of(as_they_knew(auditor), attacks, probed=auditor.probes)
     observed = {} if check is None else check.outcome()
     return AuditResult(findings, skipped, unscored, threats, observed=observed, **described(source, seed))
+
+
+def as_they_knew(auditor: Auditor) -> list[Post]:
+    """The posts, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
+    there = len(auditor.known.ids)
+    made = []
+    for post in auditor.posts:
+        few = 0 < there < post.threat.known_rows
+        made.append(replace(post, threat=replace(post.threat, known_rows=there)) if few else post)
+    return made
 
 
 @contextmanager

@@ -170,7 +170,10 @@ def unmet_attacks(
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
         seat = attack.threat.seat
-        reason = attack.unmet(offers(seat) | RUN_FACTS[seat], classes, where)
+        offered = offers(seat)
+        reason = attack.unmet(offered | RUN_FACTS[seat], classes, where)
+        if reason is not None and not offered:
+            reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
         if reason is None and attack.threat.active and not cheating:
             reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
         if reason is not None:

@@ -25,6 +25,7 @@ from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows
 from vflbench.run.posts import unmet_attacks
 from vflbench.run.recorded_rows import RecordedRows, Table
 
+_ONCE = 1.1  # visits of a row in an epoch; a run draws left-over rows again
 _MOST_SAMPLES = 10  # files; a run writes two
 
 
@@ -53,6 +54,9 @@ class RecordedSource:
         )
         self.rows.labels(self.ids.all)  # raises where one is missing
         self.notes = _notes(recording)
+        if self.ids.visits > _ONCE:
+            text = f"rows come up to {self.ids.visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
+            self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
         self._features()
 
     def _labels(self, path: Path | None) -> Labels:
@@ -99,7 +103,7 @@ class RecordedSource:
         if not self.labelled and (reason := self._lacks_labels(attack)):
             return reason
         if Auxiliary in attack.threat.knows:
-            return f"Auxiliary is not in this recording for the {attack.threat.seat}"
+            return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
         if not attack.follows:
             return ""
         if self.head is not None and not self.recording.manifest.complete:
@@ -157,25 +161,29 @@ class RecordedSource:
 @dataclass(frozen=True)
 class _Ids:
     """Ids of a recording. all, of_first: (m,) in rising order, of all rounds, and of the first epoch. repeat: whether a row
-    comes in two epochs. first: rows of the first round.
+    comes in two epochs. first: rows of the first round. visits: how often a row comes in an epoch, in the mean, at most.
     """
 
     all: Tensor
     of_first: Tensor
     repeat: bool
     first: int
+    visits: float = 1.0
 
     @classmethod
     def of(cls, recording: RecordedMessages) -> "_Ids":
         everything, of_first, repeat, first = torch.empty(0, dtype=torch.int64), None, False, 0
+        visits = 1.0
         for epoch in recording.epochs:
             parts = list(recording.ids(epoch))
             first = first or len(parts[0])
+            met = sum(map(len, parts))
             here = _rising(parts)
+            visits = max(visits, met / max(1, len(here)))
             repeat = repeat or bool(_is_among(here, everything).any())
             everything = here if of_first is None else _rising([everything, here])
             of_first = here if of_first is None else of_first
-        return cls(everything, everything if of_first is None else of_first, repeat, first)
+        return cls(everything, everything if of_first is None else of_first, repeat, first, visits)
 
 
 def _among(table: Labels, ids: Tensor) -> Labels:

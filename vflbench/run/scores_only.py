@@ -21,7 +21,7 @@ from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
-from vflbench.run.offline import AuditResult, Batches, Epochs, at_work, auditor_of, described, findings_of
+from vflbench.run.offline import AuditResult, Batches, Epochs, as_they_knew, at_work, auditor_of, described, findings_of
 from vflbench.run.recorded_rows import RecordedRows
 from vflbench.run.recorded_source import RecordedSource
 
@@ -154,7 +154,7 @@ def write_scores(
     head = ScoresHead(
         classes=recording.manifest.classes,
         epochs=count,
-        threats={name: ThreatRecord(**record) for name, record in threats_of(auditor.posts, attacks).items()},
+        threats={name: ThreatRecord(**record) for name, record in threats_of(as_they_knew(auditor), attacks).items()},
         layers=about["layers"],
         cut_layers=about["cut_layers"],
         skipped=skipped,

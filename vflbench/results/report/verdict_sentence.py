@@ -48,7 +48,8 @@ def _promise(run: Run) -> list[str]:
 def _note(line: Any) -> str:
     """What a recording's reader must know, as that its values are of half precision."""
     text = str(line)
-    return f"{text[:1].upper()}{text[1:]}."
+    is_name = "." in text.split(" ")[0]
+    return f"{text if is_name else text[:1].upper() + text[1:]}."
 
 
 def sentence(run: Run) -> str:
