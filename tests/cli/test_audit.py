@@ -155,7 +155,7 @@ def test_all_attacks_can_be_required(place):
     arguments = ("audit", "live/recording", "attack=[norm,model_inversion]", "--require-all", "--out", "required")
     result = command(*arguments, cwd=place)
     assert result.returncode == 1
-    assert "not every attack could be run and scored: model_inversion (PeerModels" in result.stderr
+    assert "not every attack could be run and scored: model_inversion (peer models" in result.stderr
     failed = command(*arguments, "--fail-above", "leak_auc=0.5", cwd=place)
     assert failed.returncode == 2  # a leak is worse news
 
