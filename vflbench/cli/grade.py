@@ -41,7 +41,10 @@ def scores_only(
         reasons.setdefault(reason, []).append(name)
     lines = [f"{len(head.attacks)} attacks scored {head.rows:,} rows: {', '.join(head.attacks)}"]
     lines += [f"not run: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    lines += [f"scores: {out}; they hold ids and scores, no message and no label", f"next: vflbench grade {out} LABELS"]
+    lines += [
+        f"scores: {out}; ids and the orders in which attacks put rows, no message and no label",
+        f"next: vflbench grade {out} LABELS",
+    ]
     return "\n".join(lines)
 
 

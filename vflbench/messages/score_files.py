@@ -34,6 +34,7 @@ _SCHEMA = pa.schema(
         ("known", pa.bool_()),
         ("scores", pa.list_(pa.float64())),
         ("candidates", pa.list_(pa.float64())),
+        ("difference", pa.list_(pa.float64())),
     ]
 )
 _NAMES = ("attack", "message", "party", "layer")
@@ -45,7 +46,8 @@ class ScoredRows:
     """What an attack said of the rows of a batch, or of a group of rows.
 
     epoch: from 0. key: attack, message, party, layer, and whether an attacker sees it. ids: (n,). known: (n,) bool, rows
-    whose label it was given. scores: (n,) or (n, K). candidates: (n, m) or None.
+    whose label it was given. scores: (n,) or (n, K). candidates: (n, m) or None. difference: (n,) of two columns of scores,
+    or None. Only their order counts: see `ordered`.
     """
 
     epoch: int
@@ -54,6 +56,12 @@ class ScoredRows:
     known: Tensor
     scores: Tensor
     candidates: Tensor | None = None
+    difference: Tensor | None = None
+
+
+def ordered(values: Tensor) -> Tensor:
+    """The ranks of values, from 0, equal ones of equal values, among all of them. Of the same type."""
+    return values.double().unique(return_inverse=True)[1].to(values.dtype).view(values.shape)
 
 
 class ScoreWriter:
@@ -80,7 +88,7 @@ class ScoreWriter:
             pa.array(rows.ids.cpu().numpy()),
             pa.array(rows.known.cpu().numpy()),
             _lists(rows.scores),
-            _lists(rows.scores.new_empty(n, 0) if rows.candidates is None else rows.candidates),
+            *(_lists(rows.scores.new_empty(n, 0) if v is None else v) for v in (rows.candidates, rows.difference)),
         ]
         self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
         self._parts, self._rows = self._parts + 1, self._rows + n
@@ -150,12 +158,16 @@ def _part(rows: pa.Table) -> ScoredRows:
     if len(ids.unique()) != len(ids):
         raise ValueError("a row is scored twice in one part")
     known = torch.from_numpy(rows.column("known").to_numpy().astype(np.bool_).copy())
-    scores, candidates = (_matrix(rows.column(name).combine_chunks(), name) for name in ("scores", "candidates"))
+    names = ("scores", "candidates", "difference")
+    scores, candidates, difference = (_matrix(rows.column(name).combine_chunks(), name) for name in names)
     key = (*(one[name] for name in _NAMES), bool(one["visible"]))
     column = scores[:, 0] if scores.shape[1] == 1 else scores
     column = column if one["exact"] & 1 else column.float()
     candidates = candidates if one["exact"] & 2 else candidates.float()
-    return ScoredRows(one["epoch"], key, ids, known, column, candidates if candidates.shape[1] else None)
+    if difference.shape[1] and (difference.shape[1] > 1 or scores.shape[1] != 2):
+        raise ValueError("column difference is of two columns of scores")
+    order = difference[:, 0].to(column.dtype) if difference.shape[1] else None
+    return ScoredRows(one["epoch"], key, ids, known, column, candidates if candidates.shape[1] else None, order)
 
 
 def _exact(values: Tensor | None) -> bool:

@@ -31,6 +31,7 @@ class LeakTable:
         known: Tensor | None = None,
         canary: Tensor | None = None,
         candidates: Tensor | None = None,
+        difference: Tensor | None = None,
     ) -> None:
         """key: (attack, message, party, layer, visible); scores (n,) or (n, 1): higher = more likely positive, or (n, K): a
         column for each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told,
@@ -38,7 +39,8 @@ class LeakTable:
         them, and they count for nothing else. candidates: (n, m) scores along m directions between which, and between whose
         ends, the attacker can't decide; for two classes.
 
-        Of (n, 2) scores the difference gives the leak AUC. Raises UserError as `checked_scores` does.
+        Of (n, 2) scores the difference gives the leak AUC; difference: (n,), or any with its order, where it is given.
+        Raises UserError as `checked_scores` does.
         """
         scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
         several = scores.ndim == 2
@@ -47,8 +49,9 @@ class LeakTable:
         if known is not None and len(known):
             asked = torch.ones_like(truth, dtype=torch.bool).index_fill_(0, known.to(truth.device), False)
             scores, truth, columns = scores[asked], truth[asked], columns[asked.to(columns.device)]
+            difference = None if difference is None else difference[asked.to(difference.device)]
             canary = None if canary is None else canary.to(truth.device)[asked]
-        two = scores if not several else scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else None
+        two = scores if not several else between(scores) if difference is None else difference
         if canary is not None and bool(canary.any()):
             canary = canary.to(truth.device)
             if two is not None:
@@ -86,6 +89,11 @@ class LeakTable:
     def leaks(self) -> list[Leak]:
         """One entry a key, in the order they first came."""
         return [leak_of(key, batches, self._guesses.get(key, Guesses())) for key, batches in self._batches.items()]
+
+
+def between(scores: Tensor) -> Tensor | None:
+    """(n,) by how much class 1 scores above class 0; None for more than two classes. scores: (n, K)."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else None
 
 
 def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, attack: str, layer: str) -> Tensor:

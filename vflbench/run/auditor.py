@@ -42,7 +42,8 @@ class Auditor:
     embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
     attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
     whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
-    tables: makes what the answers of an epoch are put into. helpers: threads that ask attacks; the numbers are the same.
+    references: also ask attacks with labels about own columns in place of messages. tables: makes what the answers of an
+    epoch are put into. helpers: threads that ask attacks; the numbers are the same.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Auditor:
         known: KnownRows | None = None,
         keeps_rows: bool = False,
         samples: bool = True,
+        references: bool = True,
         tables: Callable[[], Tables] = Tables,
         helpers: Helpers | None = None,
     ):
@@ -75,8 +77,9 @@ class Auditor:
         names = RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.posts = list(posted(attacks, seats, cheating, on_device))
-        references = list(column_references(self.posts, on_device)) if OwnColumns in offered else []
-        self.posts += [reference for _, reference in references]
+        has_columns = references and OwnColumns in offered
+        twins = list(column_references(self.posts, on_device)) if has_columns else []
+        self.posts += [reference for _, reference in twins]
         wanted = {kind for attack in attacks.values() for kind in attack.threat.knows}
         self._end = RowsAtTheEnd(self.posts, train, rows, generators, canaries, asks=keeps_rows, samples=samples)
         most_known = max((post.threat.known_rows for post in self.posts), default=0)
@@ -95,12 +98,12 @@ class Auditor:
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
         hints = HintSource(generators, len(train.class_ratios))
-        self._asking = Asking(self._supply, names, known, canaries, hints, marker, references, group, helpers)
+        self._asking = Asking(self._supply, names, known, canaries, hints, marker, twins, group, helpers)
         self._crossing = {party: tuple((cut_layers or {}).get(party, ())) for party in self._parties}
         self._probe_rng = generators["probe"] if probe and any(self._crossing.values()) and self.posts else None
         followers = [post for post in self.posts if post.attack.follows]
         self._facts_followed = frozenset(kind for post in followers for kind in post.attack.threat.knows | post.threat.knows)
-        self._facts_wanted = frozenset(wanted | ({OwnColumns} if references else set()))
+        self._facts_wanted = frozenset(wanted | ({OwnColumns} if twins else set()))
         self.audited: set[int] = set()
         self._new_tables = tables
         self.tables, self._epoch, self._is_last = tables(), 0, True

@@ -15,8 +15,8 @@ from vflbench.messages.manifest import LAYER, MOST_CLASSES, PARTY, checked, read
 from vflbench.messages.message_files import write_json
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.row_files import read_labels
-from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, read_scores
-from vflbench.metrics.leakage import Key, LeakTable, checked_scores
+from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
+from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
 from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.end_of_epoch import unanswered
@@ -93,13 +93,19 @@ class ScoreTable(LeakTable):
         known: Tensor | None = None,
         canary: Tensor | None = None,
         candidates: Tensor | None = None,
+        difference: Tensor | None = None,
     ) -> None:
         scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
+        apart = between(scores) if scores.ndim == 2 else None
         is_known = torch.zeros(len(truth), dtype=torch.bool)
         if known is not None:
             is_known[known.cpu()] = True
-        columns = candidates if candidates is None or candidates.ndim == 2 else candidates[:, None]
-        self._writer.add(ScoredRows(self._epoch, key, truth, is_known, scores, columns))
+        columns = None
+        if candidates is not None:
+            of_each = candidates.reshape(len(truth), -1).T
+            columns = torch.stack([ordered(column) for column in of_each], dim=1) if len(of_each) else None
+        order = None if apart is None else ordered(apart)
+        self._writer.add(ScoredRows(self._epoch, key, truth, is_known, ordered(scores), columns, order))
         self._batches.setdefault(key, [])
 
 
@@ -113,11 +119,12 @@ def write_scores(
     epochs: Epochs | None = None,
     shares: Sequence[float] | None = None,
 ) -> ScoresHead:
-    """Attack recorded messages without any labels, and write what attacks say of each row into the folder `out`.
+    """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
 
-    Nothing in it but ids, scores, and names of layers and attacks comes from the messages. Attacks that are given labels run
-    if known.parquet has some. Reconstructions and class counts are left out. shares: of the classes, in place of those in
-    manifest.json. Raises UserError.
+    Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
+    the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell more of an
+    embedding than one does. Attacks that are given labels run if known.parquet has some; references are left out, as are
+    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. Raises UserError.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     if shares is not None:
@@ -142,6 +149,7 @@ def write_scores(
                 batches=batches,
                 epochs=epochs,
                 probe=False,
+                references=False,
                 tables=lambda: Tables(leaks=ScoreTable(writer, next(number))),
                 helpers=helpers,
             )
@@ -224,7 +232,9 @@ def _graded(folder: Path, head: ScoresHead, truth: RecordedRows, is_canary: Tens
             raise UserError(problem, key="grade", value=folder)
         canary = torch.isin(rows.ids, is_canary)
         known = rows.known.nonzero()[:, 0]
-        tables[rows.epoch].add(rows.key, rows.scores, truth.labels(rows.ids), known, canary, rows.candidates)
+        tables[rows.epoch].add(
+            rows.key, rows.scores, truth.labels(rows.ids), known, canary, rows.candidates, rows.difference
+        )
     yield from tables
 
 
