@@ -150,5 +150,9 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
     write_rows(tmp_path / "labels.parquet", labels)
     write_rows(tmp_path / "known.parquet", {name: values[:30] for name, values in labels.items()})
     result = audit(tmp_path, every_attack("completion"), probe=False)
+    assert result.notes == ["known.parquet has 30 rows of the first epoch, and an attack would know 100"]
+    assert audit(tmp_path, every_attack("norm"), probe=False).notes == [
+        "no attack has read the embeddings, so nothing is said of what they give away"
+    ]
     assert result.threats["completion"]["known_rows"] == 30
     assert "the labels of 30 rows" in result.threats["completion"]["text"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.results.rows import Row
 from vflbench.run.answers import Findings, Tables
+from vflbench.run.audit_notes import as_they_knew, described, unread
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.claim_check import ClaimCheck
@@ -28,7 +29,6 @@ from vflbench.run.facts import threats_of
 from vflbench.run.helpers import Helpers, read_ahead
 from vflbench.run.machine import helpers_beside, tune, use_threads
 from vflbench.run.metric_rows import finding_rows
-from vflbench.run.posts import Post
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
@@ -102,17 +102,9 @@ def audit(
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(as_they_knew(auditor), attacks, probed=auditor.probes)
     observed = {} if check is None else check.outcome()
-    return AuditResult(findings, skipped, unscored, threats, observed=observed, **described(source, seed))
-
-
-def as_they_knew(auditor: Auditor) -> list[Post]:
-    """The posts, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
-    there = len(auditor.known.ids)
-    made = []
-    for post in auditor.posts:
-        few = 0 < there < post.threat.known_rows
-        made.append(replace(post, threat=replace(post.threat, known_rows=there)) if few else post)
-    return made
+    about = described(source, seed)
+    about["notes"] += unread(source, findings)
+    return AuditResult(findings, skipped, unscored, threats, observed=observed, **about)
 
 
 @contextmanager
@@ -129,22 +121,6 @@ def at_work(source: RecordedSource) -> Iterator[Helpers | None]:
             yield helpers
     finally:
         torch.set_num_threads(before)
-
-
-def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
-    """What an audit says of its recording. seed: that was asked for."""
-    manifest = source.recording.manifest
-    return {
-        "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
-        "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
-        "class_shares": list(source.rows.class_ratios),
-        "listed": len(source.rows),
-        "batch_size": manifest.batch_size or source.ids.first,
-        "seed": source.seed if seed is None else seed,
-        "model": dict(manifest.model),
-        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
-        "notes": list(source.notes),
-    }
 
 
 def auditor_of(

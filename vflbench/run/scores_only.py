@@ -19,9 +19,10 @@ from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, order
 from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
 from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
+from vflbench.run.audit_notes import as_they_knew, described
 from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
-from vflbench.run.offline import AuditResult, Batches, Epochs, as_they_knew, at_work, auditor_of, described, findings_of
+from vflbench.run.offline import AuditResult, Batches, Epochs, at_work, auditor_of, findings_of
 from vflbench.run.recorded_rows import RecordedRows
 from vflbench.run.recorded_source import RecordedSource
 
