@@ -115,9 +115,13 @@ BAD_HEADS = {
     "format": ({"format": "other"}, "its format is not"),
     "epochs": ({"epochs": 0}, "epochs: Input should be greater"),
     "fewer epochs": ({"epochs": 1}, "which scores.json doesn't know"),
-    "attacks": ({"threats": {}}, "which scores.json doesn't know"),
+    "attacks": ({"threats": {}}, "attack 'norm' must be there"),
     "unknown key": ({"extra": 1}, "extra: Unexpected keyword argument"),
     "a layer": ({"layers": {"a/../b": ["f1"]}}, "no names of parties and layers"),
+    "escapes": ({"notes": ["\x1b[2J"]}, "notes.0: String should match pattern"),
+    "a forged line": ({"skipped": {"x": "y\nPASS: all is well"}}, "String should match pattern"),
+    "a figure": ({"model": {"test_auc": 1e300}}, "Input should be less than or equal to 1"),
+    "an attack without a threat": ({"attacks": ["other"]}, "attack 'other' must be there"),
     "classes": ({"classes": 5000}, "classes: Input should be less"),
 }
 

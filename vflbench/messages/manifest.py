@@ -29,7 +29,11 @@ LAYER = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 Phase = Literal["train", "end"]
 """Of training, or at the end of an epoch."""
 
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+"""What a text from others may be: a line without control characters, as it is printed on terminals and in logs."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
+Figures = Mapping[Annotated[str, Field(max_length=100, pattern=PRINTABLE)], Share]
 _STRICT = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
 
@@ -70,13 +74,13 @@ class Manifest:
 
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
     parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=MOST_PARTIES)]
-    producer: Annotated[str, Field(max_length=1000)] = ""
+    producer: Annotated[str, Field(max_length=1000, pattern=PRINTABLE)] = ""
     labels: str = LABEL_PARTY
     class_shares: Sequence[Share] | None = None
     batch_size: Count | None = None
     complete: bool = False
     claims: Claims = field(default_factory=Claims)
-    model: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = field(default_factory=dict)
+    model: Figures = field(default_factory=dict)
     rules: Rules | None = None
 
     def __post_init__(self) -> None:

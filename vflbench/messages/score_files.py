@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from vflbench.messages.manifest import LAYER
 from vflbench.messages.parquet_pages import open_parquet
 from vflbench.messages.row_files import unreadable
 
@@ -152,8 +153,8 @@ def _part(rows: pa.Table) -> ScoredRows:
         if len(values) != 1:
             raise ValueError(f"column {name} differs within a part")
         one[name] = values[0]
-    if not 0 <= one["epoch"] < 10**6 or not all(0 < len(one[name]) <= 300 for name in _NAMES):
-        raise ValueError("an epoch must be a number from 0, and names must have 1 to 300 characters")
+    if not 0 <= one["epoch"] < 10**6 or not all(LAYER.fullmatch(one[name]) for name in _NAMES):
+        raise ValueError("an epoch must be a number from 0, and names must have 1 to 200 characters, none of them control")
     ids = torch.from_numpy(rows.column("id").to_numpy().astype(np.int64).copy())
     if len(ids.unique()) != len(ids):
         raise ValueError("a row is scored twice in one part")

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
-from vflbench.messages.manifest import LAYER, MOST_CLASSES, PARTY, checked, read_json
+from vflbench.messages.manifest import LAYER, MOST_CLASSES, PARTY, PRINTABLE, Claims, Figures, checked, read_json
 from vflbench.messages.message_files import write_json
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
 from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
-from vflbench.results.levels import base_name
+from vflbench.results.levels import LEVELS, base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.audit_notes import as_they_knew, described
 from vflbench.run.end_of_epoch import unanswered
@@ -29,7 +29,8 @@ from vflbench.run.recorded_source import RecordedSource
 HEAD = "scores.json"
 FORMAT = "vflbench-scores/1"
 
-Name = Annotated[str, Field(max_length=300)]
+Name = Annotated[str, Field(max_length=300, pattern=PRINTABLE)]
+Text = Annotated[str, Field(max_length=10_000, pattern=PRINTABLE)]
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class ThreatRecord:
     active: bool
     level: Name
     message: Name
-    text: Annotated[str, Field(max_length=10_000)]
-    does: Annotated[str, Field(max_length=10_000)] = ""
+    text: Text
+    does: Text = ""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,23 @@ class ScoresHead:
     threats: Mapping[Name, ThreatRecord]
     layers: Mapping[Name, Sequence[Name]]
     cut_layers: Mapping[Name, Sequence[Name]]
-    skipped: Mapping[Name, str]
+    skipped: Mapping[Name, Text]
     attacks: Sequence[Name]
     rows: Annotated[int, Field(ge=0)] = 0
     batch_size: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 0
     class_shares: Sequence[Annotated[float, Field(ge=0, le=1)]] | None = None
-    model: Mapping[Name, float] = field(default_factory=dict)
-    claims: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    model: Figures = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
+    notes: Annotated[Sequence[Text], Field(max_length=1000)] = ()
 
     def __post_init__(self) -> None:
         for party, names in {**self.layers, **self.cut_layers}.items():
             if not PARTY.fullmatch(party) or not all(LAYER.fullmatch(name) for name in names):
                 raise ValueError("layers: these are no names of parties and layers")
+        for name in self.attacks:
+            if name not in self.threats or self.threats[name].level not in LEVELS:
+                raise ValueError(f"threats: attack {name[:80]!r} must be there, at one of the levels {', '.join(LEVELS)}")
 
 
 _HEAD: TypeAdapter[Any] = TypeAdapter(ScoresHead)
@@ -173,7 +177,7 @@ def write_scores(
         seed=about["seed"],
         class_shares=recording.manifest.class_shares,
         model=about["model"],
-        claims=about["claims"],
+        claims=recording.manifest.claims,
         notes=about["notes"],
     )
     write_json(out / HEAD, {"format": FORMAT, **_HEAD.dump_python(head, mode="json")})
@@ -216,7 +220,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         batch_size=head.batch_size,
         seed=head.seed,
         model=head.model,
-        claims=head.claims,
+        claims={},
         notes=list(head.notes),
     )
 
