@@ -21,6 +21,7 @@ from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
+from vflbench.run.machine import tune
 from vflbench.run.offline import AuditResult, Batches, Epochs, auditor_of, described, findings_of
 from vflbench.run.recorded_rows import RecordedRows
 from vflbench.run.recorded_source import RecordedSource
@@ -131,6 +132,7 @@ def write_scores(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
+    tune()
     writer = ScoreWriter(out)
     number = iter(range(10**6))
     try:
