@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from builders import every_attack, run_in
 
 from vflbench.data.synthetic import Synthetic
@@ -154,3 +155,17 @@ def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
 def pq_bytes(folder, table):
     pq.write_table(table, folder / "other.parquet")
     return (folder / "other.parquet").read_bytes()
+
+
+def test_scores_are_computed_in_a_process_that_is_tuned_as_that_of_an_audit(recording, tmp_path):
+    """How float32 products are rounded is one setting of the process: `exploit` takes many steps from what they give."""
+    owner = without_labels(recording, tmp_path / "owner")
+    before = torch.get_float32_matmul_precision()
+    try:
+        audit(recording, every_attack("norm"), probe=False)
+        tuned = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tuned == "highest" else "highest")
+        write_scores(owner, every_attack("norm"), tmp_path / "scores")
+        assert torch.get_float32_matmul_precision() == tuned
+    finally:
+        torch.set_float32_matmul_precision(before)
