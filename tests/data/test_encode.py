@@ -54,6 +54,12 @@ def test_scaled_values_lie_in_the_unit_interval_in_the_order_of_the_values(value
     assert (np.diff(result[np.argsort(np.nan_to_num(values), kind="stable")]) >= 0).all()
 
 
+def test_a_range_that_is_next_to_nothing_is_none_whether_or_not_denormal_numbers_are_flushed():
+    for flush in (True, False):
+        torch.set_flush_denormal(flush)
+        assert scaled([0.0, 5e-324, 1e-308]).tolist() == [0, 0, 0]
+
+
 def test_ids_count_up_from_zero_in_the_order_of_the_values():
     ids, size = indexed([4, 0, 2, 2], 5)
     assert (ids.tolist(), size) == ([2, 0, 1, 1], 3)

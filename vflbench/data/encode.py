@@ -44,17 +44,21 @@ def transformed(x: np.ndarray, transform: str) -> np.ndarray:
     return x if transform == "none" else np.copysign(np.log1p(np.abs(x)), x)
 
 
+_LEAST_RANGE = 4 * float(np.finfo(np.float64).tiny)  # half of a range; above it nothing is denormal
+
+
 def scaled(values: np.ndarray, low: np.ndarray, high: np.ndarray, transform: str) -> np.ndarray:
     """Scale numeric columns to [0, 1].
 
         x <- 0 where missing;  x <- sign(x) log(1 + |x|) for transform = log;  x <- (x - min) / (max - min)
 
     values: (n, k) as in a RawTable. low, high: (k,), minimum and maximum of the fitted rows, before the transformation.
-    Values outside that range are clipped; a constant column becomes 0. Returns (n, k) float32.
+    Values outside that range are clipped; a constant column becomes 0, and so does one of less than 1e-307 from end to end,
+    which a process that flushes denormal numbers takes for constant. Returns (n, k) float32.
     """
     low, high = transformed(low, transform), transformed(high, transform)
     x = transformed(to_float(values), transform)
-    constant = low == high
+    constant = ~(high / 2 - low / 2 >= _LEAST_RANGE)
     x /= 2  # halves can't overflow
     x -= low / 2
     x /= np.where(constant, 1.0, high / 2 - low / 2)
