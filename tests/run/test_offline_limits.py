@@ -156,3 +156,19 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
     ]
     assert result.threats["completion"]["known_rows"] == 30
     assert "the labels of 30 rows" in result.threats["completion"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("holder", "labels", "expected"),
+    [
+        ("a", [0, 1, 0, 1], "all messages are of party a, which holds the labels"),
+        ("b", [1, 1, 1, 1], "of one class, so that no"),
+    ],
+)
+def test_why_nothing_can_be_scored_is_said(tmp_path, holder, labels, expected):
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 2})}, labels=holder))
+    ids, values = torch.arange(4), torch.eye(4)[:, :2]
+    write_batch_file(tmp_path, "a", 0, ids, {"gradient/cut": values, "embedding/cut": values}, epoch=0, step=0)
+    write_rows(tmp_path / "labels.parquet", {"id": ids, "label": labels})
+    result = audit(tmp_path, every_attack("norm", "spectral"), probe=False)
+    assert any(expected in note for note in result.notes), result.notes

@@ -57,6 +57,8 @@ class RecordedSource:
         if self.ids.visits > _ONCE:
             text = f"rows come up to {self.ids.visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
             self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
+        if labelled and len(self.rows) and int(self.rows.labels(self.ids.all).unique().numel()) == 1:
+            self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
         self._features()
 
     def _labels(self, path: Path | None) -> Labels:
@@ -230,6 +232,9 @@ def _notes(recording: RecordedMessages) -> list[str]:
     there = {party for parties in recording.seats.values() for party in parties}
     absent = [party for party in recording.manifest.non_label_parties if party not in there]
     notes = [f"party {party} has no messages here: nothing is known of what it could learn" for party in absent]
+    if not there.difference({recording.manifest.labels}):
+        holder = recording.manifest.labels
+        notes.append(f"all messages are of party {holder}, which holds the labels, as `labels` in manifest.json says")
     for party, coverage in recording.coverage.items():
         for kind in sorted(map(str, coverage.types - {torch.float32})):
             name = kind.removeprefix("torch.")
