@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import yaml
 from warm_command import OPEN, command
 
@@ -96,6 +97,7 @@ def test_the_list_has_a_line_for_every_choice_with_threat_model_and_source(tmp_p
     assert "Sun et al." in spectral
 
 
+@pytest.mark.slow
 def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     lines = "".join(f"{i % 2}\t{i}\t" + "\t".join(["7"] * 12 + [f"{i % 9:08x}"] * 26) + "\n" for i in range(600))
     (tmp_path / "day_1").write_text(lines)

@@ -111,6 +111,7 @@ def test_modules_are_imported_from_no_other_folder(copied):
         assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_same_source_is_the_same_run_and_an_edited_one_is_a_new_run(copied):
     cwd, run = copied
     (cwd / "mine" / "unrelated.py").write_text("edited = True\n")

@@ -232,6 +232,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.slow
 def test_columns_that_are_refused(folder):
     path = folder / "features" / "a.parquet"
     path.parent.mkdir()

@@ -229,7 +229,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("dtype", [kind if kind == "<f4" else pytest.param(kind, marks=pytest.mark.slow) for kind in DTYPES])
 def test_shards_in_any_number_and_of_both_kinds_read_as_they_were_written(dtype, tmp_path):
     for seed in range(6):
         rng = np.random.default_rng(seed)

@@ -29,6 +29,7 @@ def table_of(drawn, positives=50, negatives=150, names=None, candidates=None):
     return table
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_worst_of_many_coins_and_of_mixed_leaks(rng):
     """Of 12 attacks and 9 batches: coins; one leak among coins; leaks of any size; leaks whose direction flips."""
     flipping = torch.where(torch.arange(9) % 2 == 0, 0.7, 0.3).double()

@@ -48,6 +48,7 @@ def test_nothing_fails_anywhere_in_the_box():
     assert np.allclose(again.power, solved.power, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_results_are_what_they_say():
     u, v, d, g, p, _ = problem = [x[:2000] for x in box(4000, 3)]
     ours = solve_target(*problem)

@@ -148,6 +148,7 @@ def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties
     assert {"probe", *names} <= scored | {"recurrence", "ungroup"}
 
 
+@pytest.mark.slow
 def test_threads_beside_the_main_one_change_no_bit(tmp_path, monkeypatch):
     run_in(tmp_path / "run", **parts("messages"))
     offline = importlib.import_module("vflbench.run.offline")

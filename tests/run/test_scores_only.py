@@ -157,6 +157,7 @@ def pq_bytes(folder, table):
     return (folder / "other.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_scores_are_computed_in_a_process_that_is_tuned_as_that_of_an_audit(recording, tmp_path):
     """How float32 products are rounded is one setting of the process: `exploit` takes many steps from what they give."""
     owner = without_labels(recording, tmp_path / "owner")
