@@ -8,9 +8,11 @@ import torch
 from builders import run_in
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.messages.facts import OwnModel
+from vflbench.data.synthetic import Synthetic
+from vflbench.messages.facts import Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.run.interruption import Interrupted
+from vflbench.run.settings import Audit, Settings
 
 
 class Stopper(Attack):
@@ -39,3 +41,34 @@ def test_a_run_that_is_stopped_while_an_epoch_is_concluded_goes_on_to_the_same_b
     assert rows[0] == rows[1]
     assert resumed["leaks"] == whole["leaks"]
     assert torch.tensor([leak["batches"] for leak in whole["leaks"]]).min() > 5
+
+
+class LastStep(Attack):
+    """Asks the run to stop at the last batch of the first epoch, once."""
+
+    threat = Threat(knows={Gradients})
+    stops = False
+
+    def batch(self, view):
+        if LastStep.stops and (view.epoch, view.step) == (0, 8):
+            LastStep.stops = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Scores(view.ids, view[Gradients].layers["f2"].norm(dim=1))
+
+
+def test_a_recording_whose_run_was_stopped_after_the_last_batch_of_an_epoch_has_its_end(tmp_path):
+    def parts():
+        settings = Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3))
+        return {"dataset": Synthetic(rows=500, vocabulary=100), "attacks": {"last": LastStep()}, "settings": settings}
+
+    LastStep.stops = True
+    with pytest.raises(Interrupted):
+        run_in(tmp_path / "stopped", **parts())
+    run_in(tmp_path / "stopped", **parts())
+    run_in(tmp_path / "whole", **parts())
+    folders = [tmp_path / run / "recording" for run in ("stopped", "whole")]
+    names = [sorted(path.name for path in folder.rglob("*") if path.is_file()) for folder in folders]
+    assert names[0] == names[1]
+    for name in names[1]:
+        stopped, whole = (next(folder.rglob(name)).read_bytes() for folder in folders)
+        assert stopped == whole, name

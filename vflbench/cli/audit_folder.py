@@ -10,9 +10,9 @@ import yaml
 
 from vflbench.cli.audit_config import AuditPlan
 from vflbench.cli.errors import LeaksMore, fail
-from vflbench.cli.mistakes import describe
+from vflbench.cli.mistakes import leaving_errors
 from vflbench.errors import UserError
-from vflbench.results.folder import Earlier, alone_in, clear_error, leave_error, look, remove_if_empty
+from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import Gate
 from vflbench.results.gate import judge as judged
 from vflbench.results.loggers.base import Loggers
@@ -90,7 +90,7 @@ def record(
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
     start = perf_counter()
-    try:
+    with leaving_errors(recorder):
         recorder.begin()
         made_of = result()
         skipped = {**made.unusable, **made_of.skipped}
@@ -107,12 +107,6 @@ def record(
         draw(folder)
         recorder.note(modules=module_digests(made.plugins))
         recorder.finish(audit_summary(made_of, perf_counter() - start) | {"skipped": skipped})
-    except Exception as error:
-        if recorder.begun:
-            leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
-        raise
-    finally:
-        recorder.loggers.stop()
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, UserError | None]:

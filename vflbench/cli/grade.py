@@ -65,13 +65,14 @@ def grade(arguments: Sequence[str]) -> None:
     from vflbench.cli.audit_folder import audit_and_report
     from vflbench.results.identity import digest
     from vflbench.run import scores_only as halves
+    from vflbench.run.scores_head import read_head
 
     scores, labels = absolute(options.scores), absolute(options.labels)
     if not scores.is_dir():
         raise UserError("there is no such folder", key="grade", value=options.scores)
     if not labels.is_file():
         raise UserError("there is no such file", key="grade", value=options.labels)
-    halves.read_head(scores)
+    read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores.name)}"}
     made = AuditPlan(
         config=config,

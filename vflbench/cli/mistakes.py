@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra.errors import HydraException
@@ -9,6 +11,21 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vflbench.cli.catalog import choices, config_folder, nearest_options
 from vflbench.errors import UserError
+from vflbench.results.folder import leave_error
+from vflbench.results.recorder import Recorder
+
+
+@contextmanager
+def leaving_errors(recorder: Recorder) -> Iterator[None]:
+    """While entered, an error leaves error.txt beside what the recorder has written. At the end its loggers stop."""
+    try:
+        yield
+    except Exception as error:
+        if recorder.begun:
+            leave_error(recorder.folder, describe(error) or f"{type(error).__name__}: {error}", error)
+        raise
+    finally:
+        recorder.loggers.stop()
 
 
 def describe(error: Exception) -> str | None:

@@ -111,7 +111,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     error.txt. After a mistake in the options, the folder is as it was.
     """
     from vflbench.cli.build import build, build_loggers
-    from vflbench.cli.mistakes import describe
+    from vflbench.cli.mistakes import leaving_errors
     from vflbench.results.loggers.base import Loggers
     from vflbench.results.recorder import Recorder
     from vflbench.results.report.figures import draw
@@ -144,18 +144,12 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
         recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
         recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
         checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
-        try:
+        with leaving_errors(recorder):
             summary = run(experiment, recorder, checkpoint)
             draw(folder)
             recorder.note(**final_provenance(plugins))
             recorder.finish(summary)
             checkpoint.finish()
-        except Exception as error:
-            if recorder.begun:
-                leave_error(folder, describe(error) or f"{type(error).__name__}: {error}", error)
-            raise
-        finally:
-            recorder.loggers.stop()
     if not in_sweep:
         print(final_table(folder, colour=sys.stdout.isatty()), flush=True)
     return outcome_of(summary)

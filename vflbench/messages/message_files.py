@@ -8,14 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER, MANIFEST, MESSAGES, PARTY, Manifest, Phase
-
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
 }
 MOST_BATCHES = 10**6
 Shard = SafetensorsShard | ParquetShard
-When = tuple[int, int]
-"""Epoch and step."""
 
 
 @dataclass
@@ -78,7 +77,7 @@ class RecordedMessages:
         except ValueError as error:
             raise UserError(str(error), key="class_shares", value=",".join(map(str, shares))) from error
 
-    @property
+    @cached_property
     def epochs(self) -> dict[int, list[int]]:
         """Epoch -> its recorded steps, in order."""
         steps: dict[int, list[int]] = {}
@@ -135,32 +134,24 @@ class RecordedMessages:
             with self._explained(shard.path):
                 yield shard.read_ids(place)
 
-    def batch(self, phase: Phase, epoch: int, step: int, party: str) -> Batch | None:
-        """What one party has of a batch, checked; None for nothing."""
-        found = self._places[phase, epoch, step].get(party)
-        if found is None:
-            return None
-        with self._explained(found[0].path):
-            batch = found[0].read(found[1])
+    def _batch(self, shard: Shard, place: Place) -> Batch:
+        """What one party has of a batch, checked."""
+        with self._explained(shard.path):
+            batch = shard.read(place)
             check_values(batch)
             return batch
 
     def _round(self, phase: Phase, epoch: int, step: int) -> Round:
         facts: dict[str, Facts] = {}
-        ids: Tensor | None = None
-        for party in self._places[phase, epoch, step]:
-            batch = self.batch(phase, epoch, step, party)
-            if batch is None:
-                continue
-            if ids is not None and not torch.equal(ids, batch.ids):
+        batches = {party: self._batch(*found) for party, found in self._places[phase, epoch, step].items()}
+        ids = next(iter(batches.values())).ids
+        for party, batch in batches.items():
+            if not torch.equal(ids, batch.ids):
                 if not torch.equal(ids.sort().values, batch.ids.sort().values):
                     problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
                     raise UserError(problem, key="recording", value=self.folder)
                 batch = in_order_of(ids, batch)
-            ids = batch.ids
             facts[party] = self._facts(party, batch)
-        if ids is None:
-            raise UserError(f"epoch {epoch}, step {step} has no messages", key="recording", value=self.folder)
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER
-from vflbench.messages.message_files import FLOATS
+from vflbench.messages.message_batch import FLOATS
 from vflbench.messages.row_ids import row_ids
 
 

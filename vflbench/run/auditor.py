@@ -203,11 +203,10 @@ class Auditor:
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
         self._asking.settle()
-        at_hand = facts
         answered = frozenset(post.name for post in self.posts if self.tables.leaks.has(post.name))  # about batches
         for post in self.posts if self.audited else ():
             if post.attack.answers_epochs() and not post.on_columns:
-                of_party = at_hand.get(post.party, {})
+                of_party = facts.get(post.party, {})
                 self._asking.about_epoch(post, self._epoch, self._end.of(post), of_party, answered, self.tables)
         if self._probe_rng is not None and self._is_last:
             self.tables.probed.grade(self._rows.classes, self._probe_rng, self.tables.leaks)

@@ -110,18 +110,16 @@ class RecordedSource:
             return ""
         if self.head is not None and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
-        return (
-            ""
-            if self.ids.repeat or self.head is not None
-            else "it joins what is seen of a row over epochs, and no id comes in two of them"
-        )
+        if self.head is None and not self.ids.repeat:
+            return "it joins what is seen of a row over epochs, and no id comes in two of them"
+        return ""
 
     def _lacks_labels(self, attack: Attack) -> str:
         """Why it can't run where no labels are, beside those that the attacker knows."""
         knows = attack.threat.knows
         if not knows.isdisjoint({BatchHints, ClassHints}):
             return "it is given the labels of some rows of each batch, and there are no labels here"
-        if Known in knows and not (self.recording.folder / KNOWN).is_file():
+        if Known in knows and not is_there(self.recording.folder / KNOWN):
             return f"it knows the labels of some rows, and there is no {KNOWN} here"
         if ClassShares in knows and self.recording.manifest.class_shares is None:
             return "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"

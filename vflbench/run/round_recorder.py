@@ -7,12 +7,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vflbench import __version__
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel, Updates
-from vflbench.messages.manifest import KNOWN, LABEL_PARTY, LABELS, MESSAGES, Claims, LabelDpClaim, Manifest, PartyLayers
+from vflbench.messages.manifest import (
+    KNOWN,
+    LABEL_PARTY,
+    LABELS,
+    MANIFEST,
+    MESSAGES,
+    Claims,
+    LabelDpClaim,
+    Manifest,
+    PartyLayers,
+    read_manifest,
+)
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.private_files import write_private
@@ -30,7 +42,6 @@ ROUNDS = "recording"
 """The folder within a run's folder."""
 
 _PER_EPOCH = 10**7
-_VERSION = "vflbench train"
 
 
 class RoundRecorder:
@@ -78,6 +89,8 @@ class RoundRecorder:
             return
         if number == 0 and not goes_on:
             self._clear()
+        elif self._manifest is None and (self._folder / MANIFEST).is_file():
+            self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
         self._wanted = set(range(steps)) if self.which == "messages" else set(audited)
         before: list[int] = [] if self._last_only else sorted(self._wanted)
         recorded = [] if self.which == "messages" else [*[before] * number, sorted(self._wanted)]
@@ -154,7 +167,7 @@ class RoundRecorder:
             self._manifest = Manifest(
                 classes=self._train.classes,
                 parties=parties,
-                producer=_VERSION,
+                producer=f"vflbench train, version {__version__}",
                 labels=LABEL_PARTY,
                 class_shares=list(self._train.class_ratios),
                 batch_size=self._batch_size,

@@ -1,86 +1,28 @@
 """An audit in two halves: attacks where the messages are, grades where the labels are. No label moves, and no message."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
-from vflbench.messages.manifest import LAYER, MOST_CLASSES, PARTY, PRINTABLE, Claims, Figures, checked, read_json
-from vflbench.messages.message_files import write_json
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
 from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
-from vflbench.results.levels import LEVELS, base_name
+from vflbench.results.levels import base_name
 from vflbench.run.answers import Findings, Tables
 from vflbench.run.audit_notes import as_they_knew, described
+from vflbench.run.auditor import Auditor
 from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
 from vflbench.run.offline import AuditResult, Batches, Epochs, at_work, auditor_of, findings_of
 from vflbench.run.recorded_rows import RecordedRows
 from vflbench.run.recorded_source import RecordedSource
-
-HEAD = "scores.json"
-FORMAT = "vflbench-scores/1"
-
-Name = Annotated[str, Field(max_length=300, pattern=PRINTABLE)]
-Text = Annotated[str, Field(max_length=10_000, pattern=PRINTABLE)]
-
-
-@dataclass(frozen=True)
-class ThreatRecord:
-    """What `Threat.record` says of an attack, and what it does."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    seat: Name
-    knows: Sequence[Name]
-    known_rows: Annotated[int, Field(ge=0)]
-    hints: Annotated[int, Field(ge=0)]
-    active: bool
-    level: Name
-    message: Name
-    text: Text
-    does: Text = ""
-
-
-@dataclass(frozen=True)
-class ScoresHead:
-    """What `scores.json` says: of the recording, and of the attacks that scored it."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
-    epochs: Annotated[int, Field(ge=1, le=10**4)]
-    threats: Mapping[Name, ThreatRecord]
-    layers: Mapping[Name, Sequence[Name]]
-    cut_layers: Mapping[Name, Sequence[Name]]
-    skipped: Mapping[Name, Text]
-    attacks: Sequence[Name]
-    rows: Annotated[int, Field(ge=0)] = 0
-    batch_size: Annotated[int, Field(ge=0)] = 0
-    seed: Annotated[int, Field(ge=0)] = 0
-    class_shares: Sequence[Annotated[float, Field(ge=0, le=1)]] | None = None
-    model: Figures = field(default_factory=dict)
-    claims: Claims = field(default_factory=Claims)
-    notes: Annotated[Sequence[Text], Field(max_length=1000)] = ()
-
-    def __post_init__(self) -> None:
-        for party, names in {**self.layers, **self.cut_layers}.items():
-            if not PARTY.fullmatch(party) or not all(LAYER.fullmatch(name) for name in names):
-                raise ValueError("layers: these are no names of parties and layers")
-        for name in self.attacks:
-            if name not in self.threats or self.threats[name].level not in LEVELS:
-                raise ValueError(f"threats: attack {name[:80]!r} must be there, at one of the levels {', '.join(LEVELS)}")
-
-
-_HEAD: TypeAdapter[Any] = TypeAdapter(ScoresHead)
+from vflbench.run.scores_head import HEAD, ScoresHead, ThreatRecord, read_head
 
 
 class ScoreTable(LeakTable):
@@ -163,37 +105,31 @@ def write_scores(
     except BaseException:
         writer.drop()
         raise
-    about = described(source, seed)
-    head = ScoresHead(
-        classes=recording.manifest.classes,
-        epochs=count,
+    head = _head(source, auditor, attacks, count, seed)
+    head.write(out)
+    return head
+
+
+def _head(
+    source: RecordedSource, auditor: Auditor, attacks: Mapping[str, Attack], epochs: int, seed: int | None
+) -> ScoresHead:
+    about, manifest = described(source, seed), source.recording.manifest
+    skipped = source.skipped(attacks)
+    return ScoresHead(
+        classes=manifest.classes,
+        epochs=epochs,
         threats={name: ThreatRecord(**record) for name, record in threats_of(as_they_knew(auditor), attacks).items()},
         layers=about["layers"],
         cut_layers=about["cut_layers"],
         skipped=skipped,
-        attacks=list(running),
+        attacks=[name for name in attacks if name not in skipped],
         rows=about["listed"],
         batch_size=about["batch_size"],
         seed=about["seed"],
-        class_shares=recording.manifest.class_shares,
+        class_shares=manifest.class_shares,
         model=about["model"],
-        claims=recording.manifest.claims,
         notes=about["notes"],
     )
-    write_json(out / HEAD, {"format": FORMAT, **_HEAD.dump_python(head, mode="json")})
-    return head
-
-
-def read_head(folder: Path) -> ScoresHead:
-    """scores.json of a folder. Raises UserError."""
-    content = read_json(folder, HEAD)
-    if content.pop("format", None) != FORMAT:
-        raise UserError(f"{HEAD} can't be read: its format is not {FORMAT}", key="grade", value=folder)
-    try:
-        head: ScoresHead = checked(_HEAD, content)
-    except ValueError as error:
-        raise UserError(f"{HEAD} can't be read: {error}", key="grade", value=folder) from error
-    return head
 
 
 def grade(folder: Path, labels: Path) -> AuditResult:
@@ -220,7 +156,6 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         batch_size=head.batch_size,
         seed=head.seed,
         model=head.model,
-        claims={},
         notes=list(head.notes),
     )
 
