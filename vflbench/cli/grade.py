@@ -42,7 +42,7 @@ def scores_only(
     lines = [f"{len(head.attacks)} attacks scored {head.rows:,} rows: {', '.join(head.attacks)}"]
     lines += [f"not run: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     lines += [
-        f"scores: {out}; ids and the orders in which attacks put rows, no message and no label",
+        f"scores: {out}; ids and the orders in which attacks put rows, no label; orders tell much of an embedding",
         f"next: vflbench grade {out} LABELS",
     ]
     return "\n".join(lines)

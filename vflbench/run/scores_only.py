@@ -1,4 +1,4 @@
-"""An audit in two halves: attacks where the messages are, grades where the labels are. No label moves, and no message."""
+"""An audit in two halves: attacks where the messages are, grades where the labels are. No label moves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -69,8 +69,8 @@ def write_scores(
     """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
 
     Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
-    the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell more of an
-    embedding than one does. Attacks that are given labels run if known.parquet has some; references are left out, as are
+    the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell
+    most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
     reconstructions and class counts. shares: of the classes, in place of those in manifest.json. Raises UserError.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
