@@ -26,13 +26,14 @@ class Checkpoint:
     """`checkpoint.pt` in a run's folder: tensors, numbers, strings, lists and dicts, and nothing that could be executed.
 
     wanted: `resume` (deleted when the run has finished), `keep` (stays) or `none` (never written). fresh: ignore what an
-    earlier run left.
+    earlier run left. gone_on: whether the run has gone on from it.
     """
 
     def __init__(self, folder: Path, wanted: Literal["resume", "keep", "none"] = "resume", *, fresh: bool = False):
         self.path = folder / CHECKPOINT
         self.wanted, self.fresh = wanted, fresh
         self.refused: str | None = None
+        self.gone_on = False
 
     def beside(self, name: str) -> "Checkpoint":
         """The checkpoint of a run in a folder of this one's folder."""
