@@ -2,9 +2,9 @@
 
     python scripts/advisories.py
 
-pip-audit asks the advisory database of the package index. Where it can't be reached, nothing of it was checked, and a line says
-so; `VFLBENCH_REQUIRE_ADVISORIES=1` makes that an error. `FIXED_IN` below needs no network: what matters to a program that reads
-other people's files. Exit code 1 where a version has an advisory that ALLOWED doesn't explain.
+pip-audit asks the advisory database of the package index. Where that can't be reached, a line says that nothing was looked up;
+`VFLBENCH_REQUIRE_ADVISORIES=1` makes it an error. `FIXED_IN` below needs no network: it has what matters to a program that
+reads other people's files. Exit code 1 where a version has an advisory that ALLOWED doesn't explain.
 """
 
 import json
@@ -68,7 +68,7 @@ def audited(report: str) -> tuple[int, list[str]]:
     packages = json.loads(report)["dependencies"]
     known = [package for package in packages if "skip_reason" not in package]
     found = [
-        f"{package['name']} {package['version']}: {advisory['id']}, fixed in {', '.join(advisory['fix_versions']) or 'nothing'}"
+        f"{package['name']} {package['version']}: {advisory['id']}, fixed in {advisory['fix_versions'] or 'nothing'}"
         for package in known
         for advisory in package["vulns"]
         if not {advisory["id"], *advisory.get("aliases", ())} & ALLOWED.keys()

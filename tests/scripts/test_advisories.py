@@ -32,6 +32,6 @@ def test_an_advisory_counts_unless_it_is_explained_and_what_was_not_looked_up_do
             {"name": "c", "skip_reason": "not found"},
         ]
     }
-    assert script.audited(json.dumps(report)) == (2, ["a 1: PYSEC-1, fixed in 2"])
+    assert script.audited(json.dumps(report)) == (2, ["a 1: PYSEC-1, fixed in ['2']"])
     monkeypatch.setitem(script.ALLOWED, "CVE-1", "never reached")
     assert script.audited(json.dumps(report)) == (2, [])
