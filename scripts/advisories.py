@@ -2,8 +2,8 @@
 
     python scripts/advisories.py
 
-pip-audit asks the advisory database of the package index. Where that can't be reached, a line says that nothing was looked up;
-`VFLBENCH_REQUIRE_ADVISORIES=1` makes it an error. `FIXED_IN` below needs no network: it has what matters to a program that
+pip-audit asks the advisory database of the package index. Where that can't be reached, a line says that nothing was looked
+up; `VFLBENCH_REQUIRE_ADVISORIES=1` makes it an error. `FIXED_IN` below needs no network: it has what matters to whoever
 reads other people's files. Exit code 1 where a version has an advisory that ALLOWED doesn't explain.
 """
 
