@@ -107,6 +107,34 @@ def test_training_goes_on_from_a_saved_state_bit_for_bit(kernel):
     assert torch.equal(whole[0].lookup.packed[:, :13], resumed[0].lookup.packed[:, :13])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_state_of_another_shape_or_of_steps_that_never_were_is_refused(kernel):
+    """The compiled loop takes the step of a row as an index: it must lie in the table of sums."""
+    module, stepper = lazy(kernel)
+    train(5, (module, stepper))
+    state = stepper.state_dict()
+
+    def broken(change):
+        rows = {"packed": state["rows"][0]["packed"].clone(), "step": state["rows"][0]["step"]}
+        change(rows)
+        return {**state, "rows": [rows]}
+
+    def step_of_a_row(rows, step):
+        rows["packed"].view(torch.int32)[0, 3 * stepper.rows[0].dim] = step
+
+    for change in (
+        lambda rows: step_of_a_row(rows, 6),
+        lambda rows: step_of_a_row(rows, -1),
+        lambda rows: rows.update(step=2**40),
+        lambda rows: rows.update(step=True),
+        lambda rows: rows.update(packed=rows["packed"][:, :1]),
+        lambda rows: rows.update(packed=rows["packed"].double()),
+    ):
+        with pytest.raises(ValueError, match="rows of a table"):
+            stepper.load_state_dict(broken(change))
+    stepper.load_state_dict(state)
+
+
 def test_the_state_holds_the_table_once():
     module, optimizer = lazy("torch")
     network, packed = module.state_dict()["table"], optimizer.state_dict()["rows"][0]["packed"]
