@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ class Recorder:
 
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
     results. begun: whether something was written. bar: whether training shows its own progress bar; a sweep has one for all
-    runs. loggers: a `Loggers`, called after everything is on disk, or None.
+    runs. confirm: is given the facts that a run begins with, and may refuse them.
+    loggers: a `Loggers`, called after everything is on disk, or None.
     """
 
     def __init__(
@@ -38,13 +39,16 @@ class Recorder:
         self.begun = False
         self.bar = True
         self.loggers: Any = None
+        self.confirm: Callable[[Mapping[str, Any]], None] = lambda _facts: None
         self._config = config
         self._given, self._manifest = manifest, {**manifest, "start": _now(), "end": None}
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
-        return Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
+        made = Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
+        made.confirm = self.confirm
+        return made
 
     def earlier_summary(self) -> dict[str, Any] | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
-from vflbench.results.identity import essential, plugins_among
+from vflbench.results.identity import essential
+from vflbench.results.origins import apart, may_be_compared, names_of, of_one_code, origin, rounding
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run
 
@@ -18,14 +19,16 @@ _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration, one per seed. options: those that distinguish it from the other groups of its section.
+    """Runs of one configuration and one origin, one per seed: the same code, plug-ins, data and device.
 
-    name: its defenses and these options, in words.
+    options: those that distinguish it from the other groups of its section. made_by: what of its origin distinguishes it
+    from groups of the same options, in words; '' if there are none. name: its defenses and these, in words.
     """
 
     runs: tuple[Run, ...]
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    made_by: str = ""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -99,23 +102,50 @@ def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups with the names that distinguish them; undefended ones first, then in the order of their options."""
-    by_key: dict[tuple[str, str], list[Run]] = {}
+    by_key: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        plugins = json.dumps(plugins_among(run.modules))
-        by_key.setdefault((_key(run.config, ("seed",)), plugins), []).append(run)
-    groups = [Group(tuple(sorted(members, key=lambda r: str(r.seed)))) for members in by_key.values()]
+        alike = by_key.setdefault(_key(run.config, ("seed",)), {})
+        alike.setdefault(json.dumps(origin(run)), []).append(run)
+    groups, made_by = [], []
+    for of_options in by_key.values():
+        parts = [part for members in of_options.values() for part in of_one_code(members)]
+        groups += [Group(tuple(sorted(part, key=lambda r: str(r.seed)))) for part in parts]
+        made_by += names_of([part[0] for part in parts])
     options = distinguishing(groups)
-    named = [replace(g, name=_name(g, o), options=o) for g, o in zip(groups, options, strict=True)]
+    named = [
+        replace(g, name=", ".join(filter(None, [_name(g, o), made])), options=o, made_by=made)
+        for g, o, made in zip(groups, options, made_by, strict=True)
+    ]
     return sorted(named, key=_order)
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
-    """The undefended group with all other options equal; the group itself if it is undefended."""
+    """The undefended group with all other options equal and of the same origin; the group itself if it is undefended."""
     if group.undefended:
         return group
     rest = _key(group.config, ("seed", "defense"))
     equal = [g for g in groups if g.undefended and _key(g.config, ("seed", "defense")) == rest]
-    return min(equal, key=lambda g: g.defense != "none", default=None)
+    equal = [g for g in equal if may_be_compared(group.runs[0], g.runs[0])]
+    same = [g for g in equal if origin(g.runs[0]) == origin(group.runs[0])]
+    return min(same or equal, key=lambda g: g.defense != "none", default=None)
+
+
+def not_averaged(groups: Sequence[Group]) -> list[str]:
+    """A sentence on rows that have the same options and yet are several, and one on rows that average over versions."""
+    by_options: dict[str, list[Group]] = {}
+    for g in groups:
+        by_options.setdefault(_key(g.config, ("seed",)), []).append(g)
+    made = [
+        f"{those[0].name.removesuffix(f', {those[0].made_by}')}: its runs are in {len(those)} rows, not averaged, as they "
+        f"differ in {apart([g.runs[0] for g in those])}."
+        for those in by_options.values()
+        if len(those) > 1
+    ]
+    mixed = [(g.name, rounding(g.runs)) for g in groups]
+    averaged = [(g.name, rounding(g.runs)) for g in groups]
+    return made + [
+        f"{name}: averaged over {versions}, which may round differently." for name, versions in averaged if versions
+    ]
 
 
 def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -180,7 +210,7 @@ def shown(value: Any) -> str:
 
 def _order(group: Group) -> tuple[Any, ...]:
     ranks = [_rank(key, value) for key, value in sorted(group.options.items())]
-    return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks
+    return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks, group.made_by
 
 
 def _name(group: Group, options: Mapping[str, Any]) -> str:

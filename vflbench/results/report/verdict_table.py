@@ -8,7 +8,7 @@ from typing import Any
 from vflbench.numerics.interval import Interval
 from vflbench.results.levels import LEVELS, PROBE
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import Group
+from vflbench.results.report.groups import Group, not_averaged
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 from vflbench.results.report.verdict_lines import LABEL_PRIVACY, exceeded_line
@@ -59,8 +59,8 @@ def verdicts(section: Section) -> Table:
 
 
 def alarms(section: Section) -> list[tuple[str, bool]]:
-    """(sentence, whether it is an alarm) for each setting and defense with leaks above its ceiling; the strongest run's."""
-    made = []
+    """(sentence, whether it is an alarm): rows of several versions; leaks above a defense's ceiling, the strongest run's."""
+    made = [(line, False) for line in not_averaged(section.groups)]
     for group in section.groups:
         worst: dict[str, tuple[float, str, bool]] = {}
         for run in group.runs:
