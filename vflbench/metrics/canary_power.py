@@ -31,7 +31,7 @@ def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: 
     high = np.arange(max(0, math.floor(canaries / 2 - half)), min(canaries, math.ceil(canaries / 2 + half)) + 1)
     either = 1 - (1 - _caught(high, p, q, alpha / 4)) * (1 - _caught(canaries - high, p, q, alpha / 4))
     below = _at_least(high, canaries, 0.5) - _at_least(high + 1, canaries, 0.5)
-    return float(min(1.0, (below * either).sum()))
+    return float(np.average(either, weights=below))
 
 
 def canaries_needed(claim: float, times: float, alpha: float, wanted: float = 0.8, *, gaussian: bool = False) -> int | None:

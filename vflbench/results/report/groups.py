@@ -141,7 +141,6 @@ def not_averaged(groups: Sequence[Group]) -> list[str]:
         for those in by_options.values()
         if len(those) > 1
     ]
-    mixed = [(g.name, rounding(g.runs)) for g in groups]
     averaged = [(g.name, rounding(g.runs)) for g in groups]
     return made + [
         f"{name}: averaged over {versions}, which may round differently." for name, versions in averaged if versions
