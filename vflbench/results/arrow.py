@@ -42,7 +42,7 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
     root = Path(folder)
     if not root.is_dir():
         raise UserError("there is no such folder", key="folder", value=folder)
-    taken = [key for key in options if key in ("run", "failed", "level", *COLUMNS)]
+    taken = [key for key in options if key in ("run", "failed", "level", "made_by", *COLUMNS)]
     if taken:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     runs, tables = [], []

@@ -14,7 +14,7 @@ from vflbench.run.own_code import code_digest, edited_while_running
 from vflbench.run.plugin_files import edited, in_use, listing
 from vflbench.run.plugin_imports import outside_modules
 from vflbench.run.plugin_modules import checks_its_source
-from vflbench.run.sources import class_modules
+from vflbench.run.sources import class_modules, plugin_digests
 
 
 def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[s
     plugins: if the run uses a class from a plug-in folder, path -> SHA-256 of every file in every folder in use, a mapping a
     folder. Which files a module imports or reads can't be known before it runs, so all count. Where a folder lies and what
     it is called doesn't.
-    imports: of other modules that plug-ins import (`run.plugin_imports`).
+    imports: of other modules that plug-ins import (`run.plugin_imports`), and of classes that are in no plug-in folder.
     data: option -> SHA-256 of the files that it names (`run.file_digests`). The time of a file doesn't count.
 
     Not in it, because they decide no more than rounding: versions of torch, numpy and other packages, device, threads and
@@ -39,7 +39,7 @@ def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[s
         "vflbench": __version__,
         "code": code_digest(),
         "plugins": [dict(listing(folder)) for folder in used],
-        "imports": dict(outside_modules(used)),
+        "imports": _classes_elsewhere(config, folders) | dict(outside_modules(used)),
         "data": data_digests(config),
     }
 
@@ -50,6 +50,13 @@ def uses_plugins(config: Mapping[str, Any], folders: Sequence[Path]) -> bool:
     texts = {text.replace(":", ".").partition(".")[0] for text in _texts(essential(config)) if "." in text or ":" in text}
     tops = {module.partition(".")[0] for module in wanted} | texts
     return any(top in _top_names(folder) for folder in folders for top in tops if top)
+
+
+def _classes_elsewhere(config: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, str]:
+    """Module -> digest of its source, of classes that are neither ours nor in a plug-in folder; or `absent`."""
+    tops = {top for folder in in_use(folders) for top in _top_names(folder)}
+    named = {module for module in class_modules(config) if module.partition(".")[0] not in tops}
+    return dict.fromkeys(named, "absent") | (plugin_digests(config, in_use(folders)) if named else {})
 
 
 @cache
