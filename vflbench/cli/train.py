@@ -1,5 +1,7 @@
 """`vflbench train`: one run, or with -m a sweep."""
 
+import dataclasses
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -101,7 +103,7 @@ def train_one(config: DictConfig) -> Any:
             raise
         fail(text)  # here: Hydra would add lines of its own
     if in_sweep:
-        return outcome
+        return dataclasses.replace(outcome, folder=os.path.abspath(folder))
     if outcome.reason:
         fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
     return outcome.test_auc

@@ -8,8 +8,8 @@ from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
-from vflbench.results.identity import essential
-from vflbench.results.origins import apart, may_be_compared, names_of, of_one_code, origin, rounding
+from vflbench.results.identity import digest, essential
+from vflbench.results.origins import may_be_compared, names_of, of_one_code, origin
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run
 
@@ -104,7 +104,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups with the names that distinguish them; undefended ones first, then in the order of their options."""
     by_key: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        alike = by_key.setdefault(_key(run.config, ("seed",)), {})
+        alike = by_key.setdefault(options_key(run.config, ("seed",)), {})
         alike.setdefault(json.dumps(origin(run)), []).append(run)
     groups, made_by = [], []
     for of_options in by_key.values():
@@ -116,35 +116,27 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         replace(g, name=", ".join(filter(None, [_name(g, o), made])), options=o, made_by=made)
         for g, o, made in zip(groups, options, made_by, strict=True)
     ]
-    return sorted(named, key=_order)
+    return sorted(_told_apart(named), key=_order)
+
+
+def _told_apart(groups: Sequence[Group]) -> list[Group]:
+    """Tables collect values by name: of several groups with one name, each also has a digest of its options in it."""
+    names = [g.name for g in groups]
+    return [
+        g if names.count(g.name) == 1 else replace(g, name=f"{g.name}, options {digest({**g.config, 'seed': None})}")
+        for g in groups
+    ]
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
     """The undefended group with all other options equal and of the same origin; the group itself if it is undefended."""
     if group.undefended:
         return group
-    rest = _key(group.config, ("seed", "defense"))
-    equal = [g for g in groups if g.undefended and _key(g.config, ("seed", "defense")) == rest]
+    rest = options_key(group.config, ("seed", "defense"))
+    equal = [g for g in groups if g.undefended and options_key(g.config, ("seed", "defense")) == rest]
     equal = [g for g in equal if may_be_compared(group.runs[0], g.runs[0])]
     same = [g for g in equal if origin(g.runs[0]) == origin(group.runs[0])]
     return min(same or equal, key=lambda g: g.defense != "none", default=None)
-
-
-def not_averaged(groups: Sequence[Group]) -> list[str]:
-    """A sentence on rows that have the same options and yet are several, and one on rows that average over versions."""
-    by_options: dict[str, list[Group]] = {}
-    for g in groups:
-        by_options.setdefault(_key(g.config, ("seed",)), []).append(g)
-    made = [
-        f"{those[0].name.removesuffix(f', {those[0].made_by}')}: its runs are in {len(those)} rows, not averaged, as they "
-        f"differ in {apart([g.runs[0] for g in those])}."
-        for those in by_options.values()
-        if len(those) > 1
-    ]
-    averaged = [(g.name, rounding(g.runs)) for g in groups]
-    return made + [
-        f"{name}: averaged over {versions}, which may round differently." for name, versions in averaged if versions
-    ]
 
 
 def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -229,7 +221,7 @@ def _inner(options: Mapping[str, Any], head: str) -> str:
     return f" ({', '.join(f'{short(key)} {shown(options[key])}' for key in keys)})" if 0 < len(keys) <= 3 else ""
 
 
-def _key(config: Mapping[str, Any], without: Sequence[str]) -> str:
+def options_key(config: Mapping[str, Any], without: Sequence[str]) -> str:
     rest = {key: value for key, value in essential(config).items() if key not in without}
     return json.dumps(rest, sort_keys=True, default=str)
 
