@@ -47,7 +47,7 @@ def user(tmp_path):
 
 
 def train(cwd, *words, **environment):
-    result = command("train", "--plugins", "mine", *RUN, *words, cwd=cwd, **environment)
+    result = command("train", *words, "--plugins", "mine", *RUN, cwd=cwd, **environment)
     assert result.returncode == 0, result.stderr + result.stdout
     return result.stdout
 
@@ -193,6 +193,6 @@ def test_a_sweep_under_which_a_plug_in_is_edited_mixes_nothing(user, launcher):
 @pytest.mark.slow
 def test_data_beside_a_plug_in_that_is_edited_under_a_sweep_stops_its_other_runs(user):
     (user / "mine" / "loud.py").write_text(LOUD + EDITS_ITSELF.replace("NAME", "weight.json"))
-    result = command("train", "--plugins", "mine", *RUN, "-m", "seed=0,1", cwd=user)
+    result = command("train", "-m", "--plugins", "mine", *RUN, "seed=0,1", cwd=user)
     assert result.returncode == 1
     assert "weight.json was edited since this command began; run the same command again" in result.stdout + result.stderr

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, LOG, LOSSES, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
+from vflbench.results.identity import differing, origin_in
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
@@ -50,10 +51,20 @@ class Recorder:
         made.confirm = self.confirm
         return made
 
+    @property
+    def is_of_same_origin(self) -> bool:
+        """Whether what is in the folder was made by the same code, plug-ins and data, as far as its manifest says."""
+        return not differing(origin_in(self._earlier_manifest()), origin_in(self._given))
+
     def earlier_summary(self) -> dict[str, Any] | None:
-        """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""
+        """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`.
+
+        None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
+        """
         path = self.folder / SUMMARY
-        return None if self.overwrite or not path.exists() else json.loads(path.read_text())
+        if self.overwrite or not path.exists() or not self.is_of_same_origin:
+            return None
+        return json.loads(path.read_text())
 
     @property
     def length(self) -> int:

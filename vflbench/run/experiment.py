@@ -50,6 +50,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
     summary = beside.earlier_summary()
     if summary is None:
         saved = checkpoint.beside(HONEST)
+        saved.fresh = saved.fresh or not beside.is_of_same_origin
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.machinery as machinery
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +52,11 @@ _hook.of_plugins = True  # type: ignore[attr-defined]
 
 
 class _Source(machinery.SourceFileLoader):
+    @property
+    def code(self) -> str:
+        """A digest of all that its module may depend on: every file in the folders in use."""
+        return hashlib.sha256(json.dumps([dict(listing(folder)) for folder in in_use()]).encode()).hexdigest()
+
     def path_stats(self, path: Any) -> Any:
         raise OSError("no compiled file stands for this source")  # then it is compiled from what `get_data` returns
 

@@ -14,7 +14,10 @@ from typing import Any
 from vflbench import __version__
 from vflbench.results.read import read_manifest
 
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba")
+_PACKAGES = (
+    *("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba"),
+    *("python-flint", "pulp", "highspy", "ortools", "scikit-image", "pillow"),
+)
 
 
 def provenance(
