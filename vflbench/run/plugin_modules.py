@@ -21,12 +21,16 @@ class EditedPluginError(ImportError):
 def import_from(folders: Sequence[Path]) -> None:
     """Make the modules of these folders importable in this process. They come last on Python's path, and shadow nothing.
 
+    The folders are read now. Raises UserError for one that holds too much.
+
     Compiled files in `__pycache__` are neither read nor written: Python takes one for its source if it names the source's
     size and second, so that after an edit within that second, or one that keeps the time, the former code would run.
     """
     if not any(getattr(hook, "of_plugins", False) for hook in sys.path_hooks):
         sys.path_hooks.insert(0, _hook)
     use(folders)
+    for folder in folders:
+        listing(folder)
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     sys.path_importer_cache.clear()  # a folder that was on the path before gets our finder
 
