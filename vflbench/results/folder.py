@@ -13,6 +13,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vflbench.errors import UserError
+from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import changed_in, differences, differing, digest, origin_in
 
@@ -148,9 +149,8 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
     trace = "".join(traceback.format_exception(error))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{ERROR}.tmp"
-        temporary.write_text(f"{' '.join(text.split())}\n\n{trace}")
-        temporary.replace(folder / ERROR)
+        with written_whole(folder / ERROR, "w") as file:
+            file.write(f"{' '.join(text.split())}\n\n{trace}")
 
 
 def error_in(folder: Path) -> str | None:

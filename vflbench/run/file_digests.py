@@ -5,7 +5,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from vflbench.data.private_folders import make_part, make_private
+from vflbench.errors import UserError
+from vflbench.plain_files import open_plain, written_whole
 from vflbench.results.identity import essential
 from vflbench.run.plugin_files import sha256
 
@@ -134,14 +136,10 @@ def _folder() -> Path | None:
     """Where digests are kept, if it is ours alone; else None, and digests are computed again in each process."""
     from vflbench.data.prepare import cache_folder  # late: it loads what reads tables
 
-    folder = cache_folder() / "digests"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = folder.lstat()
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(state.st_mode) and not state.st_mode & 0o022
-    return folder if is_ours and (not hasattr(os, "getuid") or state.st_uid == os.getuid()) else None
+    with suppress(OSError, UserError):
+        make_private(cache_folder())
+        return make_part(cache_folder(), "digests")
+    return None
 
 
 def _remembered(signature: str) -> str | None:
@@ -151,9 +149,9 @@ def _remembered(signature: str) -> str | None:
         if folder is None:
             return None
         try:
-            with (folder / signature).open("rb") as file:
+            with open_plain(folder / signature) as file:
                 text = file.read(65).decode("ascii", "replace")
-        except OSError:
+        except (OSError, ValueError):
             return None
         if not _DIGEST.fullmatch(text):
             return None
@@ -166,8 +164,5 @@ def _remember(signature: str, digest: str) -> None:
     folder = _folder()
     if folder is None:
         return
-    with suppress(OSError):
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".new-")
-        with os.fdopen(descriptor, "w") as file:
-            file.write(digest)
-        os.replace(name, folder / signature)
+    with suppress(OSError), written_whole(folder / signature, "w", private=True) as file:
+        file.write(digest)
