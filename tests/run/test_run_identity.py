@@ -255,6 +255,7 @@ def test_every_option_that_names_a_file_counts_and_patterns_and_folders_of_data(
         (own, "w.npy"),
         (data_of(tmp_path / "days" / "day_*"), "days/day_2"),
         (data_of(tmp_path / "days"), "days/day_1"),
+        ({"attack": {"mine": {"weights_dir": str(tmp_path / "days")}}}, "days/day_1"),
         ({"dataset": {"path": [str(tmp_path / "w.npy"), str(tmp_path / "days" / "day_1")]}}, "days/day_1"),
     ):
         before = of(process, config=config)

@@ -24,23 +24,25 @@ _SMALL = 4 << 20  # bytes that are read again each time
 _ANNOUNCED = 1 << 30
 _SETTLED_SECONDS = 2.0  # a file that changed more recently may change again within the same tick of its clock
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_PLACES = frozenset({"path", "paths", "file", "files", "folder", "dir", "directory", "root", "images", "labels"})
 _MNIST = "vflbench.data.mnist.Mnist"
 
 
 def data_digests(config: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> SHA-256 of the file that the option names, or a list of them for several; of a folder, over its files.
 
-    config: a run's, resolved. Every option that names a file counts, whatever it is called, and dataset.path also where it
-    is a folder or a pattern. `missing` for a path in dataset where nothing is: the run itself reports that.
+    config: a run's, resolved. Every option that names a file counts, whatever it is called; a folder or a pattern where the
+    option's name ends in one of _PLACES, as many a text is also the name of a folder. `missing` for a path in dataset where
+    nothing is: the run itself reports that.
     """
     digests: dict[str, Any] = {}
     for key, words in _texts(essential(config)):
-        in_dataset = key.startswith("dataset.") and key.rpartition(".")[2] in ("path", "images", "labels")
-        found = [_content(word, everything=in_dataset) for word in words]
+        is_place = key.rpartition(".")[2].rpartition("_")[2] in _PLACES
+        found = [_content(word, everything=is_place) for word in words]
         if any(found):
             flat = [digest for one in found for digest in one or ["missing"]]
             digests[key] = flat[0] if len(flat) == 1 else flat
-        elif in_dataset:
+        elif is_place and key.startswith("dataset."):
             digests[key] = "missing"
     dataset = config.get("dataset")
     if isinstance(dataset, Mapping) and dataset.get("_target_") == _MNIST and not dataset.get("path"):
