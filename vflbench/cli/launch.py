@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -218,7 +219,12 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
         return
     sweep.report(job, outcome if outcome.status is Status.FAILED else JobOutcome(Status.SKIPPED, outcome.test_auc))
     for notice in notices:
-        tqdm.write(notice)
+        _say_once(notice.replace("this run was", "finished runs were"))
+
+
+@cache
+def _say_once(line: str) -> None:
+    tqdm.write(line)
 
 
 def outcome_returned(returned: JobReturn) -> JobOutcome:
