@@ -42,6 +42,7 @@ from vflbench.run.interruption import Interrupted
 from vflbench.run.provenance import rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
+_write_once = cache(tqdm.write)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -219,12 +220,7 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
         return
     sweep.report(job, outcome if outcome.status is Status.FAILED else JobOutcome(Status.SKIPPED, outcome.test_auc))
     for notice in notices:
-        _say_once(notice.replace("this run was", "finished runs were"))
-
-
-@cache
-def _say_once(line: str) -> None:
-    tqdm.write(line)
+        _write_once(notice.replace("this run was", "finished runs were"))
 
 
 def outcome_returned(returned: JobReturn) -> JobOutcome:
