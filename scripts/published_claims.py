@@ -17,6 +17,7 @@ from quantification_table import SIZES, size_of
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, interval_text, over_runs
 from vflbench.results.identity import digest
+from vflbench.results.origins import made_by
 from vflbench.results.report import quantity
 from vflbench.results.report.comparison import lines
 from vflbench.results.report.documents import Part
@@ -338,7 +339,7 @@ def forward(results: Results, defense: str) -> str:
 
 def distinct(runs: Iterable[Run]) -> list[Run]:
     """Each configuration once, in however many experiments it is."""
-    return list({digest(run.config, run.modules): run for run in runs}.values())
+    return list({(digest(run.config), made_by(run)): run for run in runs}.values())
 
 
 def leak_below_test(results: Results) -> str:

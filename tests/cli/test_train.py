@@ -131,16 +131,6 @@ def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished
     assert yaml.safe_load((copy / "config.yaml").read_text())["overwrite"] is False
 
 
-@pytest.mark.slow
-def test_data_that_changed_since_is_pointed_out(tmp_path):
-    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(300)))
-    options = ("train", "dataset=csv", "dataset.path=my.csv", "dataset.label=y", "model=mlp", "epochs=1")
-    assert command(*options, cwd=tmp_path).returncode == 0
-    assert "has changed" not in command(*options, cwd=tmp_path).stdout
-    (tmp_path / "my.csv").write_text("x,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(300)))
-    assert "note: the data file has changed since this run" in command(*options, cwd=tmp_path).stdout
-
-
 def test_two_at_once_in_one_folder_are_one_too_many(tmp_path):
     """tests/cli/test_stopping.py has two real processes."""
     folder = tmp_path / "run"

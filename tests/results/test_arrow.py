@@ -32,10 +32,11 @@ def folder(tmp_path):
 
 def test_every_finished_run_is_there_with_what_users_group_by(folder):
     table = load(folder)
-    groups = ["run", "experiment", "dataset", "defense", "adversary", "seed", "failed"]
+    groups = ["run", "experiment", "dataset", "defense", "adversary", "seed", "made_by", "failed"]
     assert table.column_names == [*groups, "level", *COLUMNS]
     assert {(row["attack"], row["level"]) for row in table.to_pylist()} == {(None, None), ("norm", "messages only")}
-    runs = {tuple(row[name] for name in groups) for row in table.to_pylist()}
+    runs = {tuple(row[name] for name in groups if name != "made_by") for row in table.to_pylist()}
+    assert len(set(table["made_by"].to_pylist())) == 1
     assert runs == {
         ("none", None, "criteo", "none", "none", 3, None),
         ("deep/marvell", "marvell_sumkl", "criteo", "marvell", "none", 0, None),

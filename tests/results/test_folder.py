@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from vflbench.errors import UserError
-from vflbench.results.folder import Earlier, alone_in, look
+from vflbench.results.folder import Earlier, alone_in, look, other_versions
 
 
 def test_a_run_of_the_same_options_is_recognised_as_far_as_it_came(tmp_path):
@@ -36,19 +36,46 @@ def test_options_are_read_back_as_they_were_written(tmp_path):
     assert look(tmp_path, config) is Earlier.BEGUN
 
 
-def test_a_run_of_an_edited_plug_in_is_refused_naming_it(tmp_path):
-    config, plugins = {"seed": 0}, {"loud": "aa", "tools": "bb"}
+def origin(code="c1", tools="bb", data="dd"):
+    plugins = [{"loud.py": "aa", "tools.py": tools}]
+    return {"vflbench": "1", "code": code, "plugins": plugins, "imports": {}, "data": {"dataset.path": data}}
+
+
+def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp_path):
+    config = {"seed": 0}
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text("seed: 0")
-    with pytest.raises(UserError, match="it has no record of the plug-in loud;"):
-        look(tmp_path, config, plugins)
-    (tmp_path / "manifest.json").write_text(json.dumps({"modules": {"vflbench.cli.main": "x"} | plugins}))
-    assert look(tmp_path, config, plugins) is Earlier.BEGUN
-    for other in ({"loud": "aa", "tools": "cc"}, {"loud": "aa", "tools": "cc", "new": "dd"}, {"loud": "aa"}):
-        with pytest.raises(UserError, match=r"hydra.run.dir=.*plug-in tools was edited since.*overwrite=true"):
+    with pytest.raises(UserError, match="made by an older version of vflbench, which recorded no digest of its code;"):
+        look(tmp_path, config, origin())
+    (tmp_path / "manifest.json").write_text(json.dumps({"identity": origin()}))
+    assert look(tmp_path, config, origin()) is Earlier.BEGUN
+    for other, words in (
+        (origin(tools="cc"), r"made with other plug-ins \(tools.py\)"),
+        (origin(code="c2"), "made by another version of vflbench's code"),
+        (origin(data="ee"), "made with another content of the file in dataset.path"),
+    ):
+        with pytest.raises(UserError, match=rf"hydra.run.dir=.*{words}.*overwrite=true"):
             look(tmp_path, config, other)
     with pytest.raises(UserError, match="another configuration"):
-        look(tmp_path, {"seed": 1}, {"loud": "ee"})
+        look(tmp_path, {"seed": 1}, origin(tools="cc"))
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"identity": origin(), "changed_while_running": ["plug-in file w.npy"]})
+    )
+    with pytest.raises(UserError, match=r"plug-in file w.npy was edited while it ran"):
+        look(tmp_path, config, origin())
+
+
+def test_a_finished_run_of_another_version_beside_it_is_named(tmp_path):
+    config = {"seed": 0}
+    for end, of, made in (("11111111", 0, origin()), ("22222222", 1, origin()), ("33333333", 0, origin(code="c2"))):
+        folder = tmp_path / f"run_seed0_{end}"
+        folder.mkdir()
+        (folder / "config.yaml").write_text(f"seed: {of}")
+        (folder / "manifest.json").write_text(json.dumps({"identity": made}))
+        (folder / "summary.json").write_text("{}")
+    (line,) = other_versions(tmp_path / "run_seed0_44444444", config, origin())
+    assert "33333333 holds a run of these options made by another version of vflbench's code" in line
+    assert other_versions(tmp_path / "fixed", config, origin()) == []
 
 
 def test_results_without_a_config_are_not_taken_for_ours(tmp_path):

@@ -1,7 +1,8 @@
 from omegaconf import OmegaConf
 from test_configs import composed
 
-from vflbench.results.identity import differences, digest, edited_plugins, essential, plugins_among
+from vflbench.results.identity import differences, differing, digest, essential
+from vflbench.run.identity import origin_of
 
 
 def test_what_cannot_change_a_result_does_not_count():
@@ -25,16 +26,28 @@ def test_every_option_that_differs_is_named_and_gives_another_folder():
         assert digest(run) != digest(other), other
 
 
-def test_the_source_of_plug_ins_counts_and_that_of_vflbench_does_not():
-    run = {"seed": 0, "model": {"width": 8}}
-    ours, plugin, edited = {"vflbench.cli.main": "a"}, {"loud": "b", "loud.deep": "c"}, {"loud": "d", "loud.deep": "c"}
-    assert digest(run) == digest(run, {}) == digest(run, ours) == "94ec07c8"  # as in every version
-    assert len({digest(run), digest(run, plugin), digest(run, edited), digest(run, {"loud": "b"})}) == 4
-    assert digest(run, ours | plugin) == digest(run, dict(reversed(plugin.items())))
-    assert plugins_among(ours | plugin) == plugin
-    assert edited_plugins(ours | plugin, {"vflbench.cli.main": "x"} | plugin) == []
-    assert edited_plugins(plugin, edited) == ["loud"]
-    assert edited_plugins(plugin, {"loud": "b", "other": "e"}) == ["loud.deep", "other"]
+def origin(code="c1", plugins=({"loud.py": "b", "deep.py": "c"},), imports=None, data=None, version="0.1.0"):
+    plugins = [dict(folder) for folder in plugins]
+    return {"vflbench": version, "code": code, "plugins": plugins, "imports": imports or {}, "data": data or {}}
+
+
+def test_all_that_decides_the_numbers_is_in_the_digest_and_named_where_it_differs():
+    run, ours = {"seed": 0, "model": {"width": 8}}, origin()
+    assert digest(run) == digest(run, {}) == "94ec07c8"  # of older versions
+    assert digest(run, ours) == digest(run, dict(reversed(ours.items()))) != digest(run)
+    assert differing(ours, origin()) == ""
+    for other, words in (
+        (origin(code="c2"), "made by another version of vflbench's code"),
+        (origin(version="0.2.0"), "made by vflbench 0.1.0, and this is 0.2.0"),
+        (origin(plugins=({"loud.py": "d", "deep.py": "c"},)), "made with other plug-ins (loud.py)"),
+        (origin(plugins=({"loud.py": "d", "new.py": "c"},)), "made with other plug-ins (loud.py, deep.py, new.py)"),
+        (origin(plugins=({"loud.py": "b"}, {"deep.py": "c"})), "made with other plug-ins (in another order)"),
+        (origin(imports={"kit": "1.0 ab"}), "made with plug-ins that import another kit"),
+        (origin(data={"dataset.path": "ab"}), "made with another content of the file in dataset.path"),
+    ):
+        assert differing(ours, other) == words
+        assert digest(run, other) != digest(run, ours), words
+    assert differing({}, ours) == "made by an older version of vflbench, which recorded no digest of its code"
 
 
 def test_groups_have_no_order_but_the_defenses_of_a_chain_have():
@@ -52,7 +65,7 @@ def test_the_configs_own_digest_is_that_of_their_resolved_options():
     config.hydra = {"dir": "outputs/${digest:}"}
     resolved = OmegaConf.to_container(config, resolve=True)
     assert resolved["model"]["width"] == 3
-    assert resolved["hydra"]["dir"] == f"outputs/{digest(resolved)}"
+    assert resolved["hydra"]["dir"] == f"outputs/{digest(resolved, origin_of(resolved))}"
 
 
 def test_a_mandatory_value_that_is_missing_does_not_stop_the_digest():

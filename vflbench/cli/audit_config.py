@@ -22,6 +22,7 @@ from vflbench.places import config_folder
 from vflbench.results.identity import digest
 from vflbench.results.loggers.base import Logger
 from vflbench.run.audited import AuditOptions
+from vflbench.run.identity import origin_of, refuse_edited
 from vflbench.run.sources import plugin_digests
 
 CONFIG_NAME = "audit"
@@ -34,7 +35,8 @@ class AuditPlan:
     """An audit that was asked for.
 
     config: resolved, as config.yaml has it. unusable: attack -> why it can't be built, where all were asked for. named:
-    whether attacks were chosen by name. choices: group -> what was chosen. plugins: digests of their source.
+    whether attacks were chosen by name. choices: group -> what was chosen. plugins: digests of their source. origin: what
+    decides the numbers beside the options.
     """
 
     config: dict[str, Any]
@@ -47,11 +49,12 @@ class AuditPlan:
     overrides: Sequence[str]
     choices: Mapping[str, Any]
     plugins: Mapping[str, str]
+    origin: Mapping[str, Any]
 
     @property
     def folder_name(self) -> str:
         """audit_RECORDING_ATTACKS_DIGEST."""
-        return f"{self.config['name']}_{digest(self.config, self.plugins)}"
+        return f"{self.config['name']}_{digest(self.config, self.origin)}"
 
 
 @contextmanager
@@ -92,7 +95,9 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
     with current_config(config):
         options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = plain(options) | {"overwrite": False}
+        origin = origin_of(resolved, recorded_folders(config))
         plugins = plugin_digests(resolved, recorded_folders(config))
+        refuse_edited(recorded_folders(config), origin)
         unknown = [key for key in resolved if key not in _KEYS]
         if unknown:
             raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
@@ -114,6 +119,7 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
             overrides=words,
             choices=dict(config.hydra.runtime.choices),
             plugins=plugins,
+            origin=origin,
         )
 
 

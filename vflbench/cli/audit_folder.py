@@ -15,6 +15,7 @@ from vflbench.errors import UserError
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import Gate
 from vflbench.results.gate import judge as judged
+from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
@@ -23,6 +24,7 @@ from vflbench.results.report.sections import Wishes
 from vflbench.results.report.site import write_report
 from vflbench.results.report.table import final_table
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
+from vflbench.run.identity import changed_on_the_way
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.offline import AuditResult
 from vflbench.run.provenance import module_digests, provenance
@@ -64,7 +66,7 @@ def audit_and_report(
 def compute(made: AuditPlan, source: Path, result: Callable[[], AuditResult], folder: Path) -> list[str]:
     """Write the result folder, unless this audit of this source, as it is now, is in it. Returns lines for the user."""
     state = recording_source(source, made.wanted.labels)
-    earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.plugins)
+    earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.origin)
     notices = []
     if earlier is Earlier.FINISHED:
         if read_manifest(folder).get("source") == state:
@@ -83,7 +85,12 @@ def record(
     """Audit and write everything; summary.json last. state: of what is audited."""
     seed, chosen = made.wanted.seed or 0, dict(made.choices)
     known = provenance(
-        seed=seed, overrides=list(made.overrides), choices=chosen, source=state, modules=module_digests(made.plugins)
+        seed=seed,
+        overrides=list(made.overrides),
+        choices=chosen,
+        source=state,
+        modules=module_digests(made.plugins),
+        identity=made.origin,
     )
     manifest = {**known, "kind": KIND}
     text = yaml.safe_dump(made.config, sort_keys=False)
@@ -105,7 +112,8 @@ def record(
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
         draw(folder)
-        recorder.note(modules=module_digests(made.plugins))
+        changed = changed_on_the_way((), made.origin)
+        recorder.note(modules=module_digests(made.plugins), **({CHANGED: changed} if changed else {}))
         recorder.finish(audit_summary(made_of, perf_counter() - start) | {"skipped": skipped})
 
 

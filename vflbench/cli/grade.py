@@ -65,6 +65,7 @@ def grade(arguments: Sequence[str]) -> None:
     from vflbench.cli.audit_folder import audit_and_report
     from vflbench.results.identity import digest
     from vflbench.run import scores_only as halves
+    from vflbench.run.identity import origin_of
     from vflbench.run.scores_head import read_head
 
     scores, labels = absolute(options.scores), absolute(options.labels)
@@ -74,6 +75,7 @@ def grade(arguments: Sequence[str]) -> None:
         raise UserError("there is no such file", key="grade", value=options.labels)
     read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores.name)}"}
+    origin = origin_of(config)
     made = AuditPlan(
         config=config,
         attacks={},
@@ -85,8 +87,11 @@ def grade(arguments: Sequence[str]) -> None:
         overrides=(),
         choices={},
         plugins={},
+        origin=origin,
     )
-    folder = absolute(options.out) if options.out else Path("outputs").absolute() / f"{config['name']}_{digest(config)}"
+    folder = (
+        absolute(options.out) if options.out else Path("outputs").absolute() / f"{config['name']}_{digest(config, origin)}"
+    )
     if folder.is_relative_to(scores):
         raise UserError("results must not lie among the scores", key="--out", value=options.out)
     audit_and_report(made, scores, lambda: halves.grade(scores, labels), folder, gates)

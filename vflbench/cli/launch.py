@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,11 +37,12 @@ from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, finished_elsewher
 from vflbench.results.files import ERROR
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.results.read import read_summary
+from vflbench.run.identity import origin_of
 from vflbench.run.interruption import Interrupted
-from vflbench.run.provenance import changed_source
-from vflbench.run.sources import plugin_digests
+from vflbench.run.provenance import rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
+_write_once = cache(tqdm.write)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -187,11 +189,11 @@ def _parts(jobs: Sequence[Job], width: int, *, in_order: bool) -> list[list[Job]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job runs, its resolved options, and the digests of its plug-ins."""
+    """Where a job runs, its resolved options, and what else decides its numbers."""
 
     folder: Path
     options: dict[str, Any]
-    plugins: dict[str, str]
+    origin: dict[str, Any]
 
 
 def place(config: DictConfig, number: int) -> Place:
@@ -202,7 +204,7 @@ def place(config: DictConfig, number: int) -> Place:
     with current_config(config):
         folder = Path(os.path.abspath(os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))))
         options = plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
-    return Place(folder, options, plugin_digests(options, recorded_folders(config)))
+    return Place(folder, options, origin_of(options, recorded_folders(config)))
 
 
 def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
@@ -210,15 +212,15 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
     if at.options.get("overwrite") or (job.folder / ERROR).exists():
         return
     try:
-        if look(job.folder, at.options, at.plugins) is not Earlier.FINISHED:
+        if look(job.folder, at.options, at.origin) is not Earlier.FINISHED:
             return
         outcome = outcome_of(read_summary(job.folder))
-        notice = changed_source(at.options, job.folder)
+        notices = rounding_notices(job.folder)
     except (FolderError, OSError, ValueError):  # the run itself will report what is wrong
         return
     sweep.report(job, outcome if outcome.status is Status.FAILED else JobOutcome(Status.SKIPPED, outcome.test_auc))
-    if notice:
-        tqdm.write(notice)
+    for notice in notices:
+        _write_once(notice.replace("this run was", "finished runs were"))
 
 
 def outcome_returned(returned: JobReturn) -> JobOutcome:

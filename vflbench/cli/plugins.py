@@ -13,6 +13,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.errors import UserError
+from vflbench.run.plugin_modules import import_from
 
 FLAG = "--plugins"
 _PROVIDER = f"vflbench {FLAG}"
@@ -58,8 +59,8 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
 
 
 def append_to_path(folders: Sequence[Path]) -> None:
-    """Make their modules importable."""
-    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+    """Make their modules importable: from source, as the digests in a run's identity have it."""
+    import_from(folders)
 
 
 def recorded_folders(config: DictConfig) -> tuple[Path, ...]:

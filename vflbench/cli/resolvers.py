@@ -9,7 +9,7 @@ from omegaconf import Container, DictConfig, OmegaConf
 from vflbench.cli.plugins import recorded_folders
 from vflbench.places import config_folder
 from vflbench.results import identity
-from vflbench.run.sources import plugin_digests
+from vflbench.run.identity import origin_of
 
 _LONGEST = 60  # characters of joined names, which become part of a folder's name
 
@@ -32,12 +32,12 @@ def _keys(file: Path, group: str) -> list[str]:
 
 
 def digest(_root_: DictConfig) -> str:
-    """`${digest:}`: 8 hexadecimal digits that identify all options, and all plug-ins, that can change a result.
+    """`${digest:}`: 8 hexadecimal digits that identify all that can change a result: options, code, plug-ins, data files.
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
     options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
-    return identity.digest(options, plugin_digests(options, recorded_folders(_root_)))
+    return identity.digest(options, origin_of(options, recorded_folders(_root_)))
 
 
 def difference(minuend: int, subtrahend: int) -> int:

@@ -34,11 +34,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a run ended. reason: of a failure, in one paragraph. test_auc: nan where there is none."""
+    """How a run ended. reason: of a failure, in one paragraph. test_auc: nan where there is none.
+
+    folder: where the results are, if not where the sweep planned them: of a worker that found plug-ins or data edited.
+    """
 
     status: Status
     test_auc: float = math.nan
     reason: str = ""
+    folder: str = ""
 
 
 @dataclass
@@ -130,12 +134,14 @@ class Sweep:
                 self._bar.update()
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
+        folder = outcome.folder or str(job.folder)
         auc = "undefined" if math.isnan(outcome.test_auc) else f"{outcome.test_auc:.4f}"
         if outcome.status is Status.SKIPPED:
-            return f"finished before, so not computed again (overwrite=true would): {job.folder}, test AUC {auc}"
+            return f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}"
         if outcome.status is Status.FAILED:
             return f"failed: {' '.join(self.distinct_overrides(job))}: {outcome.reason}"
-        return f"done ({place}): {job.folder}, test AUC {auc}"
+        edited = "" if folder == str(job.folder) else " (plug-ins, data or code were edited while this sweep ran)"
+        return f"done ({place}): {folder}, test AUC {auc}{edited}"
 
     @contextmanager
     def watched(self) -> Iterator[None]:

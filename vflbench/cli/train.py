@@ -1,14 +1,17 @@
 """`vflbench train`: one run, or with -m a sweep."""
 
+import dataclasses
+import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
 
 from vflbench.cli.environment import wait_passively
 from vflbench.cli.errors import fail, wants_traceback
@@ -25,8 +28,10 @@ from vflbench.results.folder import (
     clear_error,
     leave_error,
     look,
+    other_versions,
     remove_if_empty,
 )
+from vflbench.results.identity import CHANGED
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
@@ -98,7 +103,7 @@ def train_one(config: DictConfig) -> Any:
             raise
         fail(text)  # here: Hydra would add lines of its own
     if in_sweep:
-        return outcome
+        return dataclasses.replace(outcome, folder=os.path.abspath(folder))
     if outcome.reason:
         fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
     return outcome.test_auc
@@ -118,36 +123,45 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     from vflbench.results.report.table import final_table
     from vflbench.run.checkpoint import Checkpoint
     from vflbench.run.experiment import run
+    from vflbench.run.identity import changed_on_the_way, origin_of, refuse_changed_data, refuse_edited
     from vflbench.run.provenance import final_provenance, module_digests, provenance, source
     from vflbench.run.sources import plugin_digests
 
     hydra_config = HydraConfig.get()
     # The config.yaml of a run is there to be run again, which must not replace that run.
     resolved = plain(config) | {"overwrite": False}
-    plugins = plugin_digests(resolved, recorded_folders(config))  # read before they are imported
+    folders = recorded_folders(config)
+    origin = origin_of(resolved, folders)  # read before plug-ins are imported, which is refused if they are edited between
+    plugins = plugin_digests(resolved, folders)
+    refuse_edited(folders, origin, loaded_suffices=in_sweep)
     experiment = build(config)
     settings = experiment.settings
     folder = Path(hydra_config.runtime.output_dir)
     with alone_in(folder):
-        earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, plugins)
+        earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
         clear_error(folder)
         if earlier is Earlier.FINISHED:
-            return show_finished(folder, resolved, in_sweep=in_sweep)
+            return show_finished(folder, settings.device, in_sweep=in_sweep)
+        for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
+            tqdm.write(line)
         manifest = provenance(
             seed=settings.seed,
             overrides=list(hydra_config.overrides.task),
             choices=dict(hydra_config.runtime.choices),
             source=source(resolved),
             modules=module_digests(plugins),
+            identity=origin,
         )
         quiet = in_sweep or not sys.stdout.isatty()
         recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
         recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
+        recorder.confirm = lambda facts: refuse_changed_data(resolved, origin, facts["data"])
         checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
         with leaving_errors(recorder):
             summary = run(experiment, recorder, checkpoint)
             draw(folder)
-            recorder.note(**final_provenance(plugins))
+            changed = changed_on_the_way(folders, origin)
+            recorder.note(**final_provenance(plugins), **({CHANGED: changed} if changed else {}))
             recorder.finish(summary)
             checkpoint.finish()
     if not in_sweep:
@@ -155,18 +169,19 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     return outcome_of(summary)
 
 
-def show_finished(folder: Path, config: Mapping[str, Any], *, in_sweep: bool) -> JobOutcome:
-    """Print the results of a run that was finished before; in a sweep, the launcher reports it."""
+def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:
+    """Print the results of a run that was finished before; in a sweep, the launcher reports it. device: an option."""
     from vflbench.results.read import read_summary
     from vflbench.results.report.table import final_table, number
-    from vflbench.run.provenance import changed_source
+    from vflbench.run.provenance import rounding_notices
+    from vflbench.run.settings import choose_device
 
     outcome = outcome_of(read_summary(folder))
-    notice = changed_source(config, folder)
+    notices = rounding_notices(folder, str(choose_device(device)))
     if not in_sweep:
         auc = number(outcome.test_auc)
         print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}")
-    if notice:
+    for notice in notices:
         print(notice)
     if not in_sweep:
         print(final_table(folder, colour=sys.stdout.isatty()), flush=True)

@@ -1,5 +1,8 @@
 """Datasets read from text files through the cache of prepared tables."""
 
+import hashlib
+import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,6 +16,8 @@ from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Request
 from vflbench.data.text import TextFormat
 from vflbench.options import options
+
+_OURS = __name__.partition(".")[0]
 
 
 @options
@@ -51,7 +56,7 @@ class FileDataset(Dataset):
             parts=parts,
             form=lambda: self.text_format(parts),
             classes=self.classes,
-            options={"dataset": type(self).__name__, **self.layout_options()},
+            options={"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options()},
             rows=self.rows,
             skip=self.bad_rows == "skip",
             max_bad_fraction=self.max_bad_fraction,
@@ -66,3 +71,19 @@ class FileDataset(Dataset):
             more = "; ..." if bad["count"] > len(bad["first"]) else ""
             facts["notes"] = [f"bad rows left out: {bad['count']:,} ({'; '.join(bad['first'])}{more})"]
         return prepared.table, facts
+
+
+def _foreign_code(cls: type) -> dict[str, str]:
+    """A digest of the code of a class that isn't ours: a table that a former version of it prepared is not its table.
+
+    The loader of a plug-in's module knows that of its folder; else it is that of the files of the class and its bases.
+    """
+    names = dict.fromkeys(base.__module__ for base in cls.__mro__)
+    foreign = [sys.modules.get(name) for name in names if name.partition(".")[0] not in (_OURS, *sys.stdlib_module_names)]
+    modules = [module for module in foreign if module is not None and getattr(module, "__file__", None)]
+    if not modules:
+        return {}
+    known = [getattr(getattr(module, "__loader__", None), "code", "") for module in modules]
+    files = [Path(str(module.__file__)) for module in modules]
+    digests = [code or hashlib.sha256(file.read_bytes()).hexdigest() for file, code in zip(files, known, strict=True)]
+    return {"code": hashlib.sha256(" ".join(digests).encode()).hexdigest()}

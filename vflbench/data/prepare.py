@@ -97,9 +97,10 @@ def _signature(request: Request) -> str:
     return hashlib.sha256(json.dumps([states, request.options_key()]).encode()).hexdigest()[:32]
 
 
-def _state(file: Path) -> tuple[str, int, int, int]:
+def _state(file: Path) -> tuple[str, int, int, int, int]:
+    """With the time of change, which can't be set back: other bytes of the same size and time are another state."""
     status = file.stat()
-    return str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ino
+    return str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _with_signature(cache: Path, signature: str, request: Request) -> store.Store | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from vflbench.errors import UserError
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
+from vflbench.results.origins import made_by
 from vflbench.results.rows import COLUMNS, Row
 from vflbench.results.runs import Run, read_runs
 
@@ -25,12 +26,13 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
         table = load("outputs", options=["defense.marvell.sumkl"])
         norm = table.filter((pc.field("attack") == "norm") & (pc.field("metric") == "leak_auc_two_sided"))
-        norm.group_by(["defense.marvell.sumkl", "layer"]).aggregate([("value", "mean")]).to_pylist()
+        norm.group_by(["made_by", "defense.marvell.sumkl", "layer"]).aggregate([("value", "mean")]).to_pylist()
 
     run: the run's folder, relative to `folder`. experiment, dataset, defense, adversary: what was chosen; several defenses
-    are joined by +, and a run without defense or adversary has `none`. seed. failed: why a run counts as failed although it
-    came to its end. level: what the attack of the row knows (`vflbench.results.levels`). The other columns are those of
-    metrics.csv (`vflbench.results.rows.Row`). What does not apply is null.
+    are joined by +, and a run without defense or adversary has `none`. seed. made_by: 8 digits, equal for two runs if the
+    same code, plug-ins, data and device made them: average only over runs of one. failed: why a run counts as failed
+    although it came to its end. level: what the attack of the row knows (`vflbench.results.levels`). The other columns are
+    those of metrics.csv (`vflbench.results.rows.Row`). What does not apply is null.
 
     options: dotted keys of config.yaml, each of which becomes a column; null in runs without that option.
 
@@ -40,7 +42,7 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
     root = Path(folder)
     if not root.is_dir():
         raise UserError("there is no such folder", key="folder", value=folder)
-    taken = [key for key in options if key in ("run", "failed", "level", *COLUMNS)]
+    taken = [key for key in options if key in ("run", "failed", "level", "made_by", *COLUMNS)]
     if taken:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     runs, tables = [], []
@@ -97,6 +99,7 @@ def _facts(run: Run, root: Path) -> dict[str, Any]:
         "defense": run.defense,
         "adversary": run.adversary,
         "seed": run.seed if isinstance(run.seed, int) else None,
+        "made_by": made_by(run),
         "failed": run.failed,
     }
 

@@ -1,5 +1,6 @@
 """What a run's folder holds already, and whether another process is at work in it."""
 
+import glob
 import json
 import traceback
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,10 @@ from filelock import FileLock, Timeout
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
-from vflbench.results.identity import differences, edited_plugins
+from vflbench.results.identity import changed_in, differences, differing, digest, origin_in
 
 _NAMED_DIFFERENCES = 4
+_DIGITS = 8  # of the digest at the end of a folder's name
 
 
 class FolderError(UserError):
@@ -35,10 +37,11 @@ class Earlier(Enum):
     FINISHED = "finished"
 
 
-def look(folder: Path, config: Mapping[str, Any], plugins: Mapping[str, str] | None = None) -> Earlier:
-    """How far the run with this resolved configuration, and with plug-ins of these digests, came in this folder.
+def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> Earlier:
+    """How far the run with this resolved configuration and this origin (see `results.identity`) came in this folder.
 
-    Raises FolderError if the folder holds a run of other options, or of plug-ins with another source.
+    Raises FolderError if the folder holds a run of other options, or one that another code, other plug-ins or other data
+    made. origin: None leaves that open.
     """
     finished = is_finished(folder)
     if not finished and not is_begun(folder):
@@ -52,13 +55,13 @@ def look(folder: Path, config: Mapping[str, Any], plugins: Mapping[str, str] | N
             key="hydra.run.dir",
             value=folder,
         )
-    recorded = _recorded_modules(folder)
-    edited = edited_plugins(recorded, plugins or {})
-    if edited:
-        name = min(edited, key=lambda name: (name not in recorded, name))
-        change = f"plug-in {name} was edited since" if name in recorded else f"it has no record of the plug-in {name}"
+    manifest = _recorded_manifest(folder)
+    change = "" if origin is None else differing(origin_in(manifest), origin)
+    if not change and changed_in(manifest):
+        change = f"and {', '.join(changed_in(manifest))} was edited while it ran"
+    if change:
         raise FolderError(
-            f"this folder holds a run of these options, but {change}; the run stays as it is; name another folder, or "
+            f"this folder holds a run of these options {change}; the run stays as it is; name another folder, or "
             "replace it with overwrite=true",
             key="hydra.run.dir",
             value=folder,
@@ -76,12 +79,30 @@ def recorded_config(folder: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _recorded_modules(folder: Path) -> dict[str, str]:
-    """The digests in manifest.json; none if they can't be read."""
+def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
+    """A line for each finished run beside this folder, of the same options and another origin: why it is not the answer.
+
+    Looks at folders whose names differ in their digest alone.
+    """
+    head, _, end = folder.name.rpartition("_")
+    lines = []
+    for other in sorted(folder.parent.glob(f"{glob.escape(head)}_*")) if head and len(end) == _DIGITS else ():
+        if other.name == folder.name or len(other.name) != len(folder.name) or not is_finished(other):
+            continue
+        manifest = _recorded_manifest(other)
+        if (manifest.get("options") or digest(config)) != digest(config):
+            continue
+        with suppress(FolderError):
+            if not differences(recorded_config(other), config) and (why := differing(origin_in(manifest), origin)):
+                lines.append(f"{other} holds a run of these options {why}, so it is computed anew")
+    return lines
+
+
+def _recorded_manifest(folder: Path) -> dict[str, Any]:
+    """What is in manifest.json; nothing if it can't be read."""
     with suppress(OSError, ValueError):
         manifest = json.loads((folder / MANIFEST).read_text())
-        modules = manifest.get("modules") if isinstance(manifest, dict) else None
-        return modules if isinstance(modules, dict) else {}
+        return manifest if isinstance(manifest, dict) else {}
     return {}
 
 

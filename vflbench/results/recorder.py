@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from vflbench.results.files import (
     RESULTS,
     SUMMARY,
 )
+from vflbench.results.identity import differing, origin_in
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
@@ -40,7 +41,8 @@ class Recorder:
 
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
     results. begun: whether something was written. bar: whether training shows its own progress bar; a sweep has one for all
-    runs. loggers: a `Loggers`, called after everything is on disk, or None.
+    runs. confirm: is given the facts that a run begins with, and may refuse them.
+    loggers: a `Loggers`, called after everything is on disk, or None.
     """
 
     def __init__(
@@ -52,18 +54,31 @@ class Recorder:
         self.begun = False
         self.bar = True
         self.loggers: Any = None
+        self.confirm: Callable[[Mapping[str, Any]], None] = lambda _facts: None
         self._config = config
         self._given, self._manifest = manifest, {**manifest, "start": _now(), "end": None}
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
-        return Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
+        made = Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
+        made.confirm = self.confirm
+        return made
+
+    @property
+    def is_of_same_origin(self) -> bool:
+        """Whether what is in the folder was made by the same code, plug-ins and data, as far as its manifest says."""
+        return not differing(origin_in(self._earlier_manifest()), origin_in(self._given))
 
     def earlier_summary(self) -> dict[str, Any] | None:
-        """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""
+        """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`.
+
+        None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
+        """
         path = self.folder / SUMMARY
-        return None if self.overwrite or not path.exists() else json.loads(path.read_text())
+        if self.overwrite or not path.exists() or not self.is_of_same_origin:
+            return None
+        return json.loads(path.read_text())
 
     @property
     def length(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import claims_of
+from vflbench.metrics.canary_power import canaries_needed, power
 from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import Leak
@@ -18,6 +19,9 @@ MESSAGES_PER_EPOCH = 2
 DELTA = 1e-6
 CONFIDENCE = 0.999
 """Probability that no attack of a run seems to break a guarantee that holds."""
+TOO_WEAK = (1.5, 2.0)
+"""How many times the promised eps or mu a mechanism leaks, for which the power of the check is computed."""
+POWER = 0.8
 
 
 def account(
@@ -29,7 +33,7 @@ def account(
     epsilon_at_delta: the least eps known to hold with delta. tried: lower bounds from the reader of the labels that were
     trained on, and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
     of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
-    is more than the claim.
+    is more than the claim. power: what the check could have found (`power_of`); not violated is not verified.
     """
     ledger = Ledger()
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
@@ -74,7 +78,26 @@ def account(
         "mu_low": None if ledger.mu is None else low,
         "mu_low_by": None if ledger.mu is None else best,
         "violated": low is not None and limit is not None and low > limit,
+        "power": [] if limit is None else power_of(limit, len(canaries), alpha, gaussian=ledger.mu is not None),
     }
+
+
+def power_of(claim: float, canaries: int, alpha: float, *, gaussian: bool = False) -> list[dict[str, Any]]:
+    """For mechanisms 1.5 and 2 times weaker than claimed: the probability that the best reader's bound exceeds the claim.
+
+    canaries_needed: so many have a probability of POWER; None if a million have not.
+    """
+    if not 0 < claim < math.inf:
+        return []
+    return [
+        {
+            "times": times,
+            "probability": power(claim, times, canaries, alpha, gaussian=gaussian),
+            "wanted": POWER,
+            "canaries_needed": canaries_needed(claim, times, alpha, POWER, gaussian=gaussian),
+        }
+        for times in TOO_WEAK
+    ]
 
 
 def failure(privacy: Mapping[str, Any] | None) -> str | None:

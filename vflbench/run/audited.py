@@ -113,13 +113,14 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
 
 
 def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:
-    """Where a recording lies, and its state: the names, sizes and times of its files, as a digest.
+    """Where a recording lies, and its state: the names, sizes and times of its files, as a digest; the time of
+    change among them, which can't be set back.
 
     A result of another state is never taken for one of this recording.
     """
     files = sorted(Path(place) / name for place, _, names in os.walk(recording) for name in names)
     states = [(file, os.lstat(file)) for file in [*files, *([Path(labels)] if labels else [])]]
-    listed = [[os.path.relpath(file, recording), state.st_size, state.st_mtime_ns] for file, state in states]
+    listed = [[os.path.relpath(file, recording), s.st_size, s.st_mtime_ns, s.st_ctime_ns] for file, s in states]
     return {
         "path": str(recording),
         "files": len(states),

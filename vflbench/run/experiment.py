@@ -57,7 +57,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
     beside = recorder.beside(HONEST, adversary={})
     summary = beside.earlier_summary()
     if summary is None:
-        saved = checkpoint.beside(HONEST)
+        saved = checkpoint.beside(HONEST, same=beside.is_of_same_origin)
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()

@@ -14,7 +14,10 @@ from typing import Any
 from vflbench import __version__
 from vflbench.results.read import read_manifest
 
-_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba")
+_PACKAGES = (
+    *("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba"),
+    *("python-flint", "pulp", "highspy", "ortools", "scikit-image", "pillow"),
+)
 
 
 def provenance(
@@ -24,10 +27,11 @@ def provenance(
     choices: dict[str, Any],
     source: dict[str, Any] | None = None,
     modules: Mapping[str, str] | None = None,
+    identity: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The part of manifest.json that is known before any data is loaded.
 
-    source: as `source` returns it. modules: as `module_digests` returns them.
+    source: as `source` returns it. modules: as `module_digests` returns them. identity: as `run.identity.origin_of` does.
     """
     return {
         "vflbench": __version__,
@@ -39,6 +43,7 @@ def provenance(
         "overrides": overrides,
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
         "source": source,
+        "identity": dict(identity or {}),
         "modules": dict(modules or {}),
     }
 
@@ -65,7 +70,7 @@ def module_digests(plugins: Mapping[str, str]) -> dict[str, str]:
 
 
 def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Size and time of the data files that a configuration names: they show a change without reading the files."""
+    """Size and time of the data files that a configuration names. Their content is part of the run's identity."""
     path = (config.get("dataset") or {}).get("path")
     words = [path] if isinstance(path, str) else path or []
     names = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
@@ -80,12 +85,19 @@ def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def changed_source(config: Mapping[str, Any], folder: Path) -> str | None:
-    """A notice if the data file of a finished run has changed since; else None."""
-    now = source(config)
-    if now == read_manifest(folder).get("source"):
-        return None
-    return f"note: the data file has changed since this run: {now['path'] if now else 'it is gone'}"
+def rounding_notices(folder: Path, device: str | None = None) -> list[str]:
+    """A line if a finished run was made with other versions of packages, or on another device, than a run would be now.
+
+    Its options, code, plug-ins and data are the same, so its numbers are too, up to rounding; on another device random
+    numbers differ as well. device: that of a run now; None where it isn't known.
+    """
+    manifest = read_manifest(folder)
+    then = manifest.get("versions") or {}
+    now: dict[str, Any] = {name: _version(name) for name in then}
+    if device is not None and manifest.get("device"):
+        then, now = then | {"device": manifest["device"]}, now | {"device": device}
+    changed = [f"{name} {then[name]} (now {now[name]})" for name in then if then[name] != now[name]]
+    return [f"note: this run was made with {', '.join(changed)}"] if changed else []
 
 
 def git_commit() -> str | None:

@@ -22,15 +22,20 @@ def plugin_digests(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> d
     Classes are named by `_target_`, and by the options bottom and top of a model.
 
     config: a run's; loggers don't count, as they change no result. folders: the plug-in folders.
-    Covers the module of each class, its parent packages, and the modules that these import from the same installed package
-    or from the plug-in folders. Other packages, and data files that a plug-in reads, are not covered. A module is read
-    once in a process, as it is imported once. One that can't be found is left out: building the class reports it.
+    Covers the module of each class, its parent packages, and the modules that these name in imports, from the same
+    installed package or from the plug-in folders: what a reader of a manifest looks for. What else a plug-in may import or
+    read is part of the run's identity (`run.identity`). A module is read once in a process, as it is imported once. One
+    that can't be found is left out: building the class reports it.
     """
     digests: dict[str, str] = {}
-    named = {module for path in _class_paths(essential(config)) for module in _modules_of(path)}
-    for module in sorted(named):
+    for module in sorted(class_modules(config)):
         digests |= _closure(module, tuple(folders))
     return dict(sorted(digests.items()))
+
+
+def class_modules(config: Mapping[str, Any]) -> set[str]:
+    """The modules of the classes that a configuration names, but for those of vflbench and torch."""
+    return {module for path in _class_paths(essential(config)) for module in _modules_of(path)}
 
 
 def _class_paths(node: Any, name: str = "") -> Iterator[str]:
@@ -59,7 +64,7 @@ def _closure(module: str, folders: tuple[Path, ...]) -> Mapping[str, str]:
     waiting, seen = [module], set()
     while waiting:
         name = waiting.pop()
-        spec = _find(name, folders) if name and name not in seen else None
+        spec = find_module(name, folders) if name and name not in seen else None
         seen.add(name)
         if spec is None or not _belongs(spec, module, folders):
             continue
@@ -71,7 +76,7 @@ def _closure(module: str, folders: tuple[Path, ...]) -> Mapping[str, str]:
     return digests
 
 
-def _find(name: str, folders: tuple[Path, ...]) -> ModuleSpec | None:
+def find_module(name: str, folders: tuple[Path, ...]) -> ModuleSpec | None:
     """Where Python would import a module from, without importing its parent packages."""
     top, *below = name.split(".")
     spec = PathFinder.find_spec(top, list(map(str, folders)))
@@ -127,6 +132,6 @@ def _absolute(name: str, spec: ModuleSpec) -> str:
 
 
 def _submodules(package: str, folders: tuple[Path, ...]) -> list[str]:
-    spec = _find(package, folders)
+    spec = find_module(package, folders)
     locations = list(spec.submodule_search_locations or []) if spec else []
     return [f"{package}.{module.name}" for module in pkgutil.iter_modules(locations)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import UNIT, OverRuns, interval_text, over_runs
+from vflbench.results.origins import labels, of_one_code, origin
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run, read_runs
 
@@ -22,7 +23,10 @@ _RANGES = {"reading": _TWO_SIDED, "raw": UNIT, "two_sided": _TWO_SIDED, "oriente
 
 @dataclass(frozen=True)
 class Line:
-    """Runs with the same defenses and the same values of the chosen options; their seeds differ."""
+    """Runs with the same defenses and the same values of the chosen options; their seeds differ.
+
+    defense: its name; where runs of several versions of the code, of plug-ins or of data are given, also of which.
+    """
 
     defense: str
     options: tuple[Any, ...]
@@ -58,10 +62,19 @@ def leak_of(run: Run, attack: str, layer: str | None = None) -> dict[str, float]
 def lines(runs: Sequence[Run], by: Sequence[str]) -> list[Line]:
     """A line for each defense and combination of values of the options `by`; undefended runs first, then by value."""
     groups: dict[tuple[str, tuple[Any, ...]], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.defense, tuple(_named(run.option(key)) for key in by)), []).append(run)
+    for run, defense in zip(runs, _defenses(runs), strict=True):
+        groups.setdefault((defense, tuple(_named(run.option(key)) for key in by)), []).append(run)
     ordered = sorted(groups, key=lambda key: (key[0] != "none", key[0], [_rank(value) for value in key[1]]))
     return [Line(*key, tuple(groups[key])) for key in ordered]
+
+
+def _defenses(runs: Sequence[Run]) -> list[str]:
+    """The defense of each run and, where not all were made by the same code from the same data, by which and from what."""
+    parts = of_one_code(runs)
+    by_code = {id(run): number for number, part in enumerate(parts) for run in part}
+    names = [f"code {by_code[id(run)] + 1}" if len(parts) > 1 else "" for run in runs]
+    origins = labels([origin(run) for run in runs]) if runs else []
+    return [", ".join(filter(None, [run.defense, *made])) for run, *made in zip(runs, origins, names, strict=True)]
 
 
 def _named(value: Any) -> Any:

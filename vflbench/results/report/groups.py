@@ -8,7 +8,8 @@ from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
-from vflbench.results.identity import essential, plugins_among
+from vflbench.results.identity import digest, essential
+from vflbench.results.origins import may_be_compared, names_of, of_one_code, origin
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run
 
@@ -18,14 +19,16 @@ _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration, one per seed. options: those that distinguish it from the other groups of its section.
+    """Runs of one configuration and one origin, one per seed: the same code, plug-ins, data and device.
 
-    name: its defenses and these options, in words.
+    options: those that distinguish it from the other groups of its section. made_by: what of its origin distinguishes it
+    from groups of the same options, in words; '' if there are none. name: its defenses and these, in words.
     """
 
     runs: tuple[Run, ...]
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    made_by: str = ""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -99,23 +102,41 @@ def paired(group: Group, baseline: Group, name: str, layer: str | None = None) -
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups with the names that distinguish them; undefended ones first, then in the order of their options."""
-    by_key: dict[tuple[str, str], list[Run]] = {}
+    by_key: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        plugins = json.dumps(plugins_among(run.modules))
-        by_key.setdefault((_key(run.config, ("seed",)), plugins), []).append(run)
-    groups = [Group(tuple(sorted(members, key=lambda r: str(r.seed)))) for members in by_key.values()]
+        alike = by_key.setdefault(options_key(run.config, ("seed",)), {})
+        alike.setdefault(json.dumps(origin(run)), []).append(run)
+    groups, made_by = [], []
+    for of_options in by_key.values():
+        parts = [part for members in of_options.values() for part in of_one_code(members)]
+        groups += [Group(tuple(sorted(part, key=lambda r: str(r.seed)))) for part in parts]
+        made_by += names_of([part[0] for part in parts])
     options = distinguishing(groups)
-    named = [replace(g, name=_name(g, o), options=o) for g, o in zip(groups, options, strict=True)]
-    return sorted(named, key=_order)
+    named = [
+        replace(g, name=", ".join(filter(None, [_name(g, o), made])), options=o, made_by=made)
+        for g, o, made in zip(groups, options, made_by, strict=True)
+    ]
+    return sorted(_told_apart(named), key=_order)
+
+
+def _told_apart(groups: Sequence[Group]) -> list[Group]:
+    """Tables collect values by name: of several groups with one name, each also has a digest of its options in it."""
+    names = [g.name for g in groups]
+    return [
+        g if names.count(g.name) == 1 else replace(g, name=f"{g.name}, options {digest({**g.config, 'seed': None})}")
+        for g in groups
+    ]
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
-    """The undefended group with all other options equal; the group itself if it is undefended."""
+    """The undefended group with all other options equal and of the same origin; the group itself if it is undefended."""
     if group.undefended:
         return group
-    rest = _key(group.config, ("seed", "defense"))
-    equal = [g for g in groups if g.undefended and _key(g.config, ("seed", "defense")) == rest]
-    return min(equal, key=lambda g: g.defense != "none", default=None)
+    rest = options_key(group.config, ("seed", "defense"))
+    equal = [g for g in groups if g.undefended and options_key(g.config, ("seed", "defense")) == rest]
+    equal = [g for g in equal if may_be_compared(group.runs[0], g.runs[0])]
+    same = [g for g in equal if origin(g.runs[0]) == origin(group.runs[0])]
+    return min(same or equal, key=lambda g: g.defense != "none", default=None)
 
 
 def distinguishing(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -180,7 +201,7 @@ def shown(value: Any) -> str:
 
 def _order(group: Group) -> tuple[Any, ...]:
     ranks = [_rank(key, value) for key, value in sorted(group.options.items())]
-    return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks
+    return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks, group.made_by
 
 
 def _name(group: Group, options: Mapping[str, Any]) -> str:
@@ -200,7 +221,7 @@ def _inner(options: Mapping[str, Any], head: str) -> str:
     return f" ({', '.join(f'{short(key)} {shown(options[key])}' for key in keys)})" if 0 < len(keys) <= 3 else ""
 
 
-def _key(config: Mapping[str, Any], without: Sequence[str]) -> str:
+def options_key(config: Mapping[str, Any], without: Sequence[str]) -> str:
     rest = {key: value for key, value in essential(config).items() if key not in without}
     return json.dumps(rest, sort_keys=True, default=str)
 

@@ -1,7 +1,9 @@
 """What a run's defenses promise and spend, as lines for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from vflbench.results.runs import mappings
 
 
 def privacy_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -95,4 +97,47 @@ def _ledger(privacy: Mapping[str, Any]) -> list[str]:
                 f"measured on {privacy['canaries']} canaries: {proven} "
                 f"({privacy['confidence']:.1%} sure, {len(privacy['tried'])} readers tried)"
             )
-    return lines
+    return lines + check_lines(privacy)
+
+
+def check_lines(privacy: Mapping[str, Any]) -> list[str]:
+    """Whether the promise was seen to be broken, and how weak it had to be for the canaries to show that.
+
+    Nothing for runs of older versions, which don't record the power of the check, and where nothing is promised.
+    """
+    powers = mappings(privacy.get("power"))
+    if not powers:
+        return []
+    promise = f"eps = {privacy['epsilon']:.4g}" if privacy.get("mu") is None else f"mu = {privacy['mu']:.4g}"
+    if privacy.get("violated"):
+        return [f"the promise of {promise} is violated"]
+    needed = " and ".join(_needed(one) for one in powers)
+    wanted = f"it takes about {needed} canaries to catch these with probability {powers[0]['wanted']:g}"
+    if not privacy["canaries"]:
+        return [f"the promise of {promise} was not checked: no canaries (audit.canaries)"]
+    times = [f"{one['times']:g} times too weak with probability {probability(one)}" for one in powers]
+    return [
+        f"the promise of {promise} is not violated, which does not verify it ({privacy['canaries']:,} canaries would catch "
+        f"a promise {', one '.join(times)}, at best; {wanted})"
+    ]
+
+
+def checked(privacy: Sequence[Mapping[str, Any]]) -> str | None:
+    """Over a setting's runs: whether one of them saw the promise broken, and the least power of their checks."""
+    powers = [mappings(one.get("power")) for one in privacy if one.get("power")]
+    if any(one.get("violated") for one in privacy):
+        return "violated"
+    if not powers or not any(one.get("canaries") for one in privacy):
+        return "not checked" if powers else None
+    least = [min(same, key=lambda one: one["probability"]) for same in zip(*powers, strict=False)]
+    return "not violated; caught: " + ", ".join(f"{one['times']:g} times too weak {probability(one)}" for one in least)
+
+
+def probability(power: Mapping[str, Any]) -> str:
+    """Of catching a promise that is too weak."""
+    value = float(power["probability"])
+    return "below 0.001" if value < 0.001 else "above 0.999" if value > 0.999 else f"{value:.2g}"
+
+
+def _needed(power: Mapping[str, Any]) -> str:
+    return "over a million" if power["canaries_needed"] is None else f"{power['canaries_needed']:,}"

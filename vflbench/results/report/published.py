@@ -95,8 +95,14 @@ def losses(groups: Sequence[Group], section: Section, name: str) -> list[float]:
 
 
 def _but_for_the_day(group: Group) -> str:
-    """The options that distinguish it from other groups, without the day on which it is tested."""
-    return str([group.defense, sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day")])
+    """What distinguishes it from other groups, without the day on which it is tested."""
+    return str(
+        [
+            group.defense,
+            group.made_by,
+            sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day"),
+        ]
+    )
 
 
 def over_sections(value: Value, experiment: PublishedExperiment, parts: Sequence[Section]) -> list[Compared]:

@@ -138,7 +138,8 @@ def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
 
 
 def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> str:
-    return ", ".join([group.defense, *(f"{short(k)} {shown(leaves.get(k))}" for k in group.options if k != key)])
+    others = [f"{short(k)} {shown(leaves.get(k))}" for k in group.options if k != key]
+    return ", ".join([group.defense, *others, *filter(None, [group.made_by])])
 
 
 def relative(folder: Path, base: Sequence[Path]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflbench.results.identity import digest
+from vflbench.results.origins import origin
 from vflbench.results.runs import Oddity, Run, entries
 
 
@@ -25,14 +26,15 @@ def read_tree(folders: Sequence[Path]) -> Tree:
     Two experiments may hold the same run: it counts in both.
     """
     tree = Tree()
-    first: dict[tuple[str, str], Path] = {}
+    first: dict[tuple[str, str, str], Path] = {}
     for entry in entries(folders):
         if isinstance(entry, Oddity):
             tree.odd.append(entry)
             continue
-        earlier = first.setdefault((digest(entry.config, entry.modules), entry.experiment), entry.folder)
+        key = (digest(entry.config), str(origin(entry)), entry.experiment)
+        earlier = first.setdefault(key, entry.folder)
         if earlier != entry.folder:
-            reason = f"the same configuration and seed as {earlier}, counted once"
+            reason = f"the same configuration, seed and code as {earlier}, counted once"
             tree.odd.append(Oddity("repeated", entry.folder, reason))
         elif entry.failed:
             tree.odd.append(Oddity("failed", entry.folder, entry.failed))

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflbench.numerics.interval import Interval
 from vflbench.results.levels import LEVELS, PROBE
+from vflbench.results.origins import apart, rounding
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import Group
+from vflbench.results.report.groups import Group, options_key
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 from vflbench.results.report.verdict_lines import LABEL_PRIVACY, exceeded_line
@@ -58,9 +59,26 @@ def verdicts(section: Section) -> Table:
     return Table(f"{section.slug}_verdicts", "Verdict: the worst attack at each level", tuple(columns), rows, note)
 
 
+def not_averaged(groups: Sequence[Group]) -> list[str]:
+    """A sentence on rows that have the same options and yet are several, and one on rows that average over versions."""
+    by_options: dict[str, list[Group]] = {}
+    for g in groups:
+        by_options.setdefault(options_key(g.config, ("seed",)), []).append(g)
+    made = [
+        f"{those[0].name.removesuffix(f', {those[0].made_by}')}: its runs are in {len(those)} rows, not averaged, as they "
+        f"differ in {apart([g.runs[0] for g in those])}."
+        for those in by_options.values()
+        if len(those) > 1
+    ]
+    averaged = [(g.name, rounding(g.runs)) for g in groups]
+    return made + [
+        f"{name}: averaged over {versions}, which may round differently." for name, versions in averaged if versions
+    ]
+
+
 def alarms(section: Section) -> list[tuple[str, bool]]:
-    """(sentence, whether it is an alarm) for each setting and defense with leaks above its ceiling; the strongest run's."""
-    made = []
+    """(sentence, whether it is an alarm): rows of several versions; leaks above a defense's ceiling, the strongest run's."""
+    made = [(line, False) for line in not_averaged(section.groups)]
     for group in section.groups:
         worst: dict[str, tuple[float, str, bool]] = {}
         for run in group.runs:

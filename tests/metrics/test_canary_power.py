@@ -1,0 +1,77 @@
+"""The power of the check on canaries, against the check itself."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vflbench.metrics.canary import Guesses
+from vflbench.metrics.canary_power import canaries_needed, power
+from vflbench.run.canaries import Canaries
+
+TRIES = 2000
+
+
+def within(found: int, probability: float, tries: int = TRIES) -> bool:
+    return abs(found / tries - probability) <= 4 * math.sqrt(max(probability * (1 - probability), 1 / tries) / tries)
+
+
+@pytest.mark.parametrize(
+    ("eps", "times", "canaries", "readers"),
+    [
+        (1.0, 1.5, 200, 10),
+        (1.0, 2.0, 200, 10),
+        (0.753, 1.5, 200, 3),
+        (2.0, 1.5, 300, 1),
+        (0.5, 2.0, 700, 5),
+        (1.0, 1.0, 400, 1),
+    ],
+)
+def test_so_many_simulated_audits_catch_a_promise_that_is_too_weak(eps, times, canaries, readers):
+    """Labels through randomized response, the reader of a run, and its bound."""
+    alpha, rng = 0.001 / readers, torch.Generator().manual_seed(5)
+    right, caught = 1 / (1 + math.exp(-times * eps)), 0
+    ids = torch.arange(canaries)
+    for _ in range(TRIES):
+        coins = torch.randint(2, (canaries,), generator=rng)
+        released = torch.where(torch.rand(canaries, generator=rng) < right, coins, 1 - coins)
+        planted = Canaries.recorded(ids, coins)
+        planted.read(ids, released)
+        caught += planted.guesses().epsilon_low(alpha) > eps
+    assert within(caught, power(eps, times, canaries, alpha))
+
+
+@pytest.mark.parametrize(("mu", "times", "canaries"), [(1.0, 1.5, 200), (1.0, 2.0, 100), (0.3, 2.0, 1000)])
+def test_so_does_the_check_of_gaussian_noise(mu, times, canaries):
+    alpha, rng, caught = 0.001, np.random.default_rng(6), 0
+    for _ in range(TRIES):
+        coins = rng.integers(2, size=canaries)
+        seen = times * mu * coins + rng.standard_normal(canaries) > times * mu / 2
+        high, low = int(seen.sum()), int((~seen).sum())
+        guesses = Guesses(high, int((seen & (coins == 1)).sum()), low, int((~seen & (coins == 0)).sum()))
+        caught += guesses.mu_low(alpha, canaries) > mu
+    assert within(caught, power(mu, times, canaries, alpha, gaussian=True))
+
+
+def test_two_hundred_canaries_catch_one_and_a_half_times_the_promise_twice_in_a_hundred():
+    """At eps = 1 with ten readers, as a run with a few attacks has them."""
+    assert power(1.0, 1.5, 200, 0.001 / 10) == pytest.approx(0.0228, abs=1e-4)
+
+
+def test_a_kept_promise_is_suspected_less_often_than_alpha_and_power_grows():
+    for claim in (0.05, 0.3, 1.0, 3.0):
+        for gaussian in (False, True):
+            assert power(claim, 1.0, 500, 0.01, gaussian=gaussian) <= 0.01
+            grown = [round(power(claim, 2.0, n, 0.01, gaussian=gaussian), 9) for n in (50, 500, 5000, 50_000)]
+            assert grown == sorted(grown)
+    assert power(1.0, 1.5, 1, 0.001) == power(1.0, 1.5, 0, 0.001) == power(math.inf, 1.5, 200, 0.001) == 0
+    assert power(500.0, 2.0, 1000, 0.001) == pytest.approx(0, abs=1e-9)  # 1000 coins say nothing of so large an eps
+
+
+def test_so_many_canaries_are_needed():
+    for claim, times, gaussian in ((1.0, 1.5, False), (0.3, 2.0, False), (1.0, 1.5, True)):
+        needed = canaries_needed(claim, times, 0.0001, gaussian=gaussian)
+        assert power(claim, times, needed, 0.0001, gaussian=gaussian) >= 0.8
+        assert power(claim, times, int(0.8 * needed), 0.0001, gaussian=gaussian) < 0.8
+    assert canaries_needed(1e-4, 1.5, 0.001) is None
