@@ -12,7 +12,7 @@ from vflbench.data.numerals import is_real
 MOST_NUMBERS = 1 << 28
 """Numbers in a table in memory, 2 GiB."""
 
-_INDEX = re.compile(r"[0-9]{1,18}")
+_INDEX = re.compile(r"[0-9]+")
 _COUNTS = (frozenset({-1, 1}), frozenset({0, 1}))
 _SHAPE = "`label index:value index:value ...`"
 
@@ -46,6 +46,8 @@ def read_libsvm(lines: Iterable[Line]) -> tuple[list[str], np.ndarray, list[str]
                 raise line.error(f"{line.quoted(word)} is not index:value, with a finite number; a line is {_SHAPE}")
             if index.startswith("-"):
                 raise line.error(f"it has the negative index {index}")
+            if len(index) > 15:
+                raise line.error(f"the index {line.quoted(index)} is too large")
             columns.append(int(index))
             values.append(float(value))
         here = columns[start:]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vflbench.data.blocks import MAX_LINE_BYTES, open_parts, read_blocks
 from vflbench.data.files import Part
-from vflbench.errors import UserError, shown
+from vflbench.errors import UserError
 
 MOST_BYTES = 1 << 29
 """Of all texts together."""
@@ -76,5 +76,4 @@ def _problem(data: bytes, text: str) -> str | None:
 
 
 def _around(text: str, place: int) -> str:
-    piece = text[max(0, place - 15) : place + 15]
-    return repr(shown(piece.encode("utf-8", "surrogateescape")))
+    return repr(text[max(0, place - 15) : place + 15])

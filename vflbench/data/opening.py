@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,7 +37,11 @@ def open_regular(path: str | Path, key: str = KEY) -> BinaryIO:
     if kind is not None:
         os.close(descriptor)
         raise UserError(_refused(kind), key=key, value=str(path))
-    return os.fdopen(descriptor, "rb")
+    stream = os.fdopen(descriptor, "rb")
+    if os.fstat(descriptor).st_size:
+        return stream
+    stream.close()  # also of the files that the system makes up, some of which wait or never end
+    return BytesIO()
 
 
 def why_not_regular(path: str | Path) -> str | None:

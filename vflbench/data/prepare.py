@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from vflbench.data import store
 from vflbench.data.blocks import open_parts
+from vflbench.data.labels import listed_rows
 from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Preparation, Request
 from vflbench.errors import UserError
@@ -38,7 +39,7 @@ class Prepared:
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
             f"{len(self.table.names)} columns, {sum(self.table.sizes):,} ids"
-            f"{f', bad rows left out: {bad:,}' if bad else ''}; {size / 1e6:,.1f} MB in {self.folder}"
+            f"{f', bad rows left out: {bad:,}' if bad else ''}; classes {listed_rows(self.facts['class_rows'])}; {size / 1e6:,.1f} MB in {self.folder}"
         )
 
 
@@ -160,7 +161,7 @@ def _make(cache: Path, signature: str, request: Request) -> store.Store:
             building.rename(target)
         _remember(cache, signature, target.name)
     except OSError as error:
-        raise _unwritable(cache, error) from error
+        raise _unreadable(request, error) or _unwritable(cache, error) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return store.Store(target)
@@ -170,6 +171,13 @@ def _remember(cache: Path, signature: str, key: str) -> None:
     temporary = cache / "known" / f".{signature}.{os.getpid()}"
     temporary.write_text(key + "\n")
     temporary.replace(cache / "known" / signature)
+
+
+def _unreadable(request: Request, error: OSError) -> UserError | None:
+    """The error of a data file that can't be read; None for one of the cache."""
+    if str(error.filename) not in {str(part.file) for part in request.parts}:
+        return None
+    return UserError(f"it can't be read: {error.strerror}", key="dataset.path", value=error.filename)
 
 
 def _unwritable(cache: Path, error: OSError) -> UserError:
