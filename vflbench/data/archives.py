@@ -96,9 +96,9 @@ def open_members(stream: BinaryIO, names: Sequence[str]) -> Iterator[tuple[str, 
         for info in tar:
             if info.isreg() and info.name in missing:
                 missing = {name: None for name in missing if name != info.name}
-                content = tar.extractfile(info)
-                assert content is not None  # of a regular file
-                yield info.name, content, None
+                member = tar.extractfile(info)
+                assert member is not None  # of a regular file
+                yield info.name, member, None
     if missing:
         raise KeyError(f"no file {next(iter(missing))} in it any more")
 
@@ -107,7 +107,7 @@ class _Header(tarfile.TarInfo):
     """Refuses headers that claim to be very long, which tarfile would read into memory."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> "_Header":
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
         header = super().frombuf(buf, encoding, errors)
         if header.type in _LONG_HEADERS and not 0 <= header.size <= _MOST_OF_A_HEADER:
             raise tarfile.ReadError(f"a header of {header.size:,} bytes")

@@ -46,9 +46,9 @@ class ImageFolder(Pictures):
             problem = f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes"
             raise UserError(problem, key="dataset.path", value=folder)
         for subfolder in classes:
-            problem = label_problem(subfolder.name)
-            if problem:
-                raise UserError(f"of a subfolder: {problem}", key="dataset.path", value=folder)
+            unfit = label_problem(subfolder.name)
+            if unfit:
+                raise UserError(f"of a subfolder: {unfit}", key="dataset.path", value=folder)
         files = [_files(subfolder) for subfolder in classes]
         empty = [subfolder.name for subfolder, pictures in zip(classes, files, strict=True) if not pictures]
         if len(classes) < 2 or empty:

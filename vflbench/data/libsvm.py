@@ -12,6 +12,7 @@ from vflbench.data.numerals import is_real
 MOST_NUMBERS = 1 << 28
 """Numbers in a table in memory, 2 GiB."""
 
+_ODD = re.compile(r"[^ \t!-~]")  # what Python takes for blanks or digits beside those of ASCII, too
 _INDEX = re.compile(r"[0-9]+")
 _COUNTS = (frozenset({-1, 1}), frozenset({0, 1}))
 _SHAPE = "`label index:value index:value ...`"
@@ -35,7 +36,11 @@ def read_libsvm(lines: Iterable[Line]) -> tuple[list[str], np.ndarray, list[str]
     columns, values = array("q"), array("d")
     least, most = 1, 0
     for line in lines:
-        words = line.text.split("#", 1)[0].split()
+        text = line.text.split("#", 1)[0]
+        odd = _ODD.search(text)
+        if odd:
+            raise line.error(f"{line.quoted(odd[0])} is no part of {_SHAPE}")
+        words = text.split()
         if not words:
             continue
         labels.append(_label(words[0], line))

@@ -51,9 +51,9 @@ def read_lines(parts: Sequence[Part]) -> Iterator[Line]:
                 place = match.start()
                 data = match[0].removesuffix(b"\r")
                 line = Line(block.part, number, data.decode("utf-8", "surrogateescape"))
-                problem = _problem(data, line.text)
-                if problem:
-                    raise line.error(problem)
+                wrong = _problem(data, line.text)
+                if wrong:
+                    raise line.error(wrong)
                 if data:
                     yield line
 
@@ -71,8 +71,8 @@ def _problem(data: bytes, text: str) -> str | None:
             return f"at {_around(text, place)} it holds {name}"
     if text.isascii():
         return None
-    place = next((place for place, letter in enumerate(text) if "\udc80" <= letter <= "\udcff"), None)
-    return None if place is None else f"at {_around(text, place)} it is not valid UTF-8"
+    wrong = re.search("[\udc80-\udcff]", text)
+    return None if wrong is None else f"at {_around(text, wrong.start())} it is not valid UTF-8"
 
 
 def _around(text: str, place: int) -> str:

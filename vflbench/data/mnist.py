@@ -146,7 +146,7 @@ def _check_head(head: bytes, dimensions: int, error: Callable[[str], UserError])
         raise error("it ends within its header")
 
 
-def _read(stream: IO[bytes], count: int) -> bytes:
+def _read(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
     """At most so many bytes; memory is taken as they come."""
     pieces, left = [], count
     while left and (piece := stream.read(min(left, _PIECE))):

@@ -35,11 +35,11 @@ class Prepared:
     def line(self) -> str:
         """A summary to print."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
-        bad = self.facts.get("bad_rows", {"count": 0})["count"]
+        bad, classes = self.facts.get("bad_rows", {"count": 0})["count"], listed_rows(self.facts["class_rows"])
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
             f"{len(self.table.names)} columns, {sum(self.table.sizes):,} ids"
-            f"{f', bad rows left out: {bad:,}' if bad else ''}; classes {listed_rows(self.facts['class_rows'])}; {size / 1e6:,.1f} MB in {self.folder}"
+            f"{f', bad rows left out: {bad:,}' if bad else ''}; classes {classes}; {size / 1e6:,.1f} MB in {self.folder}"
         )
 
 
