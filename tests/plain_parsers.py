@@ -84,7 +84,14 @@ def libsvm(line: str) -> tuple[int, dict[int, float]] | None:
     for word in words[1:]:
         index, colon, text = word.partition(":")
         value = real(text) if not text.startswith((" ", "\t")) else None
-        if not colon or value is None or not index or any(c not in "0123456789" for c in index) or int(index) in values:
+        if (
+            not colon
+            or value is None
+            or not index
+            or any(c not in "0123456789" for c in index)
+            or len(index) > 15
+            or int(index) in values
+        ):
             return None
         values[int(index)] = value
     return int(label), values

@@ -115,7 +115,7 @@ def csv_rows(body: bytes) -> tuple[list[list[str]], int]:
 
 def test_csv(tmp_path):
     rng = random.Random(19)
-    for _ in range(19):
+    for _ in range(20):
         body = b"\n".join([*CSV, *(mutate(rng.choice(CSV), b",", rng) for _ in range(1000))])
         (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
         table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES, positive="yes", **SKIP))
@@ -133,7 +133,7 @@ def test_csv(tmp_path):
 
 def test_csv_with_one_mutated_line(tmp_path):
     rng, accepted = random.Random(20), 0
-    for _ in range(1000):
+    for _ in range(200):
         body = b"\n".join([*CSV, mutate(rng.choice(CSV), b",", rng)]) + b"\n"
         (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
         table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES))
@@ -147,7 +147,7 @@ def test_csv_with_one_mutated_line(tmp_path):
         assert not bad
         assert facts["class_rows"] == dict(counts)
         assert set(counts) == {"yes", "no"} or min(counts.values()) > 1
-    assert 100 < accepted < 900
+    assert 20 < accepted < 180
 
 
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 4:{i / 8} 7:1".encode() for i in range(12)]

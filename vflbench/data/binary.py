@@ -46,11 +46,15 @@ class Binary(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         lines = read_lines(find_parts(self._path()))
-        first = next(lines, None)
-        if first is None:
+        start: list[Line] = []
+        for line in lines:
+            start.append(line)
+            if not line.text.lstrip().startswith("#"):  # a comment of libsvm, or else the header's first name
+                break
+        if not start:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
-        texts = chain([first], lines)
-        names, x, labels, places = read_libsvm(texts) if is_libsvm(first.text) else _csv(texts, self.label)
+        texts = chain(start, lines)
+        names, x, labels, places = read_libsvm(texts) if is_libsvm(start[-1].text) else _csv(texts, self.label)
         if not places:
             raise UserError("it holds a header but no rows", key="dataset.path", value=self.path)
         classes, class_of = self._classes(labels, places)

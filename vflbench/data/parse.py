@@ -113,6 +113,8 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
     ]
     if any(mark in data for mark in suspicious) or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
         return False
+    if form.ignored and not _is_utf8(data):
+        return False  # pyarrow does not look at columns that are left out
     half = MAX_LINE_BYTES // 2
     if any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half + 1, half)):
         return False  # a line may be too long
@@ -130,6 +132,13 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
         return False
     reals = (column for name, column in zip(table.column_names, table.columns, strict=True) if name in form.reals)
     return all(pc.all(pc.is_finite(column)).as_py() is not False for column in reals)  # of missing values alone: None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _dictionary(column: pa.ChunkedArray) -> pa.Array:
