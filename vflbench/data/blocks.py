@@ -148,8 +148,8 @@ def read_blocks(opened: OpenPart, *, quotes: bool) -> Iterator[Block]:
         while True:
             try:
                 chunk = opened.text.read(BLOCK_BYTES)
-                if not size:  # what was read in advance comes by itself, and is too little to tell the encoding
-                    chunk += opened.text.read(min(4096, BLOCK_BYTES))
+                if not size and len(chunk) < BLOCK_BYTES:  # what was read in advance comes by itself
+                    chunk += opened.text.read(BLOCK_BYTES - len(chunk))
                 check_expansion(size + len(chunk), opened.stored())
             except READ_ERRORS as error:
                 problem = f"the file breaks off after line {line + rest.count(10) - 1}: {_one_line(error)}"
