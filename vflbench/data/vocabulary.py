@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vflbench.plain_files import open_to_write
+
 _PACKED_BYTES = 8
 
 
@@ -71,7 +73,7 @@ class GrowingVocabulary:
 
 
 def _append(file: Path, values: np.ndarray) -> None:
-    with file.open("ab") as stream:
+    with open_to_write(file, "ab", private=True) as stream:
         values.tofile(stream)
 
 
