@@ -9,7 +9,7 @@ from vflbench.data.files import find_parts
 from vflbench.data.parse import parse, read_header
 from vflbench.data.prepare import prepare
 from vflbench.data.streaming import Request
-from vflbench.data.text import TextFormat, without_byte_order_mark
+from vflbench.data.text import TextFormat
 from vflbench.errors import UserError
 
 TABS = TextFormat("tabs (y, n, c)", ("y", "n", "c"), label="y", delimiter="\t", header=False, integers=frozenset({"n"}))
@@ -33,7 +33,6 @@ def table_of(path, form=TABS, rows=None) -> dict[str, list]:
     for opened in open_parts(find_parts(path)):
         for number, block in enumerate(read_blocks(opened, quotes=form.multiline)):
             if not number:
-                block = without_byte_order_mark(block)
                 columns, block = read_header(block, form) if form.header else (columns, block)
             left = None if rows is None else rows - sum(map(len, tables))
             parsed = parse(block, form, columns, left)

@@ -1,17 +1,74 @@
 """What a user did that a run can't go on with, in one paragraph."""
 
+import os
+import reprlib
+from itertools import islice
+
+_MOST = 999  # characters of a message
+_MOST_OF_A_VALUE = 240
+_MOST_OF_A_PLACE = 300  # a path that the message names as its value
+
 
 class UserError(ValueError):
     """A wrong option, file or combination, told as: key, value, what is allowed, where to look.
 
-    It ends a run with exit code 1 and this text alone; `HYDRA_FULL_ERROR=1` adds the traceback.
+    It ends a run with exit code 1 and this text alone; `HYDRA_FULL_ERROR=1` adds the traceback. Whatever the parts hold, the
+    text is one printable paragraph of less than a thousand characters.
     """
 
     def __init__(self, problem: str, *, key: str | None = None, value: object = None, see: str | None = None):
-        where = f"{key}={value}: " if key is not None and value is not None else f"{key}: " if key else ""
-        super().__init__(f"{where}{problem}" + (f" (see: {see})" if see else ""))
+        key, problem = key and shown(key), printable(problem)
+        most = _MOST_OF_A_PLACE if isinstance(value, os.PathLike) else _MOST_OF_A_VALUE
+        where = f"{key}={shown(value, most)}: " if key is not None and value is not None else f"{key}: " if key else ""
+        hint = f" (see: {shown(see, 150)})" if see else ""
+        super().__init__(f"{where}{_cut(problem, _MOST - len(where) - len(hint))}{hint}")
         self.problem, self.key, self.value, self.see = problem, key, value, see
 
 
 class NonFiniteError(ArithmeticError):
     """A loss or a prediction that nothing can be done with."""
+
+
+def printable(text: str) -> str:
+    """The text with every character that is not printable escaped, such as \\x1b: it can't write to a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shown(value: object, most: int = 80) -> str:
+    """A value as printable text of at most `most` characters; of a longer one, its beginning and its end."""
+    if isinstance(value, bytes):
+        value = value[: 4 * most].decode("utf-8", "backslashreplace")
+    return _cut(printable(value if isinstance(value, str) else _text(value)), most)
+
+
+def _text(value: object) -> str:
+    """`str(value)`, but of containers at most some hundred entries: a few bytes of YAML can name 10^9 of them."""
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return _Bounded().repr(value)
+    try:
+        return str(value)
+    except ValueError:  # Python spells no integer of more than 4300 digits
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+
+
+class _Bounded(reprlib.Repr):
+    """`repr` that stops early, and leaves dictionaries in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 4, 100, 100, 100
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 16
+
+    def repr_dict(self, x: dict[object, object], level: int) -> str:
+        if level <= 0:
+            return "{...}"
+        some = islice(x.items(), self.maxdict)
+        pairs = [f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}" for key, value in some]
+        return f"{{{', '.join([*pairs, *(['...'] if len(x) > self.maxdict else [])])}}}"
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    end = max(0, (most - 5) // 3)
+    return f"{text[: most - 5 - end]} ... {text[len(text) - end :]}"

@@ -61,7 +61,7 @@ def test_what_does_not_go_with_the_file_is_an_error(tmp_path):
     file = written(tmp_path, {"privacy": {"label_dp": {"eps": 1.0}}})
     wrong = [
         (["--privacy"], "followed by a YAML file"),
-        (["--privacy", str(tmp_path / "none.yaml")], "can't be read"),
+        (["--privacy", str(tmp_path / "none.yaml")], "no such file"),
         (["--privacy", file, "defense=max_norm"], "defense=max_norm"),
         (["--privacy", file, "privacy.label_dp.eps=2"], "give one of them"),
         (["privacy.eps=2"], re.escape("privacy: {label_dp: {eps: 1.0}}")),

@@ -118,7 +118,11 @@ def test_a_positive_ratio_needs_two_classes():
 
 
 def test_columns_that_no_party_holds_are_recorded():
-    assert load(Fixed(parties={"a": ["x"]})).facts == {"source": "made up", "columns_left_out": ["c"]}
+    assert load(Fixed(parties={"a": ["x"]})).facts == {
+        "class_rows": {"0": 50, "1": 50},
+        "source": "made up",
+        "columns_left_out": ["c"],
+    }
 
 
 def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
@@ -199,7 +203,8 @@ def test_one_class_among_the_test_rows_alone_is_allowed():
 
 
 def test_no_columns_are_recorded_if_every_one_has_a_party():
-    assert load(Fixed(parties={"a": ["x"], "label": ["c"]})).facts == {"source": "made up"}
+    facts = load(Fixed(parties={"a": ["x"], "label": ["c"]})).facts
+    assert facts == {"class_rows": {"0": 50, "1": 50}, "source": "made up"}
 
 
 def test_rows_dropped_for_the_ratio_are_drawn_evenly():

@@ -49,8 +49,8 @@ def test_another_table_is_rejected(tmp_path):
         ("1 #a:1\n", {}, "no row has a feature"),
         ("Class,a\n", {}, "no rows"),
         ("Class\n1\n", {}, "one column"),
-        ("Class,a\n1,perhaps\n", {}, "row 2, column a"),
-        ("Class,a\n1,inf\n", {}, "row 2, column a"),
+        ("Class,a\n1,perhaps\n", {}, "line 2: column a"),
+        ("Class,a\n1,inf\n", {}, "line 2: column a"),
         ("Class,a\n1,1,1\n", {}, "3 fields"),
         ("Class,a\n1,1\n0,0\n", {"label": "b"}, "no such column"),
         ("Class,a\n1,1\n0,0\n", {"positive": 7}, "no row has this label"),
@@ -71,7 +71,10 @@ def test_bytes_that_are_not_text_are_rejected(tmp_path):
         Binary(path=5).load(None)
     path = tmp_path / "bad.bin"
     path.write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(UserError, match="not text"):
+    with pytest.raises(UserError, match="UTF-16 or UTF-32 text; save it as UTF-8"):
+        load(path)
+    path.write_bytes(b"1 1:1\n0 1:\x81\x82\n")
+    with pytest.raises(UserError, match="line 2: .* not valid UTF-8"):
         load(path)
 
 

@@ -34,13 +34,13 @@ def test_blocks_are_whole_lines_numbered_from_1_and_lose_nothing(tmp_path, monke
 
 def test_line_ends_inside_quotes_do_not_cut_a_row(monkeypatch, tmp_path):
     monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 5)
-    text = b'a,"b\nc"\nd,e\n"f\n""g\n",h\n'
+    text = b'"b\nc",a\nd,e\n"f\n""g\n",h\n'
     blocks = blocks_of(write(tmp_path / "x", text), quotes=True)
     assert b"".join(b.data for b in blocks) == text
     assert all(b.data.count(b'"') % 2 == 0 for b in blocks)
     form = TextFormat("two", ("x", "y"), label="y", delimiter=",", header=True, binary_label=False, multiline=True)
     rows = parse(Block(Part(tmp_path), 1, text), form, ("x", "y")).table
-    assert rows.to_pydict() == {"y": ["b\nc", "e", "h"], "x": ["a", "d", 'f\n"g\n']}
+    assert rows.to_pydict() == {"y": ["a", "e", "h"], "x": ["b\nc", "d", 'f\n"g\n']}
 
 
 def test_a_quote_that_is_never_closed_is_rejected(monkeypatch, tmp_path):

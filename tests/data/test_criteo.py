@@ -66,7 +66,8 @@ def test_integers_beyond_what_a_float_counts_exactly_are_read(tmp_path):
 def test_facts_identify_the_raw_file_by_its_hash(tmp_path):
     path = write(tmp_path / "x", GOOD)
     facts = load(Criteo(path=path)).facts
-    assert facts == {"path": path, "file_sha256": hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()}
+    sha256 = hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()
+    assert facts == {"class_rows": {"0": 10, "1": 10}, "path": path, "file_sha256": sha256}
 
 
 def test_ids_do_not_depend_on_the_order_of_the_rows(tmp_path):

@@ -54,7 +54,11 @@ def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x", GOOD, compress=True)
     sha256 = hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()
-    assert prepare(request("x")).facts == {"path": str((tmp_path / "x").resolve()), "file_sha256": sha256}
+    assert prepare(request("x")).facts == {
+        "path": str((tmp_path / "x").resolve()),
+        "file_sha256": sha256,
+        "class_rows": {"0": 2, "1": 2},
+    }
 
 
 def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ class Dataset:
         raw, facts = self.read(rng)
         notes = tuple(facts.pop("notes", ()))
         names = list(raw.names)
+        facts = {"class_rows": class_rows(raw, facts.get("classes_are") or facts.get("class_names")), **facts}
         assignment = self.assign(names)
         kept = self._choose_rows(raw, rng)
         role = self._test_rows(raw, kept, rng)
@@ -153,6 +154,14 @@ class Dataset:
                 return
         problem = f"every training row has the label {min(seen)}; a label leak needs at least two classes"
         raise UserError(problem, key="dataset")
+
+
+def class_rows(raw: RawTable, names: Sequence[str] | None = None) -> dict[str, int]:
+    """How many rows each class has, before any is dropped. names: of the classes; None: their numbers."""
+    rows = np.zeros(raw.classes, dtype=np.int64)
+    for start in range(0, len(raw), _STRATUM):
+        rows += np.bincount(raw.labels[start : start + _STRATUM], minlength=raw.classes)
+    return {names[k] if names and k < len(names) else str(k): int(count) for k, count in enumerate(rows)}
 
 
 def _strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

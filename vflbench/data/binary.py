@@ -1,19 +1,25 @@
 """Binary tables in libsvm or CSV text."""
 
-import csv
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from io import StringIO
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.blocks import open_parts, read_blocks
-from vflbench.data.files import find_parts
+from vflbench.data.files import Part, find_parts, listed
+from vflbench.data.labels import StrayLabelError, classes_of, label_problem
+from vflbench.data.libsvm import MOST_NUMBERS, is_libsvm, read_libsvm
+from vflbench.data.line_errors import names_error
+from vflbench.data.lines import Line, read_lines
+from vflbench.data.numerals import is_real
 from vflbench.data.raw import RawNumeric, RawTable, Statistics, raw_table
-from vflbench.errors import UserError
+from vflbench.data.text import fields_of
+from vflbench.errors import UserError, shown
 from vflbench.options import options
 
 _LABELS = ("class", "label", "target", "y", "overall_diagnosis")
@@ -39,44 +45,35 @@ class Binary(Dataset):
     columns: Any = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        text = self._text()
-        names, x, texts = _libsvm(text) if _is_libsvm(text) else _csv(text, self.label)
-        labels, classes = self._classes(texts)
-        chosen = self._chosen(names, rng)
-        rows = slice(None, self.rows)
-        return binary_table([names[j] for j in chosen], x[rows, chosen], labels[rows], len(classes)), {"classes": classes}
-
-    def _text(self) -> str:
-        parts = find_parts(self._path())
-        pieces = [block.data for opened in open_parts(parts) for block in read_blocks(opened, quotes=False)]
-        try:
-            text = b"".join(pieces).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UserError(f"it is not text ({error.reason})", key="dataset.path", value=self.path) from error
-        if not text.strip():
+        lines = read_lines(find_parts(self._path()))
+        start: list[Line] = []
+        for line in lines:
+            start.append(line)
+            if not line.text.lstrip().startswith("#"):  # a comment of libsvm, or else the header's first name
+                break
+        if not start:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
-        return text
+        texts = chain(start, lines)
+        names, x, labels, places = read_libsvm(texts) if is_libsvm(start[-1].text) else _csv(texts, self.label)
+        if not places:
+            raise UserError("it holds a header but no rows", key="dataset.path", value=self.path)
+        classes, class_of = self._classes(labels, places)
+        chosen, rows = self._chosen(names, rng), slice(None, self.rows)
+        numbers = np.array([class_of[label] for label in labels], dtype=np.int64)
+        table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
+        return table, {"classes_are": classes}
+
+    def _classes(self, labels: list[str], places: list[Line]) -> tuple[list[str], dict[str, int]]:
+        try:
+            return classes_of(Counter(labels), self.positive)
+        except StrayLabelError as error:
+            raise places[labels.index(error.label)].error(str(error)) from error
 
     def _path(self) -> str | list[str]:
         several = isinstance(self.path, list) and all(isinstance(word, str) for word in self.path)
         if not (several or isinstance(self.path, str)):
             raise UserError("it must be a file, a pattern or a list of them", key="dataset.path", value=self.path)
         return self.path
-
-    def _classes(self, texts: list[str]) -> tuple[np.ndarray, list[str]]:
-        """The class of each row, and the names of the classes. texts: the label of each row."""
-        values = sorted(set(texts), key=_by_value)
-        if self.positive is not None:
-            chosen = [text for text in values if text == str(self.positive)]
-            if not chosen:
-                problem = f"no row has this label; the labels are {', '.join(values[:20])}"
-                raise UserError(problem, key="dataset.positive", value=self.positive)
-            return np.array([text in chosen for text in texts], dtype=np.int64), [f"not {chosen[0]}", chosen[0]]
-        if len(values) > max(2, len(texts) // 2):
-            problem = f"it has {len(values)} different values in {len(texts)} rows; a label is a class, not a measurement"
-            raise UserError(problem, key="dataset.label", value=self.label)
-        class_of = {text: number for number, text in enumerate(values)}
-        return np.array([class_of[text] for text in texts], dtype=np.int64), values
 
     def _chosen(self, names: Sequence[str], rng: torch.Generator) -> list[int]:
         if self.columns is None:
@@ -88,11 +85,12 @@ class Binary(Dataset):
             return sorted(torch.randperm(len(names), generator=rng)[: self.columns].tolist())
         if not isinstance(self.columns, list) or not self.columns:
             raise UserError("it must be a number of columns or a list of names", key="dataset.columns", value=self.columns)
+        place = {name: j for j, name in enumerate(names)}
         for name in self.columns:
-            if name not in names:
-                problem = f"there is no column {name}; the columns are {', '.join(names[:40])}"
+            if name not in place:
+                problem = f"there is no column {shown(name)}; the columns are {listed(names, 40)}"
                 raise UserError(problem, key="dataset.columns", value=self.columns)
-        return [list(names).index(name) for name in self.columns]
+        return [place[name] for name in self.columns]
 
 
 def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classes: int = 2) -> RawTable:
@@ -103,78 +101,78 @@ def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classe
     return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))
 
 
-def _is_libsvm(text: str) -> bool:
-    words = text.lstrip().split("\n", 1)[0].split()
-    return len(words) > 1 and all(word.count(":") == 1 for word in words[1:]) and "," not in words[0]
+class _Rows:
+    """The rows of CSV text as they are read."""
 
+    def __init__(self, label: str | None):
+        self.label, self.target = label, -1
+        self.header: tuple[str, ...] = ()
+        self.values: array[float] = array("d")
+        self.labels: list[str] = []
+        self.places: list[Line] = []
 
-def _libsvm(text: str) -> tuple[list[str], np.ndarray, list[str]]:
-    """Names, values (n, d) and labels of libsvm text."""
-    labels, indices, values = [], [], []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#", 1)[0].split()
-        if not words:
-            continue
-        try:
-            pairs = [word.split(":") for word in words[1:]]
-            columns = [int(index) for index, _ in pairs]
-            entries = [float(value) for _, value in pairs]
-        except ValueError:
-            raise UserError(f"line {number} is not `label index:value ...`: {line[:80]!r}", key="dataset.path") from None
-        if columns and min(columns) < 0:
-            raise UserError(f"line {number} has the negative index {min(columns)}", key="dataset.path")
-        labels.append(words[0])
-        indices.append(columns)
-        values.append(entries)
-    first = min((min(columns) for columns in indices if columns), default=1)
-    last = max((max(columns) for columns in indices if columns), default=0)
-    if last < first:
-        raise UserError("no row has a feature", key="dataset.path")
-    first = min(first, 1)  # libsvm counts from 1, some files from 0
-    x = np.zeros((len(labels), last - first + 1))
-    for row, (columns, entries) in enumerate(zip(indices, values, strict=True)):
-        x[row, np.array(columns, dtype=np.int64) - first] = entries
-    return [f"x{j}" for j in range(first, last + 1)], x, labels
+    def head(self, line: Line) -> None:
+        """The first line of a part."""
+        header = tuple(name.strip() for name in _fields(line))
+        problem = names_error(header)
+        if problem:
+            raise line.error(problem)
+        if self.header and header != self.header:
+            raise line.error(
+                f"its header is not that of {shown(self.places[0].part if self.places else 'the first file', 200)}"
+            )
+        if len(header) < 2:
+            raise line.error("it has one column; it needs a label and at least one feature", of_line=False)
+        if self.label is not None and self.label not in header:
+            problem = f"there is no such column; the columns are {listed(header, 40)}"
+            raise UserError(problem, key="dataset.label", value=self.label)
+        named = [name for name in header if name.lower() in _LABELS]
+        self.header = header
+        self.target = header.index(self.label if self.label is not None else named[0] if named else header[0])
 
-
-def _csv(text: str, label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
-    """Names, values (n, d) and labels of CSV text with a header."""
-    rows = [row for row in csv.reader(StringIO(text)) if row]
-    header, body = [name.strip() for name in rows[0]], rows[1:]
-    if not body:
-        raise UserError("it holds a header but no rows", key="dataset.path")
-    if label is not None and label not in header:
-        problem = f"there is no such column; the columns are {', '.join(header[:40])}"
-        raise UserError(problem, key="dataset.label", value=label)
-    named = [name for name in header if name.lower() in _LABELS]
-    target = header.index(label if label is not None else named[0] if named else header[0])
-    if len(header) < 2:
-        raise UserError("it has one column; it needs a label and at least one feature", key="dataset.path")
-    x, labels = np.empty((len(body), len(header) - 1)), []
-    for number, row in enumerate(body, 2):
-        if len(row) != len(header):
-            raise UserError(f"row {number} has {len(row)} fields, the header has {len(header)}", key="dataset.path")
-        labels.append(row[target].strip())
-        for j, cell in enumerate(row[:target] + row[target + 1 :]):
+    def add(self, line: Line) -> None:
+        row = _fields(line)
+        if len(row) != len(self.header):
+            raise line.error(f"{len(row)} fields, and the header has {len(self.header)}")
+        label = row.pop(self.target).strip()
+        problem = label_problem(label)
+        if problem:
+            raise line.error(f"column {shown(self.header[self.target])}: {problem}")
+        for j, cell in enumerate(row):
             try:
-                x[number - 2, j] = _number(cell)
+                self.values.append(_number(cell))
             except ValueError:
-                name = (header[:target] + header[target + 1 :])[j]
-                problem = f"row {number}, column {name}: {cell!r} is not 0, 1, y, n or a number"
-                raise UserError(problem, key="dataset.path") from None
-    return header[:target] + header[target + 1 :], x, labels
+                name = shown(self.header[j + (j >= self.target)])
+                raise line.error(f"column {name}: {line.quoted(cell)} is not 0, 1, y, n or a finite number") from None
+        if len(self.values) > MOST_NUMBERS:
+            raise line.error(f"up to here the table has {len(self.values):,} numbers, too many for memory")
+        self.labels.append(label)
+        self.places.append(line)
+
+
+def _csv(lines: Iterable[Line], label: str | None) -> tuple[list[str], np.ndarray, list[str], list[Line]]:
+    """Names, values (n, d), labels and lines of CSV texts, each with the same header."""
+    rows = _Rows(label)
+    part: Part | None = None
+    for line in lines:
+        if line.part != part:
+            part = line.part
+            rows.head(line)
+        else:
+            rows.add(line)
+    names = [name for j, name in enumerate(rows.header) if j != rows.target]
+    return names, np.array(rows.values).reshape(len(rows.places), len(names)), rows.labels, rows.places
+
+
+def _fields(line: Line) -> list[str]:
+    fields = fields_of(line.text.encode(), ",", quotes=True)
+    if fields is None:
+        raise line.error("a quote is misplaced; quotes go around a whole value, on one line")
+    return [field.decode() for field in fields]
 
 
 def _number(cell: str) -> float:
-    known = _VALUES.get(cell.strip().lower())
-    value = float(cell) if known is None else known
-    if not np.isfinite(value):
+    known = _VALUES.get(cell.strip(" \t").lower())
+    if known is None and not is_real(cell):
         raise ValueError(cell)
-    return value
-
-
-def _by_value(text: str) -> tuple[int, float, str]:
-    try:
-        return 0, float(text), text
-    except ValueError:
-        return 1, 0.0, text
+    return float(cell) if known is None else known

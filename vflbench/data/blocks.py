@@ -1,23 +1,26 @@
 """Texts, plain or compressed, read in blocks of whole lines."""
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import io
 import lzma
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
 
-from vflbench.data.files import READ_ERRORS, Part
-from vflbench.errors import UserError
+from vflbench.data.archives import READ_ERRORS, check_expansion, open_members
+from vflbench.data.files import Part
+from vflbench.data.opening import open_regular
+from vflbench.errors import UserError, shown
 
 MAX_LINE_BYTES = 1 << 20
+_NO_LINE_BYTES = 64 << 20  # what is longer is no line of text, and isn't read to its end
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo
 
 
@@ -40,8 +43,14 @@ class HashingStream(io.RawIOBase):
         self._stream, self._digest, self._head = stream, hashlib.sha256(), b""
 
     def peek(self, count: int) -> bytes:
-        self._head += self._stream.read(count - len(self._head))
+        self._head += self._from_stream(count - len(self._head))
         return self._head
+
+    def _from_stream(self, size: int) -> bytes:
+        data: bytes | None = self._stream.read(size)
+        if data is None:  # of a file that pretends to be regular and would wait
+            raise OSError("it gives no data")
+        return data
 
     def readable(self) -> bool:
         return True
@@ -55,7 +64,7 @@ class HashingStream(io.RawIOBase):
         if self._head:
             data, self._head = (self._head, b"") if size < 0 else (self._head[:size], self._head[size:])
         else:
-            data = self._stream.read(size)
+            data = self._from_stream(size)
         self._digest.update(data)
         return data
 
@@ -71,38 +80,49 @@ class OpenPart:
     """A part that is being read.
 
     text: stream of decompressed bytes. raw: stream of the bytes as stored. position: current offset in the file.
+    stored: at most so many bytes of the file are what has been read of `text`.
     """
 
     part: Part
     text: Any
     raw: HashingStream
     position: Callable[[], int]
+    stored: Callable[[], int]
+
+    def sha256(self) -> str:
+        """Digest of the whole part as stored, which is read to its end."""
+        try:
+            return self.raw.hexdigest()
+        except READ_ERRORS as error:
+            problem = f"it can't be read: {_one_line(error)}"
+            raise UserError(problem, key="dataset.path", value=str(self.part)) from error
 
 
 def open_parts(parts: Sequence[Part]) -> Iterator[OpenPart]:
-    """Open the parts one after another. Each is closed when the next is requested."""
+    """Open the parts one after another. Each is closed when the next is requested.
+
+    Raises UserError for a damaged archive.
+    """
     waiting = list(parts)
     while waiting:
         file = waiting[0].file
-        same = [part for part in waiting if part.file == file]
-        waiting = [part for part in waiting if part.file != file]
-        with file.open("rb") as stream:
-            if same[0].member is None:
-                yield _open(same[0], stream, stream.tell)
-            elif zipfile.is_zipfile(file):
-                with zipfile.ZipFile(stream) as archive:
-                    for part in same:
-                        with archive.open(str(part.member)) as member:
-                            yield _open(part, member, stream.tell)
-            else:
-                by_name = {part.member: part for part in same}
-                with tarfile.open(fileobj=stream, mode="r|*") as archive:
-                    for info in archive:
-                        if info.isfile() and info.name in by_name:
-                            yield _open(by_name.pop(info.name), archive.extractfile(info), stream.tell)
+        same = {str(part.member): part for part in waiting if part.file == file}
+        first, waiting = waiting[0], [part for part in waiting if part.file != file]
+        with open_regular(file) as stream:
+            try:
+                if first.member is None:
+                    yield _open(first, stream, stream.tell)
+                    continue
+                for name, content, size in open_members(stream, list(same)):
+                    yield _open(same[name], content, stream.tell, None if size is None else partial(int, size))
+            except READ_ERRORS as error:
+                if isinstance(error, UserError):
+                    raise
+                problem = f"it can't be read: {_one_line(error)}"
+                raise UserError(problem, key="dataset.path", value=str(first)) from error
 
 
-def _open(part: Part, stream: Any, position: Callable[[], int]) -> OpenPart:
+def _open(part: Part, stream: Any, position: Callable[[], int], stored: Callable[[], int] | None = None) -> OpenPart:
     raw: Any = HashingStream(stream)
     head = raw.peek(6)
     text = raw
@@ -114,27 +134,38 @@ def _open(part: Part, stream: Any, position: Callable[[], int]) -> OpenPart:
         text = bz2.BZ2File(raw)
     elif head.startswith(b"\xfd7zXZ\x00"):
         text = lzma.LZMAFile(raw)  # noqa: SIM115 (closed by read_blocks)
-    return OpenPart(part, text, raw, position)
+    return OpenPart(part, text, raw, position, stored or position)
 
 
 def read_blocks(opened: OpenPart, *, quotes: bool) -> Iterator[Block]:
     """Read a part in blocks that end at line ends. With `quotes`, line ends within double quotes don't count.
 
-    Raises UserError if the file is truncated or damaged.
+    A byte-order mark at the start is left out. Raises UserError if the file is truncated or damaged, is no UTF-8 text by
+    its first bytes, or expands without end.
     """
-    line, rest, skipping = 1, b"", False
+    line, rest, skipped, size = 1, b"", 0, 0
     with closing(opened.text):
         while True:
             try:
                 chunk = opened.text.read(BLOCK_BYTES)
+                if not size and len(chunk) < BLOCK_BYTES:  # what was read in advance comes by itself
+                    chunk += opened.text.read(BLOCK_BYTES - len(chunk))
+                check_expansion(size + len(chunk), opened.stored())
             except READ_ERRORS as error:
                 problem = f"the file breaks off after line {line + rest.count(10) - 1}: {_one_line(error)}"
                 raise UserError(problem, key="dataset.path", value=str(opened.part)) from error
-            if skipping:  # the rest of a line that is too long
+            if not size:
+                chunk = _utf8(chunk, opened.part)
+            size += len(chunk)
+            if skipped:  # the rest of a line that is too long
                 end = chunk.find(b"\n")
                 if end < 0 and chunk:
+                    skipped += len(chunk)
+                    if skipped > _NO_LINE_BYTES:
+                        problem = f"line {line + rest.count(10)} goes on for more than {skipped >> 20} MB; it is no text"
+                        raise UserError(problem, key="dataset.path", value=str(opened.part))
                     continue
-                rest, chunk, skipping = rest + chunk[end : end + 1], chunk[end + 1 :] if end >= 0 else b"", False
+                rest, chunk, skipped = rest + chunk[end : end + 1], chunk[end + 1 :] if end >= 0 else b"", 0
                 if not rest.endswith(b"\n"):
                     rest += b"\n"
             data = rest + chunk
@@ -146,10 +177,23 @@ def read_blocks(opened: OpenPart, *, quotes: bool) -> Iterator[Block]:
             if not chunk and not rest:
                 return
             if quotes and len(rest) > 2 * BLOCK_BYTES:
-                problem = f"a quote opened after line {line} is not closed within {len(rest) >> 20} MB"
+                what = f"a quote opened after line {line} is not closed" if b'"' in rest else f"line {line} doesn't end"
+                problem = f"{what} within {len(rest) >> 20} MB"
                 raise UserError(problem, key="dataset.path", value=str(opened.part))
             if not quotes and len(rest) > MAX_LINE_BYTES:
-                rest, skipping = rest[: MAX_LINE_BYTES + 1], True
+                rest, skipped = rest[: MAX_LINE_BYTES + 1], 1
+
+
+def _utf8(start: bytes, part: Part) -> bytes:
+    """The start of a text without its byte-order mark. Raises UserError for another encoding that can be told by it."""
+    head = start[:4096]
+    zeros = (head[0::2].count(0), head[1::2].count(0))
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (
+        max(zeros) > len(head) // 5 and min(zeros) < len(head) // 20
+    ):
+        problem = "it is UTF-16 or UTF-32 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE)"
+        raise UserError(problem, key="dataset.path", value=str(part))
+    return start.removeprefix(codecs.BOM_UTF8)
 
 
 def _last_line_end(data: bytes, quotes: bool) -> int:
@@ -166,4 +210,4 @@ def _last_line_end(data: bytes, quotes: bool) -> int:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return shown(" ".join(str(error).split()) or type(error).__name__, 200)

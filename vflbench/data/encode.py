@@ -144,9 +144,11 @@ def fit(
     """Fit the encoding of all assigned columns. min_count = 0 keeps every value of a vocabulary."""
     ids_of: dict[str, tuple[np.ndarray | None, int]] = {}
     parties = {}
+    place = {name: j for j, name in enumerate(raw.numeric_names)}
+    categorical_place = {name: j for j, name in enumerate(raw.categorical_names)}
     for party, names in assignment.items():
-        numeric = [raw.numeric_names.index(n) for n in names if n in raw.numeric_names]
-        categorical = [raw.categorical_names.index(n) for n in names if n in raw.categorical_names]
+        numeric = [place[name] for name in names if name in place]
+        categorical = [categorical_place[name] for name in names if name in categorical_place]
         for j in categorical:
             ids_of[raw.categorical_names[j]] = category_ids(
                 statistics.counts[j], min_count, every_row_fitted=every_row_fitted

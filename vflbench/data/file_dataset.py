@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,8 +46,8 @@ class FileDataset(Dataset):
         """The options that a prepared table depends on."""
         return {}
 
-    def classes(self, labels: list[str], rows: int) -> tuple[list[str], np.ndarray]:
-        """Names of the classes in order, and the class of each label. labels: the distinct labels, sorted as texts."""
+    def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
+        """Names of the classes in order, and the class of each label. labels: each label and its rows, sorted as texts."""
         return ["0", "1"], np.array([int(text) for text in labels])
 
     def prepare(self) -> Prepared:

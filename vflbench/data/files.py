@@ -1,22 +1,18 @@
 """Input files of a dataset: plain paths, patterns and members of archives."""
 
 import glob
-import lzma
 import re
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 
-import pyarrow as pa
+from vflbench.data.archives import READ_ERRORS, member_names
+from vflbench.data.opening import kind_of, open_regular, why_not_regular
+from vflbench.errors import UserError, shown
 
-from vflbench.errors import UserError
-
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, zipfile.BadZipFile, tarfile.TarError)
-"""What reading a damaged file or archive raises."""
+_MOST_FILES = 100_000  # that a pattern may match
 
 
 @dataclass(frozen=True)
@@ -35,55 +31,76 @@ def find_parts(path: str | Sequence[str], members: Sequence[str] | None = None) 
 
     Files that match a pattern come in natural order (day_2 before day_10). From a .zip or .tar archive (also .tar.gz and
     the like) come the members that match `members`, in the archive's order. Without `members`, the archive must hold
-    exactly one file. Raises UserError if no file matches.
+    exactly one file. Raises UserError if no file matches, and for anything but regular files and links to them; folders
+    that match a pattern are left out.
     """
     files = [file for word in ([path] if isinstance(path, str) else path) for file in _files(word)]
     if not files:
         raise UserError("it names no file", key="dataset.path", value=path)
     parts = [part for file in files for part in _parts(file, members)]
-    repeated = {str(part) for part in parts if parts.count(part) > 1}
-    if repeated:
-        problem = f"{min(repeated)} is named twice, so its rows would count double"
+    if len(set(parts)) < len(parts):
+        repeated = next(part for part in parts if parts.count(part) > 1)
+        problem = f"{shown(repeated, 200)} is named twice, so its rows would count double"
         raise UserError(problem, key="dataset.path", value=path)
     return parts
 
 
+def listed(names: Iterable[object], most: int = 20) -> str:
+    """Names for an error message, each of a bounded length and at most so many."""
+    some = [shown(name, 40) for name in islice(names, most + 1)]
+    return ", ".join(some[:most]) + (", ..." if len(some) > most else "")
+
+
 def _files(word: str) -> list[Path]:
-    file = Path(word).expanduser()
-    if file.is_dir():
-        raise UserError(
-            "this is a folder; name the file in it, or a pattern such as 'day_*'", key="dataset.path", value=word
-        )
-    if file.exists():
+    try:
+        file = Path(word).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise UserError("there is no such user", key="dataset.path", value=word) from error
+    kind = kind_of(file) if word.strip() else kind_of(word)
+    if kind is None:
         return [file]
-    if not glob.has_magic(word):
-        raise UserError(f"there is no such file (looked in {Path.cwd()})", key="dataset.path", value=word)
-    matches = [Path(name) for name in glob.glob(str(file), recursive=True) if Path(name).is_file()]
+    if kind != "nothing" or not glob.has_magic(word):
+        where = f" (looked in {shown(Path.cwd(), 200)})" if kind == "nothing" else ""
+        raise UserError(f"{why_not_regular(file) if word.strip() else kind}{where}", key="dataset.path", value=word)
+    try:
+        names = list(islice(glob.iglob(str(file), recursive=True), _MOST_FILES + 1))
+    except (re.error, ValueError, OSError) as error:
+        raise UserError(f"this is no pattern of file names: {error}", key="dataset.path", value=word) from error
+    if len(names) > _MOST_FILES:
+        raise UserError(f"more than {_MOST_FILES:,} files match this pattern", key="dataset.path", value=word)
+    kinds = {name: kind_of(name) for name in names}
+    for name in sorted(kinds):
+        if kinds[name] not in (None, "a folder"):
+            raise UserError(f"{shown(name, 200)} matches: {why_not_regular(name)}", key="dataset.path", value=word)
+    matches = [Path(name) for name, kind in kinds.items() if kind is None]
     if not matches:
-        raise UserError(f"no file matches this pattern (looked in {Path.cwd()})", key="dataset.path", value=word)
+        what = "only folders match" if names else "no file matches"
+        raise UserError(f"{what} this pattern (looked in {shown(Path.cwd(), 200)})", key="dataset.path", value=word)
     return sorted(matches, key=_natural_order)
 
 
-def _natural_order(file: Path) -> list[tuple[int, int | str]]:
+def _natural_order(file: Path) -> list[tuple[int, int, str]]:
     """Sort key that compares digits as numbers."""
-    return [(0, int(run)) if run.isdigit() else (1, run) for run in re.split(r"(\d+)", str(file)) if run]
+    runs = [run for run in re.split(r"([0-9]+)", str(file)) if run]
+    return [(0, len(run.lstrip("0")), run.lstrip("0")) if run[0] in "0123456789" else (1, 0, run) for run in runs]
 
 
 def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
     names = _member_names(file)
     if names is None:
         if members:
-            raise UserError(f"{file} is not a .zip or .tar archive", key="dataset.members", value=list(members))
+            raise UserError(f"{shown(file, 200)} is not a .zip or .tar archive", key="dataset.members", value=list(members))
         return [Part(file)]
-    listed = ", ".join(names[:20]) + (" ..." if len(names) > 20 else "")
     if not members:
         if len(names) != 1:
-            problem = f"the archive holds {len(names)} files; choose from them with dataset.members: {listed or 'none'}"
+            choices = listed(names) or "none"
+            problem = f"the archive holds {len(names)} files; choose from them with dataset.members: {choices}"
             raise UserError(problem, key="dataset.path", value=str(file))
         return [Part(file, names[0])]
     for pattern in members:
         if not any(_matches(name, pattern) for name in names):
-            raise UserError(f"no file in {file} matches; it holds {listed}", key="dataset.members", value=pattern)
+            problem = f"no file in {shown(file, 200)} matches; it holds {listed(names) or 'none'}"
+            raise UserError(problem, key="dataset.members", value=pattern)
     return [Part(file, name) for name in names if any(_matches(name, pattern) for pattern in members)]
 
 
@@ -92,14 +109,10 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _member_names(file: Path) -> list[str] | None:
-    """The files in an archive. None if it is no archive, or a damaged one: reading it as text then reports the damage."""
-    try:
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                return [info.filename for info in archive.infolist() if not info.is_dir()]
-        if tarfile.is_tarfile(file):
-            with tarfile.open(file) as archive:
-                return [info.name for info in archive.getmembers() if info.isfile()]
-    except READ_ERRORS:
-        pass
-    return None
+    """The files in an archive. None if it is no archive."""
+    with open_regular(file) as stream:
+        try:
+            return member_names(stream)
+        except READ_ERRORS as error:
+            problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
+            raise UserError(problem, key="dataset.path", value=str(file)) from error

@@ -1,5 +1,6 @@
 """Pictures in folders."""
 
+import warnings
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -7,17 +8,23 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from vflbench.data.pictures import Pictures, PictureSet
-from vflbench.errors import UserError
+from vflbench.data.labels import MOST_CLASSES, label_problem
+from vflbench.data.opening import check_folder, kind_of, open_regular
+from vflbench.data.pictures import MOST_PIXELS, Pictures, PictureSet
+from vflbench.errors import UserError, shown
 from vflbench.options import Count, options
+
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")  # of Pillow's: EPS would start a program
+_MOST_DECODED = 1 << 26  # pixels of a picture before it is resized
+_MOST_BYTES = 1 << 32  # of all pictures
 
 
 @options
 class ImageFolder(Pictures):
     """A folder of pictures: each subfolder of `path` is a class, sorted by name, and each file in it is a picture.
 
-    path: the folder. Any format that Pillow reads: PNG, JPEG, GIF (its first frame), BMP, TIFF, WebP. Files whose name
-    begins with a dot are ignored; any other file that is not a picture is an error. Rows cycle through the classes, so that
+    path: the folder. PNG, JPEG, GIF (its first frame), BMP, TIFF, WebP or PPM. Files whose name begins with a dot are
+    ignored; anything else in a subfolder that is not a picture is an error. Rows cycle through the classes, so that
     a small number of `rows` includes every class.
     size: side of the square to resize pictures to, or [height, width]; null requires that all have one size.
     grey: convert to grey; otherwise each pixel has three columns, red, green and blue.
@@ -33,9 +40,15 @@ class ImageFolder(Pictures):
 
     def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
         folder = Path(self.path)
-        if not folder.is_dir():
-            raise UserError("there is no such folder", key="dataset.path", value=folder)
+        check_folder(self.path)
         classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        if len(classes) > MOST_CLASSES:
+            problem = f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes"
+            raise UserError(problem, key="dataset.path", value=folder)
+        for subfolder in classes:
+            unfit = label_problem(subfolder.name)
+            if unfit:
+                raise UserError(f"of a subfolder: {unfit}", key="dataset.path", value=folder)
         files = [_files(subfolder) for subfolder in classes]
         empty = [subfolder.name for subfolder, pictures in zip(classes, files, strict=True) if not pictures]
         if len(classes) < 2 or empty:
@@ -47,29 +60,49 @@ class ImageFolder(Pictures):
             )
         rows = [(file, k) for turn in zip_longest(*files) for k, file in enumerate(turn) if file is not None]
         rows = rows[: self.rows]
-        pixels = [self._read(file) for file, _ in rows]
-        for (file, _), picture in zip(rows, pixels, strict=True):
-            if picture.shape != pixels[0].shape:
-                sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], picture))
+        pixels: list[np.ndarray] = []
+        for file, _ in rows:
+            pixels.append(self._read(file))
+            if pixels[-1].shape != pixels[0].shape:
+                sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], pixels[-1]))
                 problem = f"pictures must have one size, and these have {sizes} (height x width); set dataset.size"
                 raise UserError(problem, key="dataset.path", value=file)
+            if pixels[0].size * len(rows) > _MOST_BYTES:
+                problem = (
+                    f"{len(rows):,} pictures of {pixels[0].size:,} pixels are too many for memory; set dataset.size or rows"
+                )
+                raise UserError(problem, key="dataset.path", value=folder)
         labels = np.array([k for _, k in rows])
         return PictureSet(np.stack(pixels), labels, len(classes)), {"class_names": [subfolder.name for subfolder in classes]}
 
     def _read(self, file: Path) -> np.ndarray:
         """(height, width) or (height, width, 3) uint8."""
-        try:
-            with Image.open(file) as picture:
-                converted = picture.convert("L" if self.grey else "RGB")
+        with open_regular(file) as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata; sizes are checked below
+            try:
+                with Image.open(stream, formats=_FORMATS) as picture:
+                    if picture.width * picture.height > _MOST_DECODED:
+                        raise ValueError(f"{picture.height} x {picture.width} pixels are more than {_MOST_DECODED:,}")
+                    converted = picture.convert("L" if self.grey else "RGB")
                 if self.size is not None:
                     height, width = self.size if isinstance(self.size, list) else (self.size, self.size)
                     converted = converted.resize((width, height), Image.Resampling.BILINEAR)
-                return np.asarray(converted)
-        except UnidentifiedImageError as error:
-            raise UserError("it is not a picture", key="dataset.path", value=file) from error
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"the picture is damaged: {error}", key="dataset.path", value=file) from error
+                pixels = np.asarray(converted)
+            except UnidentifiedImageError as error:
+                raise UserError("it is not a picture", key="dataset.path", value=file) from error
+            except Exception as error:  # whatever Pillow's decoders meet in a damaged file
+                problem = shown(str(error) or type(error).__name__, 200)
+                raise UserError(f"the picture is damaged: {problem}", key="dataset.path", value=file) from error
+        if pixels.size > MOST_PIXELS:
+            problem = f"the picture has {pixels.size:,} pixels, more than {MOST_PIXELS:,}; set dataset.size"
+            raise UserError(problem, key="dataset.path", value=file)
+        return pixels
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    check_folder(folder)
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    for file in files:
+        if kind_of(file) == "a folder":
+            raise UserError("a folder within a class; pictures lie directly in it", key="dataset.path", value=file)
+    return files

@@ -5,16 +5,21 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from vflbench.data.pictures import Pictures, PictureSet
+from vflbench.data.opening import check_folder, open_regular
+from vflbench.data.pictures import MOST_PIXELS, Pictures, PictureSet
 from vflbench.errors import UserError
 from vflbench.options import options
 
 _UNSIGNED_BYTE = 8
+_MOST_VALUES = 1 << 32
+_PIECE = 1 << 22
+_GAP = 10  # numbers of classes that no picture has, before one that a single picture has
 _PARTS = ("train", "t10k")
 
 
@@ -49,7 +54,9 @@ class Mnist(Pictures):
             raise UserError(problem, key=f"dataset.{missing}")
         if self.images is not None and self.labels is not None:
             return [(Path(self.images), Path(self.labels))]
-        folder = Path(self.path or Path(os.environ.get("VFLBENCH_DATA", "data")) / "mnist")
+        path = str(Path(os.environ.get("VFLBENCH_DATA", "data")) / "mnist") if self.path is None else self.path
+        check_folder(path)
+        folder = Path(path)
         pairs = []
         for part in _PARTS:
             images, labels = _file(folder, f"{part}-images"), _file(folder, f"{part}-labels")
@@ -73,7 +80,23 @@ def read_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(problem, key="dataset.labels", value=labels)
     if not pixels.size:
         raise UserError("it holds no pictures", key="dataset.images", value=images)
+    if pixels[0].size > MOST_PIXELS:
+        raise UserError(
+            f"a picture has {pixels[0].size:,} pixels, more than {MOST_PIXELS:,}", key="dataset.images", value=images
+        )
+    _check_labels(classes, labels)
     return pixels, classes
+
+
+def _check_labels(classes: np.ndarray, file: Path) -> None:
+    """Refuse a label that only one picture has, far above all others, as a damaged byte makes one."""
+    sizes = np.bincount(classes)
+    numbers = sizes.nonzero()[0]
+    last, before = int(numbers[-1]), int(numbers[-2]) if len(numbers) > 1 else -1
+    if len(numbers) > 2 and sizes[last] == 1 and last - before > _GAP:
+        place = int((classes == last).argmax()) + 1
+        problem = f"the label of picture {place:,} is {last}, which no other has, and the next lower label is {before}"
+        raise UserError(problem, key="dataset.labels", value=file)
 
 
 def read_idx(file: Path, key: str, dimensions: int) -> np.ndarray:
@@ -81,41 +104,55 @@ def read_idx(file: Path, key: str, dimensions: int) -> np.ndarray:
 
         two zero bytes, type (8), number of dimensions, each dimension as big-endian uint32, the values
 
-    Raises UserError with this key if the file has another format or another length than it states.
+    Raises UserError with this key if the file has another format or another length than it states. What it states is
+    believed only as far as the bytes are there.
     """
-    content = _content(file, key)
 
     def error(problem: str) -> UserError:
         return UserError(problem, key=key, value=file)
 
-    if len(content) < 4 or content[:2] != b"\0\0":
-        raise error("it is not an idx file like those of MNIST; it does not begin with two zero bytes")
-    if content[2] != _UNSIGNED_BYTE:
-        raise error(f"its values have type {content[2]:#04x}; they must be unsigned bytes (0x08)")
-    if content[3] != dimensions:
-        what = "pictures have 3 (count, height, width)" if dimensions == 3 else "labels have 1"
-        raise error(f"it has {content[3]} dimension(s); {what}")
     start = 4 + 4 * dimensions
-    if len(content) < start:
+    with open_regular(file, key) as plain:
+        packed = False
+        try:
+            packed = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            stream = gzip.GzipFile(fileobj=plain) if packed else plain
+            head = _read(stream, start)
+            _check_head(head, dimensions, error)
+            shape = struct.unpack(f">{dimensions}I", head[4:start])
+            expected = math.prod(shape)
+            if expected > _MOST_VALUES:
+                raise error(f"its header states {' x '.join(map(str, shape))} values, more than {_MOST_VALUES:,}")
+            values = _read(stream, expected + 1)
+        except (OSError, EOFError, zlib.error) as problem:
+            what = "its gzip stream is damaged" if packed else "it can't be read"
+            raise error(f"{what}: {problem}") from problem
+    if len(values) != expected:
+        follow = f"{len(values):,}" if len(values) < expected else "more"
+        raise error(f"its header states {' x '.join(map(str, shape))} values, but {follow} follow")
+    return np.frombuffer(values, np.uint8).reshape(shape)
+
+
+def _check_head(head: bytes, dimensions: int, error: Callable[[str], UserError]) -> None:
+    if len(head) < 4 or head[:2] != b"\0\0":
+        raise error("it is not an idx file like those of MNIST; it does not begin with two zero bytes")
+    if head[2] != _UNSIGNED_BYTE:
+        raise error(f"its values have type {head[2]:#04x}; they must be unsigned bytes (0x08)")
+    if head[3] != dimensions:
+        what = "pictures have 3 (count, height, width)" if dimensions == 3 else "labels have 1"
+        raise error(f"it has {head[3]} dimension(s); {what}")
+    if len(head) < 4 + 4 * dimensions:
         raise error("it ends within its header")
-    shape = struct.unpack(f">{dimensions}I", content[4:start])
-    if len(content) - start != math.prod(shape):
-        expected = " x ".join(map(str, shape))
-        raise error(f"its header states {expected} values, but {len(content) - start:,} follow")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _content(file: Path, key: str) -> bytes:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"it can't be read: {error.strerror}", key=key, value=file) from error
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"its gzip stream is damaged: {error}", key=key, value=file) from error
+def _read(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
+    """At most so many bytes; memory is taken as they come."""
+    pieces, left = [], count
+    while left and (piece := stream.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _file(folder: Path, start: str) -> Path | None:

@@ -3,6 +3,7 @@
 pyarrow parses a block at once. Where it fails, or might accept more than the format allows, each line is checked by itself.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,9 +12,10 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from vflbench.data.blocks import MAX_LINE_BYTES, Block
+from vflbench.data.labels import label_problem
 from vflbench.data.line_errors import header_error, line_error
-from vflbench.data.text import TextFormat, first_names, numbered_lines
-from vflbench.errors import UserError
+from vflbench.data.text import TextFormat, first_names, numbered_lines, records_pattern
+from vflbench.errors import UserError, shown
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,10 @@ def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | Non
         reason = " ".join(str(error).split())
     else:
         reason = "pyarrow and the line count disagree"
-    good, bad, rows = [], [], 0
-    for number, line, raw in numbered_lines(block, multiline=form.multiline):
+    good: list[bytes] = []
+    bad: list[BadRow] = []
+    rows = 0
+    for number, line, raw in numbered_lines(block, form.delimiter, multiline=form.multiline):
         if limit is not None and rows >= limit:
             break
         if not line:
@@ -75,7 +79,7 @@ def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | Non
             return Parsed(form.finish(table), tuple(bad))
         reason = f"{len(good)} rows were read as {len(table)}"
     except pa.ArrowException as error:
-        reason = " ".join(str(error).split())
+        reason = shown(" ".join(str(error).split()), 200)
     problem = f"the lines from {block.first_line} on can't be read: {reason}"
     raise UserError(problem, key="dataset.path", value=str(block.part))
 
@@ -109,19 +113,32 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
     ]
     if any(mark in data for mark in suspicious) or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
         return False
+    if form.ignored and not _is_utf8(data):
+        return False  # pyarrow does not look at columns that are left out
     half = MAX_LINE_BYTES // 2
     if any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half + 1, half)):
         return False  # a line may be too long
     if not form.multiline and len(table) != data.count(b"\n") + (not data.endswith(b"\n")):
-        count = sum(1 for line in data.split(b"\n") if line.rstrip(b"\r"))  # there are empty lines
-        if len(table) != count:
+        filled = re.sub(rb"(?:\r?\n)++", b"\n", data).strip(b"\n")  # there are empty lines
+        if len(table) != filled.count(b"\n") + bool(filled):
             return False
+    if form.multiline and b'"' in data and records_pattern(form.delimiter).match(data).end() != len(data):  # type: ignore[union-attr]
+        return False
     labels = table.column(form.label)
     if labels.null_count:
         return False
-    if form.binary_label and not set(_dictionary(labels).to_pylist()) <= {"0", "1"}:
+    values = _dictionary(labels).to_pylist()
+    if not set(values) <= {"0", "1"} if form.binary_label else any(map(label_problem, values)):
         return False
-    return not any(pc.any(pc.is_inf(table.column(name))).as_py() for name in form.reals if name in table.column_names)
+    reals = (column for name, column in zip(table.column_names, table.columns, strict=True) if name in form.reals)
+    return all(pc.all(pc.is_finite(column)).as_py() is not False for column in reals)  # of missing values alone: None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _dictionary(column: pa.ChunkedArray) -> pa.Array:

@@ -18,6 +18,9 @@ from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, pixel_names
 from vflbench.options import options
 
+MOST_PIXELS = 1 << 20
+"""Of one picture, times its channels; each is a column."""
+
 
 @dataclass(frozen=True)
 class PictureSet:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from vflbench.data import store
 from vflbench.data.blocks import open_parts
+from vflbench.data.labels import listed_rows
 from vflbench.data.private_folders import (
     is_ours,
     make_marked,
@@ -48,11 +49,11 @@ class Prepared:
     def line(self) -> str:
         """A summary to print."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
-        bad = self.facts.get("bad_rows", {"count": 0})["count"]
+        bad, classes = self.facts.get("bad_rows", {"count": 0})["count"], listed_rows(self.facts["class_rows"])
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
             f"{len(self.table.names)} columns, {sum(self.table.sizes):,} ids"
-            f"{f', bad rows left out: {bad:,}' if bad else ''}; {size / 1e6:,.1f} MB in {self.folder}"
+            f"{f', bad rows left out: {bad:,}' if bad else ''}; classes {classes}; {size / 1e6:,.1f} MB in {self.folder}"
         )
 
 
@@ -200,7 +201,7 @@ def _make(cache: Path, signature: str, request: Request) -> store.Store:
             sync_folder(target.parent)
         _remember(cache, signature, target.name)
     except OSError as error:
-        raise _unwritable(cache, error) from error
+        raise _unreadable(request, error) or _unwritable(cache, error) from error
     finally:
         remove(building)
     return store.Store(target)
@@ -209,6 +210,13 @@ def _make(cache: Path, signature: str, request: Request) -> store.Store:
 def _remember(cache: Path, signature: str, key: str) -> None:
     with written_whole(cache / "known" / signature, "w", private=True) as file:
         file.write(f"{key}\n")
+
+
+def _unreadable(request: Request, error: OSError) -> UserError | None:
+    """The error of a data file that can't be read; None for one of the cache."""
+    if str(error.filename) not in {str(part.file) for part in request.parts}:
+        return None
+    return UserError(f"it can't be read: {error.strerror}", key="dataset.path", value=error.filename)
 
 
 def _unwritable(cache: Path, error: OSError) -> UserError:

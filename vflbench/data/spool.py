@@ -52,12 +52,13 @@ class Spool:
         self._blocks.append((codes.rows, codes.numeric.dtype, sizes))
         self.rows += codes.rows
 
-    def unify(self) -> tuple[list[np.ndarray], list[str]]:
-        """Sort the vocabularies. Returns the counts of each categorical column's values, and all labels in order."""
+    def unify(self) -> tuple[list[np.ndarray], dict[str, int]]:
+        """Sort the vocabularies. Returns the counts of each categorical column's values, and all labels with their rows."""
         unified = [vocabulary.unify() for vocabulary in self._vocabularies]
-        *counts, _ = [count for count, _ in unified]
+        *counts, rows = [count for count, _ in unified]
         labels = unified[-1][1]
-        return counts, (unpack(labels) if isinstance(labels, np.ndarray) else labels).to_pylist()
+        texts = (unpack(labels) if isinstance(labels, np.ndarray) else labels).to_pylist()
+        return counts, dict(zip(texts, rows.tolist(), strict=True))
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """After `unify`, each block: (m, k) numeric columns, (m, c) int32 ids, (m,) positions of the labels."""

@@ -18,14 +18,18 @@ from vflbench.data import store
 from vflbench.data.block_codes import BlockCodes, block_codes
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
 from vflbench.data.files import Part
+from vflbench.data.labels import StrayLabelError
 from vflbench.data.parse import BadRow, Parsed, parse, read_header
 from vflbench.data.raw import MISSING_INTEGER
 from vflbench.data.spool import Spool
-from vflbench.data.text import TextFormat, without_byte_order_mark
-from vflbench.errors import UserError
+from vflbench.data.stray_labels import stray_label
+from vflbench.data.text import TextFormat
+from vflbench.errors import UserError, shown
 
 _WORKERS = min(4, os.cpu_count() or 1)
 _BAD_ROWS_SHOWN = 5
+_READER = 2
+"""Version of what is accepted as a row. Tables that were prepared by another are prepared again."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,14 @@ class Request:
     """What to prepare.
 
     parts: the texts, in the order of their rows. form: returns the layout; it may read the texts for that.
-    classes: all labels and the number of rows -> names of the classes, and the class of each label.
+    classes: all labels, each with its rows, and the number of rows -> names of the classes, and the class of each label.
     options: everything a prepared table depends on besides the content of the texts. rows: limit on the number of good rows.
     skip: leave bad rows out; the preparation fails if their share exceeds `max_bad_fraction`.
     """
 
     parts: Sequence[Part]
     form: Callable[[], TextFormat]
-    classes: Callable[[list[str], int], tuple[list[str], np.ndarray]]
+    classes: Callable[[Mapping[str, int], int], tuple[list[str], np.ndarray]]
     options: Mapping[str, Any]
     rows: int | None = None
     skip: bool = False
@@ -48,7 +52,7 @@ class Request:
 
     def options_key(self) -> str:
         limits = [self.rows, self.skip, self.max_bad_fraction if self.skip else None]
-        return json.dumps([store.VERSION, dict(self.options), limits], sort_keys=True, default=str)
+        return json.dumps([store.VERSION, _READER, dict(self.options), limits], sort_keys=True, default=str)
 
 
 class Preparation:
@@ -75,7 +79,7 @@ class Preparation:
             if not self.rows:
                 raise self._no_rows(form)
             self._check_bad_rows()
-            return self._assemble(spool)
+            return self._assemble(spool, form)
         finally:
             for writer in self.writers.values():
                 writer.abandon()
@@ -84,7 +88,7 @@ class Preparation:
     def _blocks(self, form: TextFormat) -> Iterator[BlockCodes]:
         """All blocks as numbers, in order. A few are encoded at a time."""
         size = sum({part.file: part.file.stat().st_size for part in self.request.parts}.values())
-        name = self.request.parts[0].file.name + (" ..." if len(self.request.parts) > 1 else "")
+        name = shown(self.request.parts[0].file.name) + (" ..." if len(self.request.parts) > 1 else "")
         before = 0
         current: Path | None = None
         with (
@@ -96,7 +100,7 @@ class Preparation:
                     before += current.stat().st_size
                 current = opened.part.file
                 complete = yield from self._part(opened, form, pool, partial(_show_position, bar, before))
-                self.hashes.append(opened.raw.hexdigest() if complete else None)
+                self.hashes.append(opened.sha256() if complete else None)
                 if not complete:
                     return
 
@@ -109,7 +113,6 @@ class Preparation:
         for block in read_blocks(opened, quotes=form.multiline):
             show(opened.position())
             if first:
-                block = without_byte_order_mark(block)
                 if form.header:
                     columns, block = read_header(block, form)
                 first = not columns
@@ -134,7 +137,7 @@ class Preparation:
         if parsed.bad and not self.request.skip:
             raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(block.part))
         several = len(self.request.parts) > 1
-        bad = tuple(BadRow(b.line, b.problem + (f" ({block.part})" if several else "")) for b in parsed.bad)
+        bad = tuple(BadRow(b.line, b.problem + (f" ({shown(block.part, 200)})" if several else "")) for b in parsed.bad)
         return block_codes(Parsed(parsed.table, bad), form.label)
 
     def _count(self, codes: BlockCodes) -> None:
@@ -162,10 +165,14 @@ class Preparation:
             problem = f"the file holds no rows of {form.name}"
         return UserError(problem, key="dataset.path", value=where)
 
-    def _assemble(self, spool: Spool) -> dict[str, Any]:
+    def _assemble(self, spool: Spool, form: TextFormat) -> dict[str, Any]:
         """The second pass: spool -> table."""
         counts, labels = spool.unify()
-        classes, class_of = self.request.classes(labels, self.rows)
+        try:
+            classes, class_of = self.request.classes(labels, self.rows)
+        except StrayLabelError as error:
+            raise stray_label(error, self.request.parts, form) from error
+        class_sizes = np.bincount(class_of, list(labels.values()), len(classes)).astype(int).tolist()
         low, high = self._write_arrays(spool, len(classes), class_of)
         schema = {
             "rows": self.rows,
@@ -178,7 +185,7 @@ class Preparation:
             "high": high.tolist(),
             "options": self.request.options_key(),
             "raw_bytes": sum(part.file.stat().st_size for part in self.request.parts),
-            "facts": self._facts(classes),
+            "facts": self._facts(classes, class_sizes),
         }
         values = [schema[key] for key in ("names", "numeric_names", "sizes", "classes")]
         values += [writer.digest.hexdigest() for writer in self.writers.values()]
@@ -212,8 +219,8 @@ class Preparation:
                 bar.update(len(ids))
         return low, high
 
-    def _facts(self, classes: list[str]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"file_sha256": self.hashes}
+    def _facts(self, classes: list[str], rows: list[int]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"file_sha256": self.hashes, "class_rows": dict(zip(classes, rows, strict=False))}
         if classes != ["0", "1"]:
             facts["classes_are"] = classes
         if self.bad_count:

@@ -1,15 +1,15 @@
 """Delimited text: its layout, its lines and their fields."""
 
-import codecs
-import csv
-import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 import pyarrow as pa
 
 from vflbench.data.blocks import Block
+from vflbench.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -46,61 +46,86 @@ class TextFormat:
         return pa.float64() if column in self.reals else pa.dictionary(pa.int32(), pa.string())
 
 
-def without_byte_order_mark(block: Block) -> Block:
-    """The first block of a part without its byte-order mark."""
-    return Block(block.part, block.first_line, block.data.removeprefix(codecs.BOM_UTF8))
-
-
 def first_names(block: Block, delimiter: str) -> tuple[tuple[str, ...], Block]:
-    """The fields of the first line that is not empty, and the block after it; no fields if every line is empty."""
-    for number, line, _ in numbered_lines(block, multiline=False):
-        if line:
-            names = tuple(f.decode("utf-8", "replace") for f in fields_of(line, delimiter, quotes=True))
-            end = _end_of_line(block.data, number - block.first_line)
-            return names, Block(block.part, number + 1, block.data[end:])
-    return (), Block(block.part, block.first_line, b"")
+    """The fields of the first line that is not empty, and the block after it; no fields if every line is empty.
+
+    Raises UserError for a header that can't be split into fields.
+    """
+    start = len(block.data) - len(block.data.lstrip(b"\r\n"))
+    end = block.data.find(b"\n", start) + 1 or len(block.data)
+    line = block.data[start:end].removesuffix(b"\n").removesuffix(b"\r")
+    number = block.first_line + block.data.count(b"\n", 0, start) + 1
+    rest = Block(block.part, number, block.data[end:])
+    if not line:
+        return (), rest
+    fields = fields_of(line, delimiter, quotes=True)
+    if fields is None or b"\r" in line:
+        what = "a misplaced quote" if b"\r" not in line else "a carriage return; lines end with a line feed"
+        raise UserError(f"line {number - 1}: the header holds {what}", key="dataset.path", value=str(block.part))
+    return tuple(field.decode("utf-8", "surrogateescape") for field in fields), rest
 
 
-def numbered_lines(block: Block, *, multiline: bool) -> Iterator[tuple[int, bytes, bytes]]:
-    """(number, content, content with a final carriage return) of each line; with `multiline`, of each record."""
-    if not (multiline and b'"' in block.data):
-        for number, raw in enumerate(block.data.split(b"\n"), block.first_line):
-            yield number, raw.removesuffix(b"\r"), raw
-        return
-    text = block.data.decode("utf-8", "surrogateescape")
-    lines = io.StringIO(text, newline="").readlines()
-    start = 0
-    while start < len(lines):
-        stop, quotes = start + 1, lines[start].count('"')
-        while quotes % 2 and stop < len(lines):
-            quotes += lines[stop].count('"')
-            stop += 1
-        raw = "".join(lines[start:stop]).encode("utf-8", "surrogateescape").removesuffix(b"\n")
-        yield block.first_line + start, raw.removesuffix(b"\r"), raw
-        start = stop
+def numbered_lines(block: Block, delimiter: str, *, multiline: bool) -> Iterator[tuple[int, bytes, bytes]]:
+    """(number, content, content with a final carriage return) of each line that is not empty; with `multiline`, of each
+    record. A record with a misplaced quote ends with its line.
+    """
+    data, number, place = block.data, block.first_line, 0
+    record = record_pattern(delimiter) if multiline and b'"' in data else None
+    for start in _starts(data):
+        if start < place:
+            continue  # within a record of several lines
+        number += data.count(b"\n", place, start)
+        match = record.match(data, start) if record else None
+        end = match.end() if match else data.find(b"\n", start)
+        raw = data[start : len(data) if end < 0 else end].removesuffix(b"\n")
+        place = start + len(raw)
+        yield number, raw.removesuffix(b"\r"), raw
+        number += raw.count(b"\n")
+
+
+def _starts(data: bytes) -> Iterator[int]:
+    """Where each line that is not empty starts."""
+    return (match.start() for match in re.finditer(rb"[^\n]+", data))
 
 
 def complete_records(block: Block, delimiter: str, count: int) -> Iterator[bytes]:
     """The records of a block that are valid UTF-8 and have `count` fields."""
-    for _, line, raw in numbered_lines(block, multiline=True):
+    for _, line, raw in numbered_lines(block, delimiter, multiline=True):
         with suppress(UnicodeDecodeError):
             raw.decode("utf-8")
-            if line.count(b'"') % 2 == 0 and len(fields_of(line, delimiter, quotes=True)) == count:
+            fields = fields_of(line, delimiter, quotes=True)
+            if fields is not None and len(fields) == count:
                 yield raw
 
 
-def fields_of(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes]:
-    """The fields of one line. With `quotes`, a field may be quoted."""
+def fields_of(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes] | None:
+    """The fields of one line. With `quotes`, a field may be quoted; None if a quote is misplaced."""
     if not (quotes and b'"' in line):
         return line.split(delimiter.encode())
-    text = io.StringIO(line.decode("utf-8", "surrogateescape"), newline="")
-    quoted = next(csv.reader(text, delimiter=delimiter))
-    return [f.encode("utf-8", "surrogateescape") for f in quoted]
+    match = record_pattern(delimiter).match(line)
+    if match is None or match.end() != len(line):
+        return None
+    fields, place, pattern = [], 0, re.compile(_FIELD % re.escape(delimiter.encode()))
+    while place <= len(line):
+        found = pattern.match(line, place)
+        assert found is not None  # as the whole record matched
+        fields.append(found[0][1:-1].replace(b'""', b'"') if found[0][:1] == b'"' else found[0])
+        place = found.end() + 1
+    return fields
 
 
-def _end_of_line(data: bytes, number: int) -> int:
-    """Where line `number`, counted from 0, ends."""
-    end = 0
-    for _ in range(number + 1):
-        end = data.find(b"\n", end) + 1 or len(data)
-    return end
+_FIELD = rb'(?:"(?:[^"]++|"")*+"|[^"%s\r\n]*+)'
+
+
+@cache
+def record_pattern(delimiter: str) -> re.Pattern[bytes]:
+    """A record whose quotes are where RFC 4180 has them, up to its line end or with it."""
+    mark = re.escape(delimiter.encode())
+    field = _FIELD % mark
+    return re.compile(rb"%s(?:%s%s)*+(?:\r?\n|\r?\Z)" % (field, mark, field))
+
+
+@cache
+def records_pattern(delimiter: str) -> re.Pattern[bytes]:
+    """Nothing but such records."""
+    return re.compile(rb"(?:%s)*+" % record_pattern(delimiter).pattern)

@@ -1,6 +1,5 @@
 """The vocabulary of one categorical column, built while the column is read block by block."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,12 @@ class GrowingVocabulary:
     """Collects the values of each block and finally sorts them. Short values are kept on disk.
 
     A value of at most 8 bytes is stored as the 64-bit number that its bytes form. This keeps the order, without collisions.
+    No file stays open, as a table may have more columns than a process may have open files.
     """
 
     def __init__(self, folder: Path, name: str):
-        self._keys = open_to_write(folder / f"{name}.keys", "w+b", private=True)
-        self._counts = open_to_write(folder / f"{name}.counts", "w+b", private=True)
-        self._ids = open_to_write(folder / f"{name}.ids", "w+b", private=True)
+        self._keys, self._counts, self._ids = (folder / f"{name}.{kind}" for kind in ("keys", "counts", "ids"))
+        self._ids_read = 0
         self._texts: list[tuple[int, pa.Array]] = []  # (number of earlier values, values) of each block with a long value
         self._length = 0
 
@@ -31,8 +30,8 @@ class GrowingVocabulary:
         if keys is None:
             self._texts.append((self._length, values))
             keys = np.zeros(len(values), dtype=np.uint64)
-        keys.tofile(self._keys)
-        counts.astype(np.int32).tofile(self._counts)
+        _append(self._keys, keys)
+        _append(self._counts, counts.astype(np.int32))
         self._length += len(values)
 
     def unify(self) -> tuple[np.ndarray, pa.Array | np.ndarray]:
@@ -40,26 +39,24 @@ class GrowingVocabulary:
 
         Writes the position of every value of every block in that order to disk, for `next_ids`.
         """
-        self._keys.seek(0)
-        self._counts.seek(0)
         keys, counts = np.fromfile(self._keys, np.uint64), np.fromfile(self._counts, np.int32)
         if self._texts:
             values, inverse = self._unify_texts(keys)
         else:
             values, inverse = np.unique(keys, return_inverse=True)
-        inverse.astype(np.int32).tofile(self._ids)
-        self._ids.seek(0)
+        _append(self._ids, inverse.astype(np.int32))
         return np.bincount(inverse, weights=counts, minlength=len(values)).astype(np.int64), values
 
     def next_ids(self, count: int) -> np.ndarray:
         """(count,) int32: the ids of the values of the next block. Call it once for each block, in order."""
-        return np.fromfile(self._ids, np.int32, count)
+        ids = np.fromfile(self._ids, np.int32, count, offset=self._ids_read)
+        self._ids_read += ids.nbytes
+        return ids
 
     def close(self) -> None:
         """Delete the files."""
         for file in (self._keys, self._counts, self._ids):
-            file.close()
-            os.unlink(file.name)
+            file.unlink(missing_ok=True)
 
     def _unify_texts(self, keys: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         pieces: list[pa.Array] = []
@@ -73,6 +70,11 @@ class GrowingVocabulary:
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         return joined.dictionary.take(pa.array(order)), rank[joined.indices.to_numpy()]
+
+
+def _append(file: Path, values: np.ndarray) -> None:
+    with open_to_write(file, "ab", private=True) as stream:
+        values.tofile(stream)
 
 
 def pack(values: pa.Array) -> np.ndarray | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflbench.attacks.base import Attack
+from vflbench.data.labels import listed_rows
 from vflbench.data.rows import TrainTest
 from vflbench.messages.threat import Level, Threat
 from vflbench.metrics.leakage import Leak
@@ -110,7 +111,9 @@ def introduce(data: TrainTest) -> str:
     facts = "".join(
         f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
     )
+    rows = data.facts.get("class_rows", {})
+    classes = f"; classes {listed_rows(rows)}" if rows else ""
     return (
         f"{len(data.train):,} training and {len(data.test):,} test rows, "
-        f"positive ratio {data.train.positive_ratio:.4f}{facts}; {held}"
+        f"positive ratio {data.train.positive_ratio:.4f}{facts}{classes}; {held}"
     )

@@ -1,0 +1,189 @@
+"""Lines that are garbage: named with their line, and never a class or a number."""
+
+import pytest
+import torch
+from raw_files import load, write
+
+from vflbench.data.avazu import FORMAT, Avazu
+from vflbench.data.binary import Binary
+from vflbench.data.csv import Csv
+from vflbench.data.labels import StrayLabelError, classes_of
+from vflbench.errors import UserError
+from vflbench.run.facts import introduce
+
+SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 2:1" for i in range(12)]
+BITS = ["class,a,b", *(f"{'yes' if i % 2 else 'no'},{i % 2},{i % 3}" for i in range(12))]
+TABLE = ["a,y", *(f"{i},{'yes' if i % 2 else 'no'}" for i in range(12))]
+
+
+def problem_of(dataset) -> str:
+    with pytest.raises(UserError) as error:
+        dataset.read(None)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "garbage 1:1",
+            '"1 1:1',
+            "\x001 1:1",
+            "\ufeff1 1:1",
+            "3 1:1",
+            "0 1:1",
+            "0.5 1:1",
+            "inf 1:1",
+            "1_0 1:1",
+            "\u0661 1:1",
+        ),
+        *("1 1:inf", "1 1:nan", "1 1:1e400", "1 1:1_0", "1 1:0x1", "1 1:\u0661", "1 1:--1", "1 1:", "1 1", "1 :1", "1 +1:1"),
+        *("1 1:1 1:2", f"1 {10**18}:1", "1 1000000000:1", f"1 {'1' * 6000}:1", "1 -1:1", "1 1:1\u20282:1", "1 1:1\x0b2:1"),
+        *("1 1:1\r1 1:1", "1 " + "1:1 " * 300_000),
+    ],
+    ids=ascii,
+)
+def test_a_line_of_libsvm_text_is_refused_by_its_number(tmp_path, line):
+    assert "line 13: " in problem_of(Binary(path=write(tmp_path / "x", [*SVM, line])))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "\x1b[31mred,1,1",
+            "y\0es,1,1",
+            '"yes,1,1',
+            ",1,1",
+            "NA,1,1",
+            "x" * 65 + ",1,1",
+            "yes,1_0,1",
+            "yes,\u0661,1",
+            "yes,1e400,1",
+        ),
+        *(
+            "yes,nan,1",
+            "yes,1,1,",
+            "yes,1",
+            "maybe,1,1",
+            "7,1,1",
+            f"yes,{'1' * 140_000},1",
+            f'yes,"{"1" * 140_000}",1',
+            "y\u202ees,1,1",
+        ),
+    ],
+    ids=lambda line: ascii(line)[:30],
+)
+def test_a_line_of_a_binary_table_is_refused_by_its_number(tmp_path, line):
+    assert "line 14: " in problem_of(Binary(path=write(tmp_path / "x", [*BITS, line])))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "1,\x1b[31m",
+            "1," + "x" * 5000,
+            "1,maybe",
+            "1,inf",
+            "1,7",
+            f'"{"1" * 140_000}",yes,',
+            "nan(1),yes",
+            "-nan,yes",
+            'a"b,yes',
+        ),
+        *("+-1,yes", "1\r2,yes"),
+    ],
+    ids=lambda line: ascii(line)[:30],
+)
+def test_a_line_of_a_table_is_refused_by_its_number(tmp_path, line):
+    assert "line 14: " in problem_of(Csv(path=write(tmp_path / "x", [*TABLE, line]), label="y", types={"a": "numeric"}))
+
+
+@pytest.mark.parametrize("lines", [SVM, BITS, TABLE], ids=["libsvm", "binary", "csv"])
+def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
+    def read(path):
+        return Csv(path=path, label="y") if lines is TABLE else Binary(path=path)
+
+    text = "\n".join(lines) + "\n"
+    assert "carriage return" in problem_of(read(write(tmp_path / "cr", text.replace("\n", "\r").encode())))
+    for name in ("utf-16", "utf-16-be", "utf-16-le", "utf-32"):
+        content = text.encode(name) if name != "utf-16-le" else "\ufeff".encode(name) + text.encode(name)
+        assert "UTF-16 or UTF-32" in problem_of(read(write(tmp_path / name, content)))
+    assert "ufeff" in problem_of(read(write(tmp_path / "marks", b"\xef\xbb\xbf" * 2 + text.encode())))
+    mixed = text.replace("\n", "\r\n", 3).removesuffix("\n")
+    assert len(read(write(tmp_path / "mixed", b"\xef\xbb\xbf" + mixed.encode())).read(None)[0]) == 12
+
+
+def test_columns_are_printable_different_and_bounded(tmp_path):
+    for header in ("a\x1b[31m,y", "y,y", "a" * 300 + ",y", "a\0,y"):
+        for read in (lambda path: Csv(path=path, label="y"), lambda path: Binary(path=path)):
+            assert "line 1: " in problem_of(read(write(tmp_path / "x", [header, *TABLE[1:]])))
+    many = ",".join(f"c{j}" for j in range(150_000))
+    for read in (lambda path: Csv(path=path, label="c0"), lambda path: Binary(path=path)):
+        assert "line 1: " in problem_of(read(write(tmp_path / "many", [many, many])))
+
+
+def test_more_text_columns_than_a_process_may_open_files(tmp_path):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    names = [f"c{j}" for j in range(300)]
+    path = write(
+        tmp_path / "x", [",".join([*names, "y"]), *(",".join([f"w{i % 2}"] * 300 + [str(i % 2)]) for i in range(8))]
+    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        assert Csv(path=path, label="y").read(None)[0].sizes == (2,) * 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_of_a_binary_table_do_not_run_into_one_another(tmp_path):
+    one, two = write(tmp_path / "1", b"1 1:1\n0 2:1"), write(tmp_path / "2", b"\xef\xbb\xbf1 2:1\n0 1:1")
+    table, facts = Binary(path=[one, two]).read(None)
+    assert table.numeric.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+    assert facts["classes_are"] == ["0", "1"]
+    parts = [write(tmp_path / name, BITS) for name in "ab"]
+    assert len(Binary(path=parts).read(None)[0]) == 24
+    other = write(tmp_path / "c", ["class,b,a", *BITS[1:]])
+    assert "line 1: its header is not that of" in problem_of(Binary(path=[*parts, other]))
+
+
+def test_text_that_is_not_utf8_is_bad_in_a_column_that_is_left_out_too(tmp_path):
+    row = ",".join(["7", "0", *["7"] * 22]).encode()
+    content = ",".join(FORMAT.columns).encode() + b"\n" + b"\n".join([row, b"\xff" + row, row.replace(b"0", b"1")])
+    assert "line 3: column id: " in problem_of(Avazu(path=write(tmp_path / "x", content)))
+
+
+def test_labels_of_libsvm_text_are_numbers_however_spelled(tmp_path):
+    table, facts = Binary(path=write(tmp_path / "x", [*SVM, "+1 1:1", "1.0 1:1", "-1 # no feature"])).read(None)
+    assert facts["classes_are"] == ["-1", "1"]
+    assert table.labels.tolist() == [0, 1] * 6 + [1, 1, 0]
+    lines = [f"{1 + i % 3} 1:1" for i in range(9)]
+    assert Binary(path=write(tmp_path / "k", lines)).read(None)[1]["classes_are"] == ["1", "2", "3"]
+
+
+def test_classes_and_their_rows_are_recorded_and_printed(tmp_path):
+    cases = (
+        (Csv(path=write(tmp_path / "c", TABLE), label="y"), {"no": 6, "yes": 6}),
+        (Binary(path=write(tmp_path / "b", SVM)), {"-1": 6, "1": 6}),
+    )
+    for dataset, rows in cases:
+        assert load(dataset).facts["class_rows"] == rows
+        names = list(rows)
+        assert f"classes {names[0]} (6), {names[1]} (6)" in introduce(dataset.load(torch.Generator()))
+    assert "classes no (6), yes (6)" in cases[0][0].prepare().line()
+
+
+def test_what_is_a_class():
+    assert classes_of({"1": 3, "1.0": 2, "0": 4}) == (["0", "1"], {"0": 0, "1": 1, "1.0": 1})
+    assert classes_of({" yes": 3, "yes": 2, "no": 4})[0] == ["no", "yes"]
+    assert classes_of({"a": 9, "b": 9, "c": 2})[0] == ["a", "b", "c"]
+    assert classes_of({"a": 9, "b": 9, "c": 1}, positive="a") == (["not a", "a"], {"a": 1, "b": 0, "c": 0})
+    for rows in ({"a": 9, "b": 9, "c": 1}, {"0": 9, "1": 9, "2": 9, "x": 1}, {"a": 9, "b": 5, "c": 4, "7": 1}):
+        with pytest.raises(StrayLabelError, match="occurs in no other row"):
+            classes_of(rows)
+    with pytest.raises(UserError, match="not a measurement"):
+        classes_of({str(k): 5 for k in range(1001)})

@@ -1,0 +1,267 @@
+"""Paths that are no regular files: nothing hangs, and each is called what it is."""
+
+import gzip
+import io
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import tarfile
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from picture_files import write_mnist
+from PIL import Image
+from raw_files import criteo_line, write
+
+from vflbench.data import opening
+from vflbench.data.binary import Binary
+from vflbench.data.criteo import Criteo
+from vflbench.data.csv import Csv
+from vflbench.data.image_folder import ImageFolder
+from vflbench.data.mnist import Mnist
+from vflbench.errors import UserError, shown
+
+READERS = {
+    "binary": lambda path: Binary(path=path),
+    "csv": lambda path: Csv(path=path, label="y"),
+    "criteo": lambda path: Criteo(path=path),
+    "idx": lambda path: Mnist(images=path, labels=path),
+    "mnist": lambda path: Mnist(path=path),
+    "pictures": lambda path: ImageFolder(path=path),
+}
+LINES = [criteo_line(i % 2) for i in range(12)]
+
+
+def problem_of(dataset) -> str:
+    with pytest.raises(UserError) as error:
+        dataset.read(None)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+    return str(error.value)
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Name -> path and what it must be called."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to_pipe").symlink_to(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("x")
+    listening = socket.socket(socket.AF_UNIX)
+    here = os.getcwd()
+    os.chdir(tmp_path)  # a socket's path is short
+    listening.bind("socket")
+    os.chdir(here)
+    yield {
+        str(tmp_path / "pipe"): "named pipe",
+        str(tmp_path / "to_pipe"): "named pipe",
+        str(tmp_path / "socket"): "socket",
+        "/dev/null": "device",
+        str(tmp_path / "dangling"): "a link to a file that is not there",
+        str(tmp_path / "loop"): "can't be read: Too many levels",
+        str(tmp_path / "file" / "below"): "there is no such",
+        str(tmp_path / ("x" * 300)): "can't be read: File name too long",
+        "a\0b": "null byte",
+        " ": "empty",
+    }
+    listening.close()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_regular_file_is_called_what_it_is(odd, reader):
+    code = (
+        "import sys; from test_opening import READERS, problem_of\n"
+        "for path in sys.argv[2:]: print(problem_of(READERS[sys.argv[1]](path)))"
+    )
+    paths = [path for path in odd if "\0" not in path]
+    folders = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([folders, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", code, reader, *paths]
+    printed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    for path, text in zip(paths, printed, strict=True):
+        assert odd[path] in text, text
+    assert odd["a\0b"] in problem_of(READERS[reader]("a\0b"))
+
+
+def test_an_empty_path_a_folder_and_an_empty_file(tmp_path):
+    for reader in ("binary", "csv", "criteo"):
+        assert "it is empty and names no file" in problem_of(READERS[reader](""))
+        assert "this is a folder; name the file in it" in problem_of(READERS[reader](str(tmp_path)))
+        (tmp_path / "empty").write_bytes(b"")
+        assert re.search("is empty|holds no rows", problem_of(READERS[reader](str(tmp_path / "empty"))))
+        (tmp_path / "empty").unlink()
+    for reader in ("mnist", "pictures"):
+        (tmp_path / "file").write_text("x")
+        assert "it is a file; a folder is expected" in problem_of(READERS[reader](str(tmp_path / "file")))
+
+
+def test_a_file_that_can_not_be_read_is_not_blamed_on_the_cache(tmp_path, monkeypatch):
+    path = write(tmp_path / "x", LINES)
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(opening.os, "open", refused)
+    assert "it can't be read: Permission denied" in problem_of(Criteo(path=path))
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
+    path, look = tmp_path / "x", opening.why_not_regular
+    path.write_text("1 1:1\n")
+
+    def look_and_swap(name):
+        result = look(name)
+        path.unlink()
+        os.mkfifo(path)
+        return result
+
+    monkeypatch.setattr(opening, "why_not_regular", look_and_swap)
+    with pytest.raises(UserError, match="named pipe"):
+        opening.open_regular(path)
+
+
+def test_links_to_regular_files_are_read(tmp_path):
+    write(tmp_path / "x", LINES)
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    assert len(Criteo(path=str(tmp_path / "link")).prepare().table) == 12
+
+
+def test_a_pattern_names_what_is_no_file_and_leaves_out_folders(tmp_path):
+    (tmp_path / "day_1").mkdir()
+    assert "only folders match this pattern" in problem_of(Criteo(path=str(tmp_path / "day_*")))
+    write(tmp_path / "day_2", LINES)
+    assert len(Criteo(path=str(tmp_path / "day_*")).prepare().table) == 12
+    os.mkfifo(tmp_path / "day_3")
+    assert "day_3 matches: it is a named pipe" in problem_of(Criteo(path=str(tmp_path / "day_*")))
+    (tmp_path / "day_3").unlink()
+    (tmp_path / "day_3").symlink_to(tmp_path / "absent")
+    assert "day_3 matches: it is a link to a file that is not there" in problem_of(Criteo(path=str(tmp_path / "day_*")))
+
+
+def zipped(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (content, mode) in members.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return str(path)
+
+
+def test_members_that_are_links_or_devices_are_not_read(tmp_path):
+    link = zipped(tmp_path / "a.zip", {"x": (b"/etc/passwd", stat.S_IFLNK | 0o777)})
+    assert "the archive holds 0 files" in problem_of(Criteo(path=link))
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, kind in (
+            ("link", tarfile.SYMTYPE),
+            ("hard", tarfile.LNKTYPE),
+            ("pipe", tarfile.FIFOTYPE),
+            ("d", tarfile.CHRTYPE),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    assert "the archive holds 0 files" in problem_of(Criteo(path=str(tmp_path / "a.tar")))
+
+
+def test_names_in_an_archive_go_nowhere_and_do_not_write_to_the_terminal(tmp_path):
+    text = "\n".join(LINES).encode()
+    path = zipped(tmp_path / "a.zip", {"../../\x1b[31mout": (text, stat.S_IFREG | 0o644)})
+    assert len(Criteo(path=path).prepare().table) == 12
+    assert not list(tmp_path.parent.glob("*out"))
+    two = zipped(tmp_path / "b.zip", {"\x1b[31m": (b"", 0), "x": (b"", 0)})
+    assert r"\x1b[31m, x" in problem_of(Criteo(path=two))
+
+
+def test_an_encrypted_or_lying_archive_is_one_paragraph(tmp_path):
+    path = zipped(tmp_path / "a.zip", {"x": ("\n".join(LINES).encode(), 0)})
+    whole = (tmp_path / "a.zip").read_bytes()
+    place = whole.index(b"PK\x01\x02")
+    locked = bytearray(whole)
+    locked[6] |= 1
+    locked[place + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(locked)
+    assert "encrypted" in problem_of(Criteo(path=path))
+    lying = bytearray(whole)
+    lying[place + 24 : place + 28] = (7).to_bytes(4, "little")
+    (tmp_path / "a.zip").write_bytes(lying)
+    assert "CRC" in problem_of(Criteo(path=path))
+    method = bytearray(whole)
+    method[8], method[place + 10] = 99, 99
+    (tmp_path / "a.zip").write_bytes(method)
+    assert "it can't be read" in problem_of(Criteo(path=path))
+
+
+def test_bombs_end_early(tmp_path, monkeypatch):
+    monkeypatch.setattr("vflbench.data.blocks._NO_LINE_BYTES", 4 << 20)
+    monkeypatch.setattr("vflbench.data.archives.FREE_BYTES", 4 << 20)
+    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 1 << 20)
+    (tmp_path / "zeros.gz").write_bytes(gzip.compress(bytes(64 << 20), 9))
+    assert "line 1 goes on for more than" in problem_of(Criteo(path=str(tmp_path / "zeros.gz")))
+    (tmp_path / "blank.gz").write_bytes(gzip.compress(b"\n" * (64 << 20), 9))
+    path = zipped(tmp_path / "blank.zip", {"x": (b"\n" * (64 << 20), 0)})
+    for name in (str(tmp_path / "blank.gz"), path):
+        assert "expands to more than 500 times its size" in problem_of(Criteo(path=name))
+    info = tarfile.TarInfo("x")
+    info.size = 1 << 40
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + b"0" * 512))
+    assert "expands to more than 500 times its size" in problem_of(Criteo(path=str(tmp_path / "x.tar.gz")))
+    info = tarfile.TarInfo("x")
+    info.size, info.type = 1 << 30, tarfile.GNUTYPE_LONGNAME
+    (tmp_path / "y.tar.gz").write_bytes(gzip.compress(info.tobuf() + b"0" * 1024))
+    problem_of(Criteo(path=str(tmp_path / "y.tar.gz")))
+
+
+def test_an_idx_header_is_believed_only_as_far_as_bytes_follow(tmp_path):
+    write_mnist(tmp_path)
+    images = tmp_path / "t10k-images-idx3-ubyte"
+    for sizes in (b"\xff" * 12, b"\0\0\xff\xff\0\0\xff\xff\0\0\0\1"):
+        images.write_bytes(images.read_bytes()[:4] + sizes + b"\0" * 100)
+        assert "its header states" in problem_of(Mnist(path=str(tmp_path)))
+    write_mnist(tmp_path)
+    labels = tmp_path / "t10k-labels-idx1-ubyte"
+    content = bytearray(labels.read_bytes())
+    content[8 + 7] = 200
+    labels.write_bytes(content)
+    assert "the label of picture 8 is 200" in problem_of(Mnist(path=str(tmp_path)))
+
+
+def test_pictures_start_no_program_and_are_bounded(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / name / "1.png")
+    eps = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(eps, "EPS")
+    (tmp_path / "b" / "2.png").write_bytes(eps.getvalue())
+    assert "it is not a picture" in problem_of(ImageFolder(path=str(tmp_path)))
+    (tmp_path / "b" / "2.png").unlink()
+    os.mkfifo(tmp_path / "b" / "2.png")
+    assert "named pipe" in problem_of(ImageFolder(path=str(tmp_path)))
+    (tmp_path / "b" / "2.png").unlink()
+    (tmp_path / "b" / "2").mkdir()
+    assert "a folder within a class" in problem_of(ImageFolder(path=str(tmp_path)))
+    (tmp_path / "b" / "2").rmdir()
+    monkeypatch.setattr("vflbench.data.image_folder._MOST_DECODED", 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "4 x 4 pixels are more than 10" in problem_of(ImageFolder(path=str(tmp_path)))
+
+
+def test_an_error_is_one_printable_paragraph_whatever_it_holds():
+    error = UserError("\x1b[31m\n" + "p" * 5000, key="k" * 500, value="v\0" * 5000, see="s" * 500)
+    assert str(error).isprintable()
+    assert len(str(error)) < 1000
+    bomb: list = ["x"] * 10
+    for _ in range(9):
+        bomb = [bomb] * 10
+    endless: dict = {}
+    endless["itself"] = endless
+    for value in (bomb, endless, 10**6000, b"\xff\0", "\u202e\udcff"):
+        assert len(shown(value)) <= 80
+        assert str(UserError("p", key="k", value=value)).isprintable()
+    assert str(UserError("wrong", key="dataset.columns", value=["a", "b"])) == "dataset.columns=['a', 'b']: wrong"

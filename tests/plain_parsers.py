@@ -1,0 +1,101 @@
+"""What lines of data files mean, read character by character and independent of vflbench."""
+
+import math
+import unicodedata
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+WORDS = {"": 0.0, "0": 0.0, "n": 0.0, "no": 0.0, "false": 0.0, "1": 1.0, "y": 1.0, "yes": 1.0, "true": 1.0}
+
+
+def real(text: str) -> float | None:
+    """A finite decimal number of ASCII digits, within blanks; None for any other text."""
+    text = text.strip(" \t")
+    mantissa, exponent, power = text.lower().partition("e")
+    digits = mantissa[1:] if mantissa[:1] in ("+", "-") else mantissa
+    whole, _, rest = digits.partition(".")
+    if not all(c in "0123456789" for c in whole + rest) or not whole + rest or digits.count(".") > 1:
+        return None
+    power = power[1:] if power[:1] in ("+", "-") else power
+    if exponent and (not power or not all(c in "0123456789" for c in power)):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def is_label(text: str) -> bool:
+    """Whether a text can name a class."""
+    printable = all(c == " " or unicodedata.category(c)[0] not in "CZ" for c in text)
+    return text.strip() not in MISSING and printable and len(text) <= 64
+
+
+def record(text: str, start: int, delimiter: str, *, multiline: bool) -> tuple[list[str] | None, int]:
+    """The fields of the record that starts there, as RFC 4180 has them, and where the next one starts.
+
+    None for the fields of a line that is no record; the next one then starts on the next line.
+    """
+    fields, place = [], start
+    while True:
+        field = ""
+        if text[place : place + 1] == '"':
+            place += 1
+            while True:
+                if place >= len(text) or (text[place] == "\n" and not multiline):
+                    return None, _next_line(text, start)
+                if text[place] == '"' and text[place + 1 : place + 2] == '"':
+                    field, place = field + '"', place + 2
+                elif text[place] == '"':
+                    place += 1
+                    break
+                else:
+                    field, place = field + text[place], place + 1
+        else:
+            while place < len(text) and text[place] not in f'{delimiter}\r\n"':
+                field, place = field + text[place], place + 1
+        fields.append(field)
+        if place >= len(text) or text[place:] == "\r":
+            return fields, len(text)
+        if text[place] == "\n":
+            return fields, place + 1
+        if text[place : place + 2] == "\r\n":
+            return fields, place + 2
+        if text[place] != delimiter:
+            return None, _next_line(text, start)
+        place += 1
+
+
+def records(content: bytes, delimiter: str, *, multiline: bool) -> list[list[str] | None]:
+    """All records but the empty lines; None for what is none. Bytes that are no UTF-8 become lone surrogates."""
+    text, place, found = content.decode("utf-8", "surrogateescape"), 0, []
+    while place < len(text):
+        fields, after = record(text, place, delimiter, multiline=multiline)
+        if text[place:after].strip("\r\n") or text[place:after].rstrip("\n").count("\r") > 1:
+            found.append(fields)
+        place = after
+    return found
+
+
+def libsvm(line: str) -> tuple[int, dict[int, float]] | None:
+    """Label and values of one line without its line end; None if it is none."""
+    words = [word for part in line.split("#")[0].split("\t") for word in part.split(" ") if word]
+    label = real(words[0]) if words else None
+    if label is None or label != int(label) or not -1 <= label <= 999:
+        return None
+    values: dict[int, float] = {}
+    for word in words[1:]:
+        index, colon, text = word.partition(":")
+        value = real(text) if not text.startswith((" ", "\t")) else None
+        if (
+            not colon
+            or value is None
+            or not index
+            or any(c not in "0123456789" for c in index)
+            or len(index) > 15
+            or int(index) in values
+        ):
+            return None
+        values[int(index)] = value
+    return int(label), values
+
+
+def _next_line(text: str, start: int) -> int:
+    return text.find("\n", start) + 1 or len(text)

@@ -1,0 +1,116 @@
+"""What can be a class: the one place that decides it, for every reader."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+from vflbench.data.files import listed
+from vflbench.data.numerals import is_real
+from vflbench.errors import UserError, shown
+
+MOST_CLASSES = 1000
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+"""Words that stand for a missing value, in tables of any columns."""
+
+_LONGEST = 64
+_FREQUENT = 5  # rows of a class that is none by accident
+
+Positive = str | int | float | bool | None
+
+
+class StrayLabelError(ValueError):
+    """A label that is most likely damage, and why."""
+
+    def __init__(self, label: str, problem: str):
+        super().__init__(problem)
+        self.label = label
+
+
+def label_problem(text: str) -> str | None:
+    """Why this text can't name a class; None if it can."""
+    if text.strip() in MISSING:
+        return "the row has no label"
+    if not text.isprintable():
+        return f"the label is {_quoted(text)}; a class has a name of printable characters"
+    if len(text) > _LONGEST:
+        return f"the label is {_quoted(text)}, of {len(text):,} characters; the name of a class has at most {_LONGEST}"
+    return None
+
+
+def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[list[str], dict[str, int]]:
+    """Names of the classes in order, and the class of each label.
+
+    Numbers are sorted by value, and 1 and 1.0 are one class; texts by alphabet, without the blanks around them.
+    rows_of: label -> its rows. positive: the label of class 1, with all others in class 0.
+    Raises UserError for too many classes, StrayLabelError for a label that seems to be damage.
+    """
+    in_order = sorted(rows_of, key=_place)
+    if positive is not None:
+        chosen = {label for label in in_order if _is_same(label, positive)}
+        if not chosen:
+            problem = f"no row has this label; the labels are {listed(in_order)}"
+            raise UserError(problem, key="dataset.positive", value=positive)
+        return [f"not {positive}", str(positive)], {label: int(label in chosen) for label in in_order}
+    names: dict[tuple[int, float, str], str] = {}
+    for label in in_order:
+        names.setdefault(_place(label), label.strip())
+    places = {place: number for number, place in enumerate(names)}
+    class_of = {label: places[_place(label)] for label in in_order}
+    rows = [0] * len(names)
+    for label, count in rows_of.items():
+        rows[class_of[label]] += count
+    _check(list(names.values()), rows)
+    return list(names.values()), class_of
+
+
+def _check(names: list[str], rows: list[int]) -> None:
+    total = sum(rows)
+    if len(names) > max(2, min(MOST_CLASSES, total // 2)):
+        problem = f"it has {len(names):,} different values in {total:,} rows; a label is a class, not a measurement"
+        raise UserError(f"{problem}, and there are at most {MOST_CLASSES:,}", key="dataset.label")
+    stray = _stray(names, rows)
+    if stray is not None:
+        others = {name: count for k, (name, count) in enumerate(zip(names, rows, strict=True)) if k != stray}
+        raise StrayLabelError(
+            names[stray],
+            f"the label {_quoted(names[stray])} occurs in no other row, beside {listed_rows(others)}; "
+            "correct or leave out the row, or name the class that counts as dataset.positive",
+        )
+
+
+def _stray(names: list[str], rows: list[int]) -> int | None:
+    """A class of one row that is most likely damage: the only text among numbers or number among texts, or all that is
+    left where two classes hold every other row.
+    """
+    numbers, texts = ([k for k, name in enumerate(names) if is_real(name) is wanted] for wanted in (True, False))
+    for few, many in ((texts, numbers), (numbers, texts)):
+        frequent = [k for k in many if rows[k] >= _FREQUENT]
+        single = [k for k in few if rows[k] == 1]
+        if len(frequent) > 1 and single:
+            return single[0]
+    by_size = sorted(range(len(names)), key=lambda k: -rows[k])
+    if len(names) > 2 and rows[by_size[1]] >= _FREQUENT and all(rows[k] == 1 for k in by_size[2:]):
+        return min(by_size[2:])
+    return None
+
+
+def listed_rows(rows_of: Mapping[str, int], most: int = 12) -> str:
+    """The classes that were read and how many rows each has, for a line."""
+    some = [f"{shown(name, 40)} ({count:,})" for name, count in islice(rows_of.items(), most)]
+    return ", ".join(some) + (f" and {len(rows_of) - most:,} more" if len(rows_of) > most else "")
+
+
+def _place(label: str) -> tuple[int, float, str]:
+    label = label.strip()
+    return (0, float(label) + 0.0, "") if is_real(label) else (1, 0.0, label)
+
+
+def _is_same(label: str, value: str | int | float | bool) -> bool:
+    """Whether a label, as spelled in the file, equals the value that the user gave."""
+    label = label.strip()
+    if isinstance(value, bool):
+        return label.lower() == str(value).lower()
+    return label == str(value).strip() or (not isinstance(value, str) and is_real(label) and float(label) == value)
+
+
+def _quoted(text: str) -> str:
+    return repr(text[:60]) + ("..." if len(text) > 60 else "")
