@@ -8,9 +8,17 @@ class UserError(ValueError):
     """
 
     def __init__(self, problem: str, *, key: str | None = None, value: object = None, see: str | None = None):
-        where = f"{key}={value}: " if key is not None and value is not None else f"{key}: " if key else ""
+        name = shown(key) if key is not None else None
+        where = f"{name}={shown(value)}: " if key is not None and value is not None else f"{name}: " if key else ""
         super().__init__(f"{where}{problem}" + (f" (see: {see})" if see else ""))
         self.problem, self.key, self.value, self.see = problem, key, value, see
+
+
+def shown(value: object, longest: int = 300) -> str:
+    """A value as a message can print it: in one line of bounded length, with signs that don't print escaped."""
+    text = str(value)
+    text = text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 class NonFiniteError(ArithmeticError):

@@ -11,6 +11,7 @@ import yaml
 from vflbench.cli.audit_config import AuditPlan
 from vflbench.cli.errors import LeaksMore, fail
 from vflbench.cli.mistakes import leaving_errors
+from vflbench.cli.plugins import folders_in_use
 from vflbench.errors import UserError
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import Gate
@@ -25,6 +26,7 @@ from vflbench.results.report.table import final_table
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.offline import AuditResult
+from vflbench.run.plugin_folders import plugin_folders
 from vflbench.run.provenance import module_digests, provenance
 
 
@@ -85,7 +87,7 @@ def record(
     known = provenance(
         seed=seed, overrides=list(made.overrides), choices=chosen, source=state, modules=module_digests(made.plugins)
     )
-    manifest = {**known, "kind": KIND}
+    manifest = {**known, "kind": KIND, "plugins": plugin_folders(folders_in_use())}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)

@@ -4,7 +4,9 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
@@ -50,16 +52,56 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
         folders.append(folder.resolve())
     folders = list(dict.fromkeys(folders))
     _refuse_taken_names(folders)
-    append_to_path(folders)
+    use_folders(folders)
     PluginConfigs.folders = tuple(folders)
     if folders:
         Plugins.instance().register(PluginConfigs)
     return folders
 
 
-def append_to_path(folders: Sequence[Path]) -> None:
-    """Make their modules importable."""
+def use_folders(folders: Sequence[Path]) -> None:
+    """Make the modules of these folders importable, and of no other folder that was in use before.
+
+    They are compiled from their source each time: a compiled file in `__pycache__` may be from another source.
+    """
+    _Folders.in_use = tuple(folders)
+    if _Folders.finder not in sys.path_hooks:
+        sys.path_hooks.insert(0, _Folders.finder)
+    for known in list(sys.path_importer_cache):
+        if _Folders.has(known):
+            del sys.path_importer_cache[known]
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+
+
+def folders_in_use() -> tuple[Path, ...]:
+    """The folders whose modules a configuration may name."""
+    return _Folders.in_use
+
+
+class _FromSource(SourceFileLoader):
+    """Reads and leaves no compiled files."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        file = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(file), file)
+
+
+class _Folders:
+    in_use: tuple[Path, ...] = ()
+
+    @classmethod
+    def has(cls, place: str) -> bool:
+        """Whether it is one of the folders or in one; vflbench's own package never is."""
+        path = Path(place).resolve()
+        is_ours = path.is_relative_to(Path(__file__).resolve().parents[1])
+        return not is_ours and any(path.is_relative_to(folder) for folder in cls.in_use)
+
+    @classmethod
+    def finder(cls, place: str) -> FileFinder:
+        """A path hook."""
+        if not cls.has(place) or not Path(place).is_dir():
+            raise ImportError(place)
+        return FileFinder(place, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_FromSource, SOURCE_SUFFIXES))
 
 
 def recorded_folders(config: DictConfig) -> tuple[Path, ...]:

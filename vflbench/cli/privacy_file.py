@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from vflbench.cli.shared_files import read
 from vflbench.errors import UserError
 
 FLAG = "--privacy"
@@ -56,12 +55,9 @@ def _file(word: str, remaining: Iterator[str]) -> Path:
 def _eps_in(file: Path) -> float:
     """The eps in a YAML file; other parts of the file than `privacy` are not read."""
     try:
-        content = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise UserError(f"it can't be read: {error.strerror}", key=FLAG, value=file) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"it is no YAML file: {problem}", key=FLAG, value=file) from error
+        content = read(file, references=False)
+    except UserError as error:
+        raise UserError(error.problem, key=FLAG, value=file) from error
     label_dp = _only(_entry(content, "privacy", file), "label_dp", "privacy", file)
     eps = _only(label_dp, "eps", "privacy.label_dp", file)
     if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < math.inf:

@@ -1,0 +1,228 @@
+"""What others wrote runs no code: configs, modules beside them or in the working folder, and words that name code.
+
+Each attack would write the file MARKER. It ends in one paragraph and exit code 1, or is left without effect.
+"""
+
+import pickle
+
+import pytest
+import yaml
+from warm_command import SMALL, command
+
+from vflbench.results.files import finished_folders
+
+MARKER = "marker"
+SOLVER = "vflbench.attacks.batch_reconstruction.integer_programme.solver_run.run_program"
+CALL = {"_target_": SOLVER, "command": ["touch", MARKER], "seconds": 5}
+SPAWN = {"_target_": "subprocess.run", "args": ["touch", MARKER]}
+EVIL = f"open({MARKER!r}, 'w')\n"
+LOGGED = {"version": 1, "formatters": {"x": {"()": "evil.Formatter"}}}
+
+EXPERIMENTS = {
+    "a callback of our own solver": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
+    "a callback of the standard library": ({"hydra": {"callbacks": {"x": SPAWN}}}, "hydra.callbacks"),
+    "a callback by distutils": (
+        {"hydra": {"callbacks": {"x": {"_target_": "setuptools._distutils.spawn.spawn", "cmd": ["touch", MARKER]}}}},
+        "hydra.callbacks",
+    ),
+    "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
+    "a class among a launcher's options": ({"hydra": {"launcher": {"x": CALL}, "mode": "MULTIRUN"}}, "hydra.launcher"),
+    "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper._target_"),
+    "a program of submitit": (
+        {
+            "defaults": [{"override /hydra/launcher": "submitit_local"}],
+            "hydra": {"launcher": {"setup": [f"touch {MARKER}"], "python": f"touch {MARKER};"}, "mode": "MULTIRUN"},
+        },
+        "hydra",
+    ),
+    "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
+    "Hydra's own log": ({"hydra": {"hydra_logging": LOGGED}}, "hydra.hydra_logging"),
+    "the environment": ({"hydra": {"job": {"env_set": {"LD_PRELOAD": "evil.so"}}}}, "hydra.job"),
+    "another folder for results": ({"hydra": {"run": {"dir": MARKER}}}, "hydra.run"),
+    "a folder for Hydra's records": ({"hydra": {"output_subdir": f"../../{MARKER}"}}, "hydra.output_subdir"),
+    "a folder in a sweep": ({"hydra": {"sweep": {"subdir": f"../{MARKER}"}, "mode": "MULTIRUN"}}, "hydra.sweep"),
+    "a folder to work in": ({"hydra": {"job": {"chdir": True}}}, "hydra.job"),
+    "a name that leads elsewhere": ({"name": f"../{MARKER}"}, f"name=../{MARKER}: "),
+    "all of Hydra's options by reference": ({"mine": {"callbacks": {"x": CALL}}, "hydra": "${mine}"}, "hydra"),
+    "a callback as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"+hydra.callbacks.x": "{_target_: evil.X}"}}}},
+        "params",
+    ),
+    "a folder as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"hydra.sweep.dir": MARKER}}}},
+        "hydra.sweeper.params=hydra.sweep.dir",
+    ),
+    "a store as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"logger.mlflow.uri": "http://127.0.0.1:9"}}}},
+        "hydra.sweeper.params=logger.mlflow.uri",
+    ),
+    "a secret of the environment": ({"dataset": {"path": "${oc.env:HOME}"}}, "oc.env"),
+    "a secret by a resolver that is put together": ({"dataset": {"path": "${oc.${x}:HOME}"}}, "${oc.${x}:HOME}"),
+    "a secret in what is swept, escaped": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "$\\{oc.env\\:HOME\\}"}}}},
+        "oc.env",
+    ),
+    "another's server": (
+        {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
+        "logger.mlflow.uri",
+    ),
+    "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
+    "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
+    "a function of the standard library": ({"dataset": SPAWN}, "dataset._target_=subprocess.run"),
+    "a module that prints": ({"optimizer": {"_target_": "this.that"}}, "optimizer._target_=this.that"),
+    "a function of ours": ({"logger": {"x": CALL}}, f"logger.x._target_={SOLVER}"),
+    "a module through one of ours": (
+        {"defense": {"x": {"_target_": "vflbench.cli.plugins:importlib.util.find_spec"}}},
+        "defense.x._target_",
+    ),
+    "our own command": ({"defense": {"x": {"_target_": "vflbench.__main__:main"}}}, "defense.x._target_"),
+    "a relative name": ({"defense": {"x": {"_target_": "vflbench..x.Y"}}}, "there is no such class"),
+    "signs that look alike": ({"defense": {"x": {"_target_": "vflbеnch.evil.X"}}}, "there is no such class"),
+    "a NUL in a name": ({"defense": {"x": {"_target_": "evil\0.X"}}}, "there is no such class"),
+    "a very long name": ({"defense": {"x": {"_target_": "a" * 50_000 + ".X"}}}, "50,002 characters"),
+    "a class among options": ({"dataset": {"parties": {"_target_": "os.mkdir", "path": MARKER}}}, "dataset.parties"),
+    "an installed package": ({"optimizer": {"_target_": "hydra.core.plugins.Plugins"}}, "hydra is not imported"),
+}
+"""Experiments in a folder given as --config-dir, and what the paragraph says."""
+
+WORDS = {
+    "a callback": (["+hydra.callbacks.x={_target_: evil.Callback}"], "hydra.callbacks.x"),
+    "all callbacks": (["++hydra={callbacks: {x: {_target_: evil.Callback}}}"], "hydra.callbacks"),
+    "one of our configs as a callback": (["+dataset@hydra.callbacks.x=digits"], "dataset@hydra.callbacks.x"),
+    "a launcher": (["-m", "seed=0,1", f"hydra.launcher._target_={SOLVER}"], "hydra.launcher._target_"),
+    "a launcher that nobody knows": (["-m", "seed=0,1", "hydra/launcher=evil"], "basic, joblib, submitit_local"),
+    "a sweeper that nobody knows": (
+        ["-m", "seed=0,1", "hydra/sweeper=optuna"],
+        "hydra/sweeper=optuna: it must be one of basic",
+    ),
+    "a class among a launcher's options": (
+        ["-m", "seed=0,1", "+hydra.launcher.x={_target_: subprocess.run, args: [touch, marker]}"],
+        "hydra.launcher.x._target_",
+    ),
+    "a package of configs": (["hydra.searchpath=[pkg://evil]"], "hydra.searchpath=pkg://evil"),
+    "a package of configs as the path": (["--config-path=pkg://evil"], "--config-path=pkg://evil"),
+    "the same, abbreviated": (["--config-pa", "pkg://evil", "seed=1"], "--config-path=pkg://evil"),
+    "a pickle": (["--experimental-rerun=job.pickle"], "--experimental-rerun=job.pickle"),
+    "the same, abbreviated again": (["--exp", "job.pickle"], "--experimental-rerun=job.pickle"),
+    "the environment": (["+hydra.job.env_set.LD_PRELOAD=evil.so"], "hydra.job.env_set.LD_PRELOAD"),
+    "a class of logs": (["++hydra.job_logging={version: 1, formatters: {x: {class: evil.Formatter}}}"], "hydra.job_logging"),
+    "an import of a network": (
+        ["model=torch", "model.bottom=evil:Bottom", "model.top=evil:Top"],
+        "model.bottom=evil:Bottom",
+    ),
+    "an import that prints": (["model=torch", "model.bottom=this:that", "model.top=this:that"], "model.bottom=this:that"),
+    "an import that opens a browser": (["model=torch", "model.bottom=antigravity:x", "model.top=x:y"], "model.bottom=antig"),
+    "a name that leads elsewhere": ([f"name=../{MARKER}"], f"name=../{MARKER}: "),
+    "a sweep over such names": (["-m", f"name=a,../{MARKER}"], "name="),
+    "a config outside its folder": (["--config-dir=shared", "--config-name=../other"], "it leads out of the folder"),
+}
+"""Words of a command line, and what the paragraph says."""
+
+
+class Pickled:
+    def __reduce__(self):
+        return open, (MARKER, "w")
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A working folder with modules that would write the marker when they are imported, and a folder `shared` beside."""
+    names = ("evil", "json", "torch", "yaml", "hydra", "numpy", "threading", "joblib", "sitecustomize", "usercustomize")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(EVIL)
+    for package in ("vflbench/attacks", "hydra_plugins/evil_launcher"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text(EVIL)
+    (tmp_path / "hydra_plugins" / "evil_launcher" / "launcher.py").write_text(EVIL)
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "__init__.py").write_text(EVIL)
+    for folder in ("shared", "shared/experiment"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "beside.py").write_text(EVIL)
+    (tmp_path / "other.yaml").write_text("{defaults: [train, _self_]}\n")
+    (tmp_path / "job.pickle").write_bytes(pickle.dumps(Pickled()))
+    (tmp_path / ".env").write_text("LD_PRELOAD=evil.so\n")
+    return tmp_path
+
+
+def refused(result, cwd, expected, case):
+    """One paragraph, exit code 1, and nothing done."""
+    assert not list(cwd.rglob(MARKER)) and not (cwd.parent / MARKER).exists(), f"{case}: it was done\n{result.stderr}"
+    assert result.returncode == 1, f"{case}: {result.stdout}{result.stderr}"
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and len(lines[0]) < 1500, f"{case}: {result.stderr[:3000]}"
+    assert lines[0].isprintable(), case
+    assert expected in lines[0], f"{case}: {lines[0]}"
+    assert not finished_folders(cwd) if (cwd / "outputs").exists() else True, case
+
+
+@pytest.mark.parametrize("case", EXPERIMENTS)
+def test_an_experiment_of_others_runs_nothing(hostile, case):
+    config, expected = EXPERIMENTS[case]
+    text = "# @package _global_\n" + yaml.safe_dump(config, allow_unicode=True)
+    (hostile / "shared" / "experiment" / "x.yaml").write_text(text)
+    result = command("train", "--config-dir=shared", "experiment=x", *SMALL, "epochs=1", cwd=hostile)
+    refused(result, hostile, expected, case)
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_words_that_name_code_are_refused(hostile, case):
+    words, expected = WORDS[case]
+    refused(command("train", *words, "epochs=1", cwd=hostile), hostile, expected, case)
+
+
+PRIMARY = {
+    "a callback in the config of a run": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
+    "a search path": ({"hydra": {"searchpath": ["pkg://evil"]}}, "hydra.searchpath"),
+    "a folder of configs that it adds": ({"hydra": {"searchpath": ["file:///"]}}, "hydra.searchpath"),
+    "a file outside": ({"defaults": ["train", {"dataset": "../../other"}, "_self_"]}, "it leads out of its folder"),
+    "our config as a callback": (
+        {"defaults": ["train", {"dataset@hydra.callbacks.x": "digits"}]},
+        "defaults: dataset@hydra",
+    ),
+    "a launcher by its group": ({"defaults": ["train", {"override hydra/launcher": "joblib"}]}, "defaults: hydra/launcher"),
+    "a secret": ({"defaults": ["train", "_self_"], "name": "${oc.env:HOME}"}, "oc.env"),
+}
+
+
+@pytest.mark.parametrize("case", PRIMARY)
+def test_a_config_of_others_runs_nothing(hostile, case):
+    config, expected = PRIMARY[case]
+    (hostile / "shared" / "config.yaml").write_text(yaml.safe_dump({"defaults": ["train", "_self_"], **config}))
+    result = command("train", "--config-dir=shared", "--config-name=config", "epochs=1", cwd=hostile)
+    refused(result, hostile, expected, case)
+
+
+FILES = {
+    "a config that is placed among callbacks": (
+        "mine/x.yaml",
+        f"# @package hydra.callbacks\nx: {CALL}\n",
+        "+mine=x",
+        "hydra.callbacks",
+    ),
+    "a launcher of its own": ("hydra/launcher/joblib.yaml", f"{CALL}\n", "hydra/launcher=joblib", "under hydra/"),
+    "a call in YAML": (
+        "experiment/x.yaml",
+        f"a: !!python/object/apply:os.system ['touch {MARKER}']\n",
+        "experiment=x",
+        "python/object",
+    ),
+    "a bomb": (
+        "experiment/x.yaml",
+        "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" if i else "a1: &a1 [x]\n" for i in range(9)),
+        "experiment=x",
+        "stands for more than 20,000 values",
+    ),
+    "what contains itself": ("experiment/x.yaml", "a: &a [*a]\n", "experiment=x", "contains itself"),
+    "depth": ("experiment/x.yaml", f"a: {'[' * 40_000}\n", "experiment=x", "nested too deeply"),
+    "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "100,000 bytes"),
+    "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "no YAML file"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_of_others_is_read_with_bounds(hostile, case):
+    name, text, word, expected = FILES[case]
+    (hostile / "shared" / name).parent.mkdir(parents=True, exist_ok=True)
+    (hostile / "shared" / name).write_text(text)
+    refused(command("train", "--config-dir=shared", word, "epochs=1", cwd=hostile), hostile, expected, case)

@@ -1,0 +1,179 @@
+"""YAML files that others may have written: read with bounds, and refused where they ask for more than options."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vflbench.errors import UserError
+from vflbench.places import config_folder
+
+LARGEST = 100_000  # bytes of a file
+MOST = 20_000  # values in it, where each alias counts as all that it stands for
+RESOLVERS = ("names", "chosen", "difference", "digest", "hydra", "oc.select")
+"""What `${NAME:...}` may be in a config from elsewhere. `oc.env` would carry secrets into results that are shared."""
+
+_REFERENCE = re.compile(r"\$\{\s*\.*[\w.\-\[\]]*\s*\}", re.ASCII)
+_RESOLVER = re.compile(rf"\$\{{\s*({'|'.join(map(re.escape, RESOLVERS))})\s*:", re.ASCII)
+_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp", "merge")}
+_KEPT = {"mode": None, "sweeper": ("params",)}
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a config is one of vflbench's own."""
+    return file.resolve().is_relative_to(config_folder().resolve())
+
+
+def check_file(folder: Path, file: Path) -> None:
+    """Refuse a config that Hydra is about to read from a folder, if it isn't ours and asks for more than options.
+
+    What it sets, and where, is known only after Hydra has placed it: `trust.check_shared`.
+    """
+    if is_ours(file):
+        return
+    if not file.resolve().is_relative_to(folder.resolve()):
+        problem = "it leads out of the folder of configs that it was looked for in"
+        raise UserError(f"{problem}; give its own folder as --config-dir", key=str(file))
+    inside = Path(os.path.relpath(file, folder)).with_suffix("").parts
+    if inside[0] == "hydra":
+        raise UserError("a config from elsewhere can't be one of Hydra's own groups, under hydra/", key=str(file))
+    root = tree(file)
+    if not isinstance(root, yaml.MappingNode):
+        return
+    for key, value in root.value:
+        if key.value == "hydra":
+            _check_hydra(value, file)
+        if key.value == "defaults":
+            for item in value.value if isinstance(value, yaml.SequenceNode) else ():
+                _check_default(item, file)
+
+
+def read(file: Path, *, references: bool = True) -> Any:
+    """The content of a YAML file as plain values. Raises UserError where it can't be read, or is not what it should be."""
+    try:
+        return yaml.safe_load(_text(file)) if tree(file, references=references) is not None else None
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # such as a date that is none, or a list for a key
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"it is no YAML file: {' '.join(str(error).split())}", key=str(file)) from error
+
+
+def tree(file: Path, *, references: bool = True) -> yaml.Node | None:
+    """The nodes of a YAML file: bounded in size and depth, with the usual types and the resolvers that are allowed.
+
+    references: whether `${...}` in it is one of OmegaConf's, and not just text.
+    """
+    try:
+        root = yaml.compose(_text(file), Loader=yaml.SafeLoader)
+        values = _count(root, {}) if root is not None else 0
+        nodes = list(_nodes(root, set())) if root is not None else []
+    except RecursionError:
+        raise UserError("it is nested too deeply, or contains itself", key=str(file)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"it is no YAML file: {' '.join(str(error).split())}", key=str(file)) from error
+    if values > MOST:
+        raise UserError(f"it stands for more than {MOST:,} values", key=str(file))
+    for node in nodes:
+        if node.tag not in _TAGS:
+            raise UserError(f"a config has no values of the type {node.tag}", key=str(file))
+        unknown = unknown_interpolation(node.value) if references and isinstance(node, yaml.ScalarNode) else None
+        if unknown:
+            problem = f"a config from elsewhere computes with {', '.join(RESOLVERS)} alone, and refers to other options as ${{KEY}}"
+            raise UserError(problem, key=str(file), value=unknown)
+    return root
+
+
+def unknown_interpolation(text: str) -> str | None:
+    """The first `${...}` in a text that is neither a reference nor a resolver of the list. Escapes don't hide one."""
+    bare = text.replace("\\", "")
+    for found in re.finditer(r"\$\{", bare):
+        if not (_REFERENCE.match(bare, found.start()) or _RESOLVER.match(bare, found.start())):
+            return bare[found.start() :]
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise UserError("it is no regular file", key=str(file))
+            content = opened.read(LARGEST + 1)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"it can't be read: {error.strerror}", key=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise UserError("it is no YAML file: it is not in UTF-8", key=str(file)) from error
+    if len(content) > LARGEST:
+        raise UserError(f"it is larger than a config can be, {LARGEST:,} bytes", key=str(file))
+    return text
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values it stands for. One that contains itself never ends, and raises RecursionError."""
+    if id(node) not in known:
+        known[id(node)] = 1 + sum(_count(child, known) for child in _children(node))
+    return known[id(node)]
+
+
+def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
+    if id(node) not in seen:
+        seen.add(id(node))
+        yield node
+        for child in _children(node):
+            yield from _nodes(child, seen)
+
+
+def _check_hydra(node: yaml.Node, file: Path) -> None:
+    """At the top of a file: Hydra reads some of its options before it has placed them."""
+    problem = f"a config from elsewhere can't set it: of Hydra's options it may only have hydra.sweeper.params and hydra.mode, in {file}"
+    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
+        return
+    if not isinstance(node, yaml.MappingNode):
+        raise UserError(problem, key="hydra")
+    for key, value in node.value:
+        below = _KEPT.get(key.value, ())
+        if key.value not in _KEPT:
+            raise UserError(problem, key=f"hydra.{key.value}", value=_flat(value))
+        wrong = (
+            [k.value for k, _ in value.value if k.value not in (below or ())] if isinstance(value, yaml.MappingNode) else []
+        )
+        if wrong:
+            raise UserError(problem, key=f"hydra.{key.value}.{wrong[0]}")
+
+
+def _check_default(item: yaml.Node, file: Path) -> None:
+    """An entry of a list of defaults: a group of ours and a choice."""
+    choice = None
+    if isinstance(item, yaml.MappingNode) and item.value:
+        key, choice = item.value[0]
+    else:
+        key = item
+    words = str(key.value).split()
+    name = words[-1] if words else ""
+    group, _, package = name.lstrip("/").partition("@")
+    values = (
+        [value.value for value in choice.value] if isinstance(choice, yaml.SequenceNode) else [getattr(choice, "value", "")]
+    )
+    silent = group in ("hydra/job_logging", "hydra/hydra_logging") and set(values) <= {"disabled", "none"}
+    if (group.partition("/")[0] == "hydra" and not silent) or re.match(r"(_global_\.)?hydra\b", package):
+        problem = f"a config from elsewhere can't choose it, in {file}; what you choose yourself stands on the command line"
+        raise UserError(problem, key=f"defaults: {name}", value=_flat(choice) if choice is not None else None)
+    if any(".." in str(part).split("/") for part in (group, *values)):
+        raise UserError(f"it leads out of its folder, in {file}", key=f"defaults: {name}", value=_flat(choice))
+
+
+def _flat(node: yaml.Node | None) -> str | None:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
