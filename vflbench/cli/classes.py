@@ -9,13 +9,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-import vflbench
 from vflbench.cli.plugins import folders_in_use
 from vflbench.errors import UserError
 
-_OURS = Path(vflbench.__file__).resolve().parent
+_OURS = Path(__file__).resolve().parents[1]
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _LONGEST = 200  # characters
 _TORCH = "torch.nn"
@@ -34,13 +31,13 @@ def refuse_unwritable(path: Any, key: str) -> None:
 def locate(path: Any, key: str, base: type) -> type:
     """The class at MODULE.CLASS or MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called.
 
-    The module is one of vflbench's own, or lies in a folder given as --plugins DIR; where a torch module is wanted, the classes
-    of torch.nn do as well. No other module is imported.
+    The module is one of vflbench's own, or lies in a folder given as --plugins DIR; where a torch module is wanted, the
+    classes of torch.nn do as well. No other module is imported.
     """
     refuse_unwritable(str(path), key)
     module_name, _, name = str(path).rpartition(":" if ":" in str(path) else ".")
     folders = (*folders_in_use(), _OURS)
-    if not (module_name == _TORCH and issubclass(nn.Module, base)):
+    if not (module_name == _TORCH and base.__module__.startswith(_TORCH)):
         _refuse_elsewhere(module_name, folders, key, path)
     try:
         module = importlib.import_module(module_name)

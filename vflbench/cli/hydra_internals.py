@@ -100,8 +100,8 @@ def keep_jobs_apart(launcher: Launcher) -> None:
 class Rules:
     """What Hydra may compose: each function raises for what it may not.
 
-    words: of the overrides. file: of a folder of configs and a file in it, before it is read. is_ours: whether a file needs no
-    check. shared: of a file's name and its options where Hydra places them. composed: of the whole.
+    words: of the overrides. file: of a folder of configs and a file in it, before it is read. is_ours: whether a file needs
+    no check. shared: of a file's name and its options where Hydra places them. composed: of the whole.
     """
 
     words: Callable[[Sequence[str]], None]
@@ -118,8 +118,8 @@ _guards: list[Rules] = []
 def guarded_composition(rules: Rules) -> Iterator[None]:
     """While entered, Hydra composes nothing that the rules refuse.
 
-    Hydra reads a config in ConfigRepository.load_config, places it in ConfigLoaderImpl._load_single_config, and adds packages
-    to its search path in _parse_overrides_and_create_caching_repo; what load_configuration returns is what it acts on.
+    Hydra reads a config in ConfigRepository.load_config, places it in ConfigLoaderImpl._load_single_config, and adds
+    packages to its search path in _parse_overrides_and_create_caching_repo; it acts on what load_configuration returns.
     """
     if _guards:
         yield

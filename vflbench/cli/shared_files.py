@@ -17,10 +17,13 @@ MOST = 20_000  # values in it, where each alias counts as all that it stands for
 RESOLVERS = ("names", "chosen", "difference", "digest", "hydra", "oc.select")
 """What `${NAME:...}` may be in a config from elsewhere. `oc.env` would carry secrets into results that are shared."""
 
+HYDRAS = (
+    "a config from elsewhere can't set it: of Hydra's options it may have hydra.sweeper.params and hydra.mode; what you "
+    "choose yourself stands on the command line"
+)
 _REFERENCE = re.compile(r"\$\{\s*\.*[\w.\-\[\]]*\s*\}", re.ASCII)
 _RESOLVER = re.compile(rf"\$\{{\s*({'|'.join(map(re.escape, RESOLVERS))})\s*:", re.ASCII)
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp", "merge")}
-_KEPT = {"mode": None, "sweeper": ("params",)}
 
 
 def is_ours(file: Path) -> bool:
@@ -41,15 +44,12 @@ def check_file(folder: Path, file: Path) -> None:
     inside = Path(os.path.relpath(file, folder)).with_suffix("").parts
     if inside[0] == "hydra":
         raise UserError("a config from elsewhere can't be one of Hydra's own groups, under hydra/", key=str(file))
-    root = tree(file)
-    if not isinstance(root, yaml.MappingNode):
-        return
-    for key, value in root.value:
-        if key.value == "hydra":
-            _check_hydra(value, file)
-        if key.value == "defaults":
-            for item in value.value if isinstance(value, yaml.SequenceNode) else ():
-                _check_default(item, file)
+    content = read(file)
+    if isinstance(content, dict):
+        _check_hydra(content.get("hydra"), file)
+        defaults = content.get("defaults")
+        for item in defaults if isinstance(defaults, list) else ():
+            _check_default(item, file)
 
 
 def read(file: Path, *, references: bool = True) -> Any:
@@ -84,7 +84,7 @@ def tree(file: Path, *, references: bool = True) -> yaml.Node | None:
             raise UserError(f"a config has no values of the type {node.tag}", key=str(file))
         unknown = unknown_interpolation(node.value) if references and isinstance(node, yaml.ScalarNode) else None
         if unknown:
-            problem = f"a config from elsewhere computes with {', '.join(RESOLVERS)} alone, and refers to other options as ${{KEY}}"
+            problem = f"a config from elsewhere may have ${{KEY}}, for another option, and {', '.join(RESOLVERS)}"
             raise UserError(problem, key=str(file), value=unknown)
     return root
 
@@ -136,44 +136,30 @@ def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
             yield from _nodes(child, seen)
 
 
-def _check_hydra(node: yaml.Node, file: Path) -> None:
+def _check_hydra(node: Any, file: Path) -> None:
     """At the top of a file: Hydra reads some of its options before it has placed them."""
-    problem = f"a config from elsewhere can't set it: of Hydra's options it may only have hydra.sweeper.params and hydra.mode, in {file}"
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
+    if node is None:
         return
-    if not isinstance(node, yaml.MappingNode):
-        raise UserError(problem, key="hydra")
-    for key, value in node.value:
-        below = _KEPT.get(key.value, ())
-        if key.value not in _KEPT:
-            raise UserError(problem, key=f"hydra.{key.value}", value=_flat(value))
-        wrong = (
-            [k.value for k, _ in value.value if k.value not in (below or ())] if isinstance(value, yaml.MappingNode) else []
-        )
-        if wrong:
-            raise UserError(problem, key=f"hydra.{key.value}.{wrong[0]}")
+    if not isinstance(node, dict):
+        raise UserError(f"{HYDRAS}, in {file}", key="hydra", value=node)
+    for key, value in node.items():
+        if key not in ("mode", "sweeper"):
+            raise UserError(f"{HYDRAS}, in {file}", key=f"hydra.{key}", value=value)
+    sweeper = node.get("sweeper") or {}
+    for key in sweeper if isinstance(sweeper, dict) else [sweeper]:
+        if key != "params":
+            raise UserError(f"{HYDRAS}, in {file}", key=f"hydra.sweeper.{key}")
 
 
-def _check_default(item: yaml.Node, file: Path) -> None:
+def _check_default(item: Any, file: Path) -> None:
     """An entry of a list of defaults: a group of ours and a choice."""
-    choice = None
-    if isinstance(item, yaml.MappingNode) and item.value:
-        key, choice = item.value[0]
-    else:
-        key = item
-    words = str(key.value).split()
-    name = words[-1] if words else ""
+    key, choice = next(iter(item.items())) if isinstance(item, dict) and item else (item, "")
+    name = (str(key).split() or [""])[-1]
     group, _, package = name.lstrip("/").partition("@")
-    values = (
-        [value.value for value in choice.value] if isinstance(choice, yaml.SequenceNode) else [getattr(choice, "value", "")]
-    )
-    silent = group in ("hydra/job_logging", "hydra/hydra_logging") and set(values) <= {"disabled", "none"}
+    choices = [str(one) for one in (choice if isinstance(choice, list) else [choice])]
+    silent = group in ("hydra/job_logging", "hydra/hydra_logging") and set(choices) <= {"disabled", "none"}
     if (group.partition("/")[0] == "hydra" and not silent) or re.match(r"(_global_\.)?hydra\b", package):
-        problem = f"a config from elsewhere can't choose it, in {file}; what you choose yourself stands on the command line"
-        raise UserError(problem, key=f"defaults: {name}", value=_flat(choice) if choice is not None else None)
-    if any(".." in str(part).split("/") for part in (group, *values)):
-        raise UserError(f"it leads out of its folder, in {file}", key=f"defaults: {name}", value=_flat(choice))
-
-
-def _flat(node: yaml.Node | None) -> str | None:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+        problem = "a config from elsewhere can't choose it; what you choose yourself stands on the command line"
+        raise UserError(f"{problem}, in {file}", key=f"defaults: {name}", value=choice or None)
+    if any(".." in part.split("/") for part in (group, *choices)):
+        raise UserError(f"it leads out of its folder, in {file}", key=f"defaults: {name}", value=choice or None)

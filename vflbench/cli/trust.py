@@ -1,7 +1,7 @@
 """The trust boundary: what the words of a command line, and configs that others wrote, may ask of Hydra.
 
-Code comes from vflbench, what it depends on, and the folders given as --plugins DIR. What the user types may also choose where
-results go and how a known launcher works. A config from elsewhere sets options, and what is swept over.
+Code comes from vflbench, what it depends on, and the folders given as --plugins DIR. What the user types may also choose
+where results go and how a known launcher works. A config from elsewhere sets options, and what is swept over.
 """
 
 import re
@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.cli.classes import refuse_unwritable
 from vflbench.cli.composed import parsed
 from vflbench.cli.hydra_internals import current_config, flags_of
+from vflbench.cli.shared_files import HYDRAS
 from vflbench.errors import UserError
 
 LAUNCHERS = {
@@ -85,10 +86,7 @@ def check_shared(file: str, config: Any) -> None:
         return
     for key, value in leaves(hydra, "hydra"):
         if not (_is_under(key, "hydra.sweeper.params") or key == "hydra.mode"):
-            problem = "a config from elsewhere can't set it: of Hydra's options it may only have hydra.sweeper.params and hydra.mode"
-            raise UserError(
-                f"{problem}, in {file}; what you choose yourself stands on the command line", key=key, value=value
-            )
+            raise UserError(f"{HYDRAS}, in {file}", key=key, value=value)
     params = (hydra.get("sweeper") or {}).get("params") or {}
     for name in params if isinstance(params, Mapping) else [params]:
         key = str(name).lstrip("+~")
