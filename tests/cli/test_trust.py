@@ -3,11 +3,17 @@
 Each attack would write the file MARKER. It ends in one paragraph and exit code 1, or is left without effect.
 """
 
+import hashlib
+import json
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from warm_command import SMALL, command
+from warm_command import OPEN, SMALL, command
 
 from vflbench.results.files import finished_folders
 
@@ -119,6 +125,25 @@ WORDS = {
 """Words of a command line, and what the paragraph says."""
 
 
+QUICK = {
+    "a callback of our own solver",
+    "a module in the working folder",
+    "a callback as what is swept",
+    "a secret of the environment",
+    "a NUL in a name",
+    "a package of configs",
+    "the same, abbreviated again",
+    "a launcher that nobody knows",
+    "a search path by a merge key",
+    "a bomb",
+}
+
+
+def cases(of):
+    """Each takes most of a second: all but some are slow."""
+    return [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in of]
+
+
 class Pickled:
     def __reduce__(self):
         return open, (MARKER, "w")
@@ -157,7 +182,7 @@ def refused(result, cwd, expected, case):
     assert not finished_folders(cwd) if (cwd / "outputs").exists() else True, case
 
 
-@pytest.mark.parametrize("case", EXPERIMENTS)
+@pytest.mark.parametrize("case", cases(EXPERIMENTS))
 def test_an_experiment_of_others_runs_nothing(hostile, case):
     config, expected = EXPERIMENTS[case]
     text = "# @package _global_\n" + yaml.safe_dump(config, allow_unicode=True)
@@ -166,7 +191,7 @@ def test_an_experiment_of_others_runs_nothing(hostile, case):
     refused(result, hostile, expected, case)
 
 
-@pytest.mark.parametrize("case", WORDS)
+@pytest.mark.parametrize("case", cases(WORDS))
 def test_words_that_name_code_are_refused(hostile, case):
     words, expected = WORDS[case]
     refused(command("train", *words, "epochs=1", cwd=hostile), hostile, expected, case)
@@ -186,7 +211,7 @@ PRIMARY = {
 }
 
 
-@pytest.mark.parametrize("case", PRIMARY)
+@pytest.mark.parametrize("case", cases(PRIMARY))
 def test_a_config_of_others_runs_nothing(hostile, case):
     config, expected = PRIMARY[case]
     (hostile / "shared" / "config.yaml").write_text(yaml.safe_dump({"defaults": ["train", "_self_"], **config}))
@@ -228,9 +253,191 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("case", FILES)
+@pytest.mark.parametrize("case", cases(FILES))
 def test_a_file_of_others_is_read_with_bounds(hostile, case):
     name, text, word, expected = FILES[case]
     (hostile / "shared" / name).parent.mkdir(parents=True, exist_ok=True)
     (hostile / "shared" / name).write_text(text)
     refused(command("train", "--config-dir=shared", word, "epochs=1", cwd=hostile), hostile, expected, case)
+
+
+def started(*words, cwd, **environment):
+    """The command in a process of its own. As with its script, Python doesn't look for modules in the working folder."""
+    arguments = [sys.executable, "-P", "-m", "vflbench", *words]
+    environment = {**OPEN, "DISPLAY": "", **environment}
+    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def left_alone(result, cwd):
+    assert result.returncode == 0, result.stderr
+    assert list(cwd.rglob(MARKER)) == [], result.stdout
+    return finished_folders(cwd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_workers_take_nothing_from_the_working_folder(hostile, launcher):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+    words = ("-m", f"hydra/launcher={launcher}", "seed=0,1", "attack=norm", *SMALL, "epochs=1")
+    assert len(left_alone(started("train", *words, cwd=hostile), hostile)) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_composes_under_the_same_rules(hostile):
+    """The config changes between the sweep's own look at it and that of its workers."""
+    added = f"hydra: {json.dumps({'callbacks': {'x': CALL}})}\n"
+    script = f"""
+import pathlib
+from vflbench.cli import launch, main
+
+real = launch.SurvivingLauncher._launch_all
+
+def late(self, jobs):
+    with pathlib.Path("shared/experiment/x.yaml").open("a") as file:
+        file.write({added!r})
+    real(self, jobs)
+
+launch.SurvivingLauncher._launch_all = late
+main.main()
+"""
+    (hostile / "shared" / "experiment" / "x.yaml").write_text("# @package _global_\nepochs: 1\n")
+    words = ("train", "-m", "--config-dir=shared", "experiment=x", "hydra/launcher=joblib", "seed=0,1", *SMALL)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", script, *words], cwd=hostile, env=OPEN, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "hydra.callbacks" in result.stdout + result.stderr
+    assert list(hostile.rglob(MARKER)) == []
+    assert finished_folders(hostile) == []
+
+
+@pytest.mark.slow
+def test_settings_in_the_working_folder_are_not_read(hostile):
+    """Of matplotlib, which would start LaTeX, and of numba, whose cache holds pickles."""
+    (hostile / "matplotlibrc").write_text("text.usetex: True\ntext.latex.preamble: \\evil\nfigure.facecolor: red\n")
+    (hostile / ".numba_config.yaml").write_text("cache_locator_classes: evil.Locator\ncache_dir: cache\n")
+    words = ("train", "optimizer=lazy_adam", "attack=norm", *SMALL, "epochs=1")
+    (folder,) = left_alone(started(*words, cwd=hostile), hostile)
+    assert (folder / "leak_per_layer.png").exists()
+    assert not (hostile / "cache").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [":", ".", ":/nowhere", "shared/..:"])
+def test_relative_entries_of_the_python_path_are_left(hostile, path):
+    for file in hostile.glob("*.py"):  # Python itself has imported some of them before vflbench begins
+        if file.stem not in ("torch", "hydra", "numpy", "yaml"):
+            file.unlink()
+    package = str(Path(__file__).resolve().parents[2])
+    result = started("list", "attack", cwd=hostile, PYTHONPATH=os.pathsep.join([package, path]))
+    assert left_alone(result, hostile) == []
+
+
+def test_what_is_listed_and_completed_runs_nothing(hostile):
+    folder = hostile / "shared" / "attack"
+    folder.mkdir()
+    for name, node in {"a": {"_target_": "beside.X"}, "b": CALL, "c": SPAWN, "d": {"_target_": "this.that"}}.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({name: node}))
+    (folder / "e.yaml").write_text(f"e: !!python/object/apply:os.system ['touch {MARKER}']\n")
+    (folder / "f.yaml").write_text("f: &f [*f]\n")
+    os.mkfifo(folder / "g.yaml")
+    listed = command("list", "attack", "--config-dir", "shared", cwd=hostile)
+    assert left_alone(listed, hostile) == []
+    assert listed.stdout.count("can't be used: ") == 7
+    assert "spectral" in listed.stdout
+    line = "vflbench train hydra.searchpath=[pkg://evil] attack=s"
+    completed = command("-sc", "query=bash", cwd=hostile, COMP_LINE=line)
+    assert completed.stdout.split() in ([], ["attack=spectral", "attack=spectral_clustering", "attack=strongest"])
+    assert list(hostile.rglob(MARKER)) == []
+    for words in (["audit", "shared", "+attack.x={_target_: evil.X}"], ["prepare", "+hydra.callbacks.x={_target_: evil.X}"]):
+        result = command(*words, cwd=hostile)
+        assert result.returncode == 1
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert list(hostile.rglob(MARKER)) == []
+
+
+def test_the_function_train_has_the_same_boundary(hostile, monkeypatch):
+    from vflbench import UserError, train
+
+    monkeypatch.chdir(hostile)
+    for word in (f"+hydra.callbacks.x={{_target_: {SOLVER}}}", "hydra.searchpath=[pkg://evil]", f"name=../{MARKER}"):
+        with pytest.raises(UserError, match=word.lstrip("+").split("=")[0]):
+            train(word, *SMALL)
+    assert list(hostile.rglob(MARKER)) == []
+
+
+def test_an_experiment_of_others_still_sets_options_and_sweeps(tmp_path):
+    """Also one of its own, with choices, references and resolvers; and the folder is named after what was chosen."""
+    (tmp_path / "shared" / "experiment").mkdir(parents=True)
+    (tmp_path / "shared" / "dataset" / "mine").mkdir(parents=True)
+    (tmp_path / "shared" / "dataset" / "mine" / "few.yaml").write_text(
+        "defaults: [/dataset/synthetic@_here_, _self_]\nrows: 500\n"
+    )
+    config = {
+        "defaults": [
+            {"override /dataset": "mine/few"},
+            {"override /attack": "norm"},
+            {"override /hydra/job_logging": "disabled"},
+        ],
+        "epochs": 1,
+        "log_every": "${difference:8,${epochs}}",
+        "hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "0,1"}}},
+    }
+    (tmp_path / "shared" / "experiment" / "x.yaml").write_text("# @package _global_\n" + yaml.safe_dump(config))
+    result = command("train", "--config-dir=shared", "experiment=x", *SMALL[1:], cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    names = sorted(folder.name for folder in finished_folders(tmp_path))
+    assert [name.rpartition("_")[0] for name in names] == ["mine_few_none_norm_seed0", "mine_few_none_norm_seed1"]
+
+
+def test_a_plug_in_is_listed_compiled_from_its_source_and_may_import_what_is_installed(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "nets.py").write_text("from torch.nn import Identity as Bottom\n")
+    (mine / "bent.py").write_text(EVIL)
+    compile_all = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "mine/bent.py"]
+    subprocess.run(compile_all, cwd=tmp_path, check=True)
+    (mine / "bent.py").write_text("from vflbench.defenses.max_norm import MaxNorm\n\n\nclass Bent(MaxNorm):\n    pass\n")
+    (mine / "link").symlink_to("/etc/hostname")
+    words = ("--plugins=mine", "+defense.bent={_target_: bent.Bent}", "attack=norm", *SMALL, "epochs=1")
+    result = command("train", *words, cwd=tmp_path)
+    (folder,) = left_alone(result, tmp_path)
+    (listed,) = json.loads((folder / "manifest.json").read_text())["plugins"]
+    assert listed["folder"] == str(mine)
+    assert listed["left_out"] == 0
+    assert set(listed["files"]) == {"bent.py", "nets.py", "link"}
+    assert listed["files"]["link"] == "link to /etc/hostname"
+    assert listed["files"]["nets.py"] == hashlib.sha256((mine / "nets.py").read_bytes()).hexdigest()
+    assert [file.name for file in (mine / "__pycache__").iterdir()] == [f"bent.{sys.implementation.cache_tag}.pyc"]
+
+
+def test_no_escape_hides_a_resolver():
+    from vflbench.cli.shared_files import unknown_interpolation
+
+    for text in ("a", "${seed}", "${.x.y}", "${names:attack}_${hydra:runtime.choices.dataset}", "${difference:8,${a.b}}"):
+        assert unknown_interpolation(text) is None, text
+    for text in (
+        "${oc.env:A}",
+        "$\\{oc.env\\:A\\}",
+        "${ oc.env:A}",
+        "${${x}:A}",
+        "${oc.${x}:A}",
+        "${a}${oc.env:A}",
+        "${a",
+        "${a:b}",
+    ):
+        assert unknown_interpolation(text), text
+
+
+def test_a_large_plug_in_folder_is_listed_in_part(tmp_path, monkeypatch):
+    from vflbench.run import plugin_folders
+
+    monkeypatch.setattr(plugin_folders, "MOST_FILES", 3)
+    monkeypatch.setattr(plugin_folders, "MOST_BYTES", 10)
+    for name, size in {"z.py": 4, "a.txt": 1, "b.txt": 20, "c.txt": 6, "d.txt": 1}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    os.mkfifo(tmp_path / "y.py")
+    (listed,) = plugin_folders.plugin_folders([tmp_path])
+    assert list(listed["files"]) == ["a.txt", "y.py", "z.py"]
+    assert listed["files"]["y.py"] == "no regular file"
+    assert listed["left_out"] == 3

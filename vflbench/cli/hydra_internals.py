@@ -21,7 +21,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vflbench.errors import UserError
 
@@ -64,12 +64,13 @@ def override_dirname(config: DictConfig, overrides: Sequence[Override]) -> str:
 def current_config(config: DictConfig) -> Iterator[None]:
     """While entered, `${hydra:...}` refers to this configuration."""
     instance = HydraConfig.instance()
-    before = instance.cfg
-    instance.set_config(config)
+    before, readonly = instance.cfg, OmegaConf.is_readonly(config.hydra)
+    instance.set_config(config)  # which makes its `hydra` read-only
     try:
         yield
     finally:
         instance.cfg = before
+        OmegaConf.set_readonly(config.hydra, readonly)
 
 
 def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
