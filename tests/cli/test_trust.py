@@ -174,6 +174,7 @@ def refused(result, cwd, expected, case):
     """One paragraph, exit code 1, and nothing done."""
     assert [*cwd.rglob(MARKER), *cwd.parent.glob(MARKER)] == [], f"{case}: it was done\n{result.stderr}"
     assert result.returncode == 1, f"{case}: {result.stdout}{result.stderr}"
+    assert result.stdout == "", case
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, f"{case}: {result.stderr[:3000]}"
     assert len(lines[0]) < 1500, case
@@ -323,7 +324,7 @@ def test_settings_in_the_working_folder_are_not_read(hostile):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [":", ".", ":/nowhere", "shared/..:"])
+@pytest.mark.parametrize("path", [":/nowhere", "shared/.."])
 def test_relative_entries_of_the_python_path_are_left(hostile, path):
     for file in hostile.glob("*.py"):  # Python itself has imported some of them before vflbench begins
         if file.stem not in ("torch", "hydra", "numpy", "yaml"):
@@ -333,6 +334,7 @@ def test_relative_entries_of_the_python_path_are_left(hostile, path):
     assert left_alone(result, hostile) == []
 
 
+@pytest.mark.slow
 def test_what_is_listed_and_completed_runs_nothing(hostile):
     folder = hostile / "shared" / "attack"
     folder.mkdir()
