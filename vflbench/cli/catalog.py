@@ -11,7 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import KEYED, SINGLE, component, locate
+from vflbench.cli.build import KEYED, SINGLE, component
+from vflbench.cli.classes import locate
 from vflbench.cli.shared_files import check_file, is_ours
 from vflbench.errors import UserError
 from vflbench.places import config_folder
