@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 
 from vflbench.errors import UserError
 from vflbench.places import config_folder
+from vflbench.plain_files import open_plain
 
 LARGEST = 100_000  # bytes of a file
 MOST = 20_000  # values in it, where each alias counts as all that it stands for
@@ -100,16 +100,15 @@ def unknown_interpolation(text: str) -> str | None:
 
 def _text(file: Path) -> str:
     try:
-        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(number, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                raise UserError("it is no regular file", key=str(file))
+        with open_plain(file.resolve()) as opened:
             content = opened.read(LARGEST + 1)
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"it can't be read: {error.strerror}", key=str(file)) from error
     except UnicodeDecodeError as error:
         raise UserError("it is no YAML file: it is not in UTF-8", key=str(file)) from error
+    except (ValueError, RuntimeError) as error:  # a pipe or a device; links in a circle
+        raise UserError(str(error), key=str(file)) from error
     if len(content) > LARGEST:
         raise UserError(f"it is larger than a config can be, {LARGEST:,} bytes", key=str(file))
     return text
