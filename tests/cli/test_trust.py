@@ -72,6 +72,14 @@ EXPERIMENTS = {
         {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
         "logger.mlflow.uri",
     ),
+    "another's server by reference": (
+        {"dataset": {"parties": {"uri": "http://127.0.0.1:9"}}, "logger": {"x": "${dataset.parties}"}},
+        "logger.x",
+    ),
+    "a billion runs": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "range(0,1000000000)"}}}},
+        "at most 100,000 runs",
+    ),
     "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
     "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
     "a function of the standard library": ({"dataset": SPAWN}, "dataset._target_=subprocess.run"),

@@ -4,10 +4,12 @@ Code comes from vflbench, what it depends on, and the folders given as --plugins
 where results go and how a known launcher works. A config from elsewhere sets options, and what is swept over.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hydra.core.override_parser.types import RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -44,7 +46,8 @@ _NEVER = {
 }
 _LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
 _LOG_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_LONGEST_NAME = 200
+_NAME = re.compile(r"[^./\\][^/\\]{0,199}")
+_MOST_RUNS = 100_000
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -98,6 +101,23 @@ def check_shared(file: str, config: Any) -> None:
                 f"a config from elsewhere can't sweep over it, in {file}; what is swept are options of ours, but for loggers"
             )
             raise UserError(problem, key="hydra.sweeper.params", value=name)
+    runs = math.prod(_runs(name, value) for name, value in params.items()) if isinstance(params, Mapping) else 1
+    if runs > _MOST_RUNS:
+        problem = f"a config from elsewhere sweeps over at most {_MOST_RUNS:,} runs, in {file}"
+        raise UserError(problem, key="hydra.sweeper.params", value=params)
+
+
+def _runs(key: Any, value: Any) -> float:
+    """How many values an entry of hydra.sweeper.params has; 1 where Hydra will refuse it."""
+    try:
+        override = parsed(f"{key}={value}")
+        sweep = override.value()
+    except HydraException:
+        return 1
+    if isinstance(sweep, RangeSweep):
+        start, stop, step = (float(end or 0) for end in (sweep.start, sweep.stop, sweep.step))
+        return abs(stop - start) / abs(step) if step else math.inf
+    return str(value).count(",") + 1 if override.is_sweep_override() else 1
 
 
 def check_composed(config: DictConfig) -> None:
@@ -178,6 +198,9 @@ def _check_place(place: Any) -> None:
 
 def _check_stores(loggers: Any, typed: Sequence[str]) -> None:
     """Where a logger sends what it is given: only the user says it, as it may be another's server."""
+    for key, value in leaves(loggers, "logger"):
+        if key.count(".") < 2 and isinstance(value, str):
+            raise UserError("it must be a mapping of options, and no reference to others", key=key, value=value)
     for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
         uri = node.get("uri", "auto") if isinstance(node, Mapping) else "auto"
         if uri != "auto" and not {f"logger.{name}.uri", f"logger.{name}", "logger"} & set(typed):
@@ -191,10 +214,8 @@ def _check_name(config: DictConfig) -> None:
     if name is None:
         return
     text = str(name)
-    if not text or re.search(r"[/\\]", text) or text.startswith(".") or not text.isprintable() or len(text) > _LONGEST_NAME:
-        problem = (
-            f"it is the beginning of a folder's name: 1 to {_LONGEST_NAME} characters without / and \\, and no dot first"
-        )
+    if not isinstance(name, str | int | float) or not _NAME.fullmatch(text) or not text.isprintable():
+        problem = "it is the beginning of a folder's name: 1 to 200 characters without / and \\, and no dot first"
         raise UserError(f"{problem}; for another place there is hydra.run.dir=...", key="name", value=text or "''")
 
 
