@@ -34,7 +34,7 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def shown(value: object, most: int = 80) -> str:
+def shown(value: object, most: int = 200) -> str:
     """A value as printable text of at most `most` characters; of a longer one, its beginning and its end."""
     if isinstance(value, bytes):
         value = value[: 4 * most].decode("utf-8", "backslashreplace")

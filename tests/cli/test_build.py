@@ -1,6 +1,7 @@
 import copy
 import os
 import re
+import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -8,6 +9,7 @@ from omegaconf import MISSING, OmegaConf
 
 import vflbench.cli.resolvers  # noqa: F401
 from vflbench.cli.build import build, component, locate
+from vflbench.cli.plugins import use_plugins
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
@@ -97,10 +99,12 @@ def test_classes_that_are_options_are_found_and_checked_before_anything_is_calle
     assert (model.bottom.__name__, model.top.__name__) == ("Identity", "Linear")
     assert composed("model=torch").model.bottom_options is None
     for path, problem in {
-        "os:mkdir": "it must be a subclass of torch.nn.modules.module.Module, not a builtin_function_or_method",
+        "os:mkdir": "os is not imported: classes are imported from vflbench itself and the folders given as --plugins DIR",
+        "torch.optim:Adam": "torch is not imported",
         "torch.nn:Module": "it must be a subclass",
         "torch.nn:Parameter": "it must be a subclass",
-        "torch:nn": "it must be a subclass of torch.nn.modules.module.Module, not a module",
+        "torch.nn:init": "it must be a subclass of torch.nn.modules.module.Module, not a module",
+        "torch:nn": "torch is not imported",
         "torch.nn:Linea": "there is no such class in module torch.nn; ",
         "torch.nn:Linear.Inner": "there is no such class in module torch.nn; ",
         "Linear": r"there is no such class \(it is written MODULE:CLASS or MODULE.CLASS\)",
@@ -124,7 +128,13 @@ def test_a_class_that_lacks_a_part_is_refused():
 
 
 def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "my_link.py").write_text("")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "my_link.py").symlink_to(tmp_path / "elsewhere" / "my_link.py")
+    tmp_path = tmp_path / "mine"
+    use_plugins([str(tmp_path)])
     (tmp_path / "my_defense.py").write_text(
         "from vflbench.defenses.base import LabelDefense\n"
         "class Mine(LabelDefense):\n"
@@ -138,10 +148,12 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
         "my_mistake.Mine": r"can't be imported: SyntaxError: .*my_mistake.py, line 1",
         "my_import.Mine": "can't be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         "my_defense.Yours": "there is no such class in module my_defense; .*--plugins DIR",
+        "my_link.X": "my_link is not imported",
         "nowhere.inside.X": r"there is no such class \(no module nowhere\); .*--plugins DIR",
     }.items():
         text = refusal(locate, target, "defense.mine._target_", Defense)
         assert re.match(f"defense.mine._target_={target}: {message}", text), text
+    use_plugins([])
 
 
 def test_a_plain_class_is_checked_by_its_signature():

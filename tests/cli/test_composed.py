@@ -8,16 +8,17 @@ import vflbench.cli.resolvers  # noqa: F401
 from vflbench.cli.composed import Composed
 from vflbench.places import config_folder
 
-MARVELL = ["defense=marvell", "defense.marvell.sumkl=0.16", "seed=0", "name=a"]
+MARVELL = ["defense=marvell", "defense.marvell.sumkl=0.16", "seed=0", "device=a"]
 PAIRS = [
-    (MARVELL, ["defense=marvell", "defense.marvell.sumkl=4e-2", "seed=3", "name='b c'"], True),
+    (MARVELL, ["defense=marvell", "defense.marvell.sumkl=4e-2", "seed=3", "device='b c'"], True),
     (["seed=0", "audit.batches=3"], ["seed=1", "audit.batches=all"], True),
     (["dataset=csv", "dataset.path=a"], ["dataset=csv", "dataset.path=b"], True),  # of which the first has no value
     (["defense=none", "seed=0"], ["defense=max_norm", "seed=0"], False),
     (["defense=none"], ["defense=[max_norm,dcor]"], False),
     (["+more=1"], ["+more=2"], False),
     (["dataset.parties=2"], ["dataset.parties={a: [I*], label: [C*]}"], False),
-    (["name=a"], ["name='${seed}'"], False),
+    (["device=a"], ["device='${seed}'"], False),
+    (["name=a"], ["name=b"], False),  # which must be looked at: it is part of a path
     (["experiment=forward_figure7", "seed=1"], ["experiment=published", "seed=2"], False),
 ]
 

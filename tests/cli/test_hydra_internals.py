@@ -6,6 +6,7 @@ import hydra
 import omegaconf
 import pytest
 from hydra import initialize_config_dir
+from hydra._internal.config_repository import ConfigRepository
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -110,3 +111,45 @@ def test_submitits_local_launcher_is_known_by_its_name():
     assert None not in launchers, f"hydra-submitit-launcher changed the names of its launchers{ADAPT}"
     local, slurm = (launcher.__new__(launcher) for launcher in launchers)
     assert (hydra_internals.starts_all_at_once(local), hydra_internals.starts_all_at_once(slurm)) == (True, False)
+
+
+def test_the_guard_stands_where_hydra_reads_places_and_composes_configs(loader, tmp_path):
+    seen = []
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "x.yaml").write_text("# @package _global_\nepochs: 5\n")
+    rules = hydra_internals.Rules(
+        words=lambda words: seen.append(("words", tuple(words))),
+        file=lambda _, file: seen.append(("file", file.name)),
+        is_ours=lambda file: not file.is_relative_to(tmp_path),
+        shared=lambda _, config: seen.append(("shared", dict(config))),
+        composed=lambda config: seen.append(("composed", config.epochs)),
+    )
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=x"]
+    before = ConfigRepository.load_config
+    with hydra_internals.guarded_composition(rules):
+        with hydra_internals.guarded_composition(rules):  # a second time changes nothing
+            loader.load_configuration("train", words, run_mode=RunMode.RUN)
+        assert ConfigRepository.load_config is not before
+    assert ConfigRepository.load_config is before
+    assert seen[0] == ("words", tuple(words)), f"{CHANGED} where overrides are parsed{ADAPT}"
+    assert {("file", "train.yaml"), ("file", "x.yaml")} <= {one for one in seen if one[0] == "file"}, (
+        f"{CHANGED} ConfigRepository.load_config{ADAPT}"
+    )
+    assert ("shared", {"epochs": 5}) in seen, f"{CHANGED} ConfigLoaderImpl._load_single_config{ADAPT}"
+    assert [one for one in seen if one[0] == "composed"] == [("composed", 5)], f"{CHANGED} load_configuration{ADAPT}"
+
+
+def test_flags_are_read_as_hydra_reads_them():
+    flags = hydra_internals.flags_of(["--exp", "a", "--config-pa=b", "-cd", "c", "seed=1", "--nothing"])
+    assert (flags.experimental_rerun, flags.config_path, flags.config_dir) == ("a", "b", "c"), f"{CHANGED} its flags{ADAPT}"
+
+
+def test_submitits_jobs_are_kept_in_a_folder_of_a_new_name():
+    module = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
+    names = set()
+    for _ in range(2):
+        launcher = module.LocalLauncher(submitit_folder="outputs/.submitit/%j")
+        hydra_internals.keep_jobs_apart(launcher)
+        names.add(launcher.params["submitit_folder"])
+    assert len(names) == 2, f"hydra-submitit-launcher changed where it has its options{ADAPT}"
+    assert all(name.startswith("outputs/.submitit/") and name.endswith("/%j") for name in names)

@@ -21,7 +21,7 @@ MISTAKES = [
     (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
     (["train", "dataset=csv", "dataset.path=a", "dataset.label=y", "hydra.run.dir=run"], ["dataset.path=a", "no such file"]),
     (["train", "seed=-1"], ["seed=-1", "greater than or equal to 0"]),
-    (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "subclass"]),
+    (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "os is not imported"]),
     (["train", "model._target_=mine.Model"], ["model._target_=mine.Model", "no such class", "--plugins DIR"]),
     (["train", "attack=[norm"], ["[norm"]),
     (["train", "--plugins"], ["--plugins: it must be followed by a folder"]),

@@ -13,10 +13,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, build_loggers, component, construct
 from vflbench.cli.catalog import choices
+from vflbench.cli.guard import guarded
 from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.mistakes import describe
 from vflbench.cli.plugins import recorded_folders
 from vflbench.cli.resolvers import names, plain
+from vflbench.cli.shared_files import is_ours, read
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.identity import digest
@@ -83,7 +85,7 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
             raise UserError("it is given as RECORDING and --labels FILE", key=word.split("=")[0])
     is_named = any(word.split("=")[0].lstrip("+") == "attack" for word in words)
     every = [] if is_named else [f"attack=[{','.join(single_attacks(folders))}]"]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose(CONFIG_NAME, overrides=[*every, *words], return_hydra_config=True)
     with open_dict(config):
         config.recording, config.labels = str(recording), labels
@@ -137,8 +139,9 @@ def _is_single(folder: Path, name: str) -> bool:
     file = folder / "attack" / f"{name}.yaml"
     if not file.exists():
         return False
-    node: Any = OmegaConf.load(file)
-    return isinstance(node, DictConfig) and list(node) == [name] and "_target_" in (node.get(name) or {})
+    node = OmegaConf.load(file) if is_ours(file) else read(file)
+    entry = node.get(name) if isinstance(node, DictConfig | dict) and list(node) == [name] else None
+    return isinstance(entry, DictConfig | dict) and "_target_" in entry
 
 
 def _attacks(options: DictConfig, asked: set[str] | None) -> tuple[dict[str, Attack], dict[str, str]]:

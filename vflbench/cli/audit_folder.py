@@ -27,6 +27,7 @@ from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_sou
 from vflbench.run.identity import changed_on_the_way
 from vflbench.run.metric_rows import finding_rows
 from vflbench.run.offline import AuditResult
+from vflbench.run.plugin_files import described, in_use
 from vflbench.run.provenance import module_digests, provenance
 
 
@@ -92,7 +93,7 @@ def record(
         modules=module_digests(made.plugins),
         identity=made.origin,
     )
-    manifest = {**known, "kind": KIND}
+    manifest = {**known, "kind": KIND, "plugins": described(in_use())}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)

@@ -1,11 +1,10 @@
-"""Config node -> object: the only module that turns names into classes.
+"""Config node -> object.
 
-A `_target_` is imported, checked against the base class of its group, and only then called. Hydra's own `instantiate` would
-call any importable function that a config names.
+A `_target_` is looked up (`classes`), checked against the base class of its group, and only then called. Hydra's own
+`instantiate` would call any importable function that a config names.
 """
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin
@@ -14,7 +13,9 @@ from omegaconf import DictConfig, MissingMandatoryValue
 from pydantic import ValidationError
 
 from vflbench.attacks.base import Attack
+from vflbench.cli.classes import locate
 from vflbench.cli.resolvers import plain
+from vflbench.cli.trust import leaves
 from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import refuse_disorder
@@ -81,6 +82,9 @@ def component(node: Any, key: str, base: type) -> Any:
     for name in given:
         if str(name).startswith("_"):
             raise UserError("there is no such option", key=f"{key}.{name}", value=given[name], see=_where(key))
+    for name, value in leaves(given, key):
+        if "_target_" in name.split("."):
+            raise UserError("options are values; only an entry of a group names a class", key=name, value=value)
     for name, its_base in _classes_wanted(cls).items():
         if name in given:
             given[name] = locate(given[name], f"{key}.{name}", its_base)
@@ -91,35 +95,6 @@ def _classes_wanted(cls: type) -> dict[str, type]:
     """The options that are classes, and the base class of each: those annotated as type[Base]."""
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     return {field.name: get_args(field.type)[0] for field in fields if get_origin(field.type) is type}
-
-
-def locate(path: Any, key: str, base: type) -> type:
-    """The class at MODULE.CLASS or MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called."""
-    module_name, _, name = str(path).rpartition(":" if ":" in str(path) else ".")
-    if not module_name or not name or module_name.startswith("."):
-        raise _absent(" (it is written MODULE:CLASS or MODULE.CLASS)", key, path)
-    try:
-        cls: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            cls = getattr(cls, part, None)
-    except Exception as error:  # whatever a user's module raises when it is imported
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise _absent(f" (no module {error.name})", key, path) from error
-        raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
-    if cls is None:
-        raise _absent(f" in module {module_name}", key, path)
-    if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):
-        came = "" if inspect.isclass(cls) else f", not a {type(cls).__name__}"
-        problem = f"it must be a subclass of {base.__module__}.{base.__qualname__}{came}"
-        raise UserError(problem, key=key, value=path)
-    if inspect.isabstract(cls):
-        raise UserError(f"it lacks {', '.join(sorted(getattr(cls, '__abstractmethods__')))}", key=key, value=path)  # noqa: B009
-    return cls
-
-
-def _absent(detail: str, key: str, path: Any) -> UserError:
-    places = "installed packages and the folders given as --plugins DIR"
-    return UserError(f"there is no such class{detail}; classes are imported from {places}", key=key, value=path)
 
 
 def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import KEYED, SINGLE, component, locate
+from vflbench.cli.build import KEYED, SINGLE, component
+from vflbench.cli.classes import locate
+from vflbench.cli.shared_files import check_file, is_ours
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.report.reproductions import comments_of
@@ -100,7 +104,13 @@ def sets_options(file: Path) -> bool:
 
 
 def _entry(group: str, name: str, file: Path) -> Entry:
-    node: Any = OmegaConf.load(file)
+    try:
+        if not is_ours(file):
+            check_file(file.parents[1], file)
+        node: Any = OmegaConf.load(file)
+    except (UserError, YAMLError, OmegaConfBaseException, OSError) as error:  # of others; the rest is still listed
+        return Entry(group, name, f"can't be used: {' '.join(str(error).split())}", "", "")
+    node = node if isinstance(node, DictConfig) else OmegaConf.create()
     node = node.get(name) if group in KEYED else node.get(group, node)  # a set of several has no entry of its own name
     if group not in {*SINGLE, *KEYED} or not node:
         comments = comments_of(file)

@@ -83,6 +83,8 @@ def _is_plain(override: Override, config: DictConfig) -> bool:
     above, _, name = key.rpartition(".")
     if override.type is not OverrideType.CHANGE or override.package is not None or key.split(".")[0] == "hydra":
         return False
+    if name in ("name", "_target_", "uri", "bottom", "top"):  # which the trust boundary looks at
+        return False
     if not isinstance(value, int | float | str) or "${" in str(value):
         return False
     parent = OmegaConf.select(config, above) if above else config

@@ -1,6 +1,14 @@
-"""Environment variables that have to be set before torch is loaded."""
+"""What has to be set before torch is loaded, and before anything is read from the working folder."""
 
+import importlib
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_READ_WHEN_IMPORTED = {"matplotlibrc": "matplotlib", ".numba_config.yaml": "numba"}
+"""Files that packages take their settings from if the working folder has them: classes to import, programs to run."""
 
 
 def prepare_environment() -> None:
@@ -11,6 +19,7 @@ def prepare_environment() -> None:
     """
     wait_passively()
     os.environ["VFLBENCH_THREADS"] = "given" if "OMP_NUM_THREADS" in os.environ else "auto"
+    leave_working_folder()
 
 
 def wait_passively() -> None:
@@ -19,3 +28,38 @@ def wait_passively() -> None:
     By default they spin, which takes the cores from other processes. libgomp reads the variable when torch loads it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def leave_working_folder() -> None:
+    """Take no module and no settings from the working folder, in this process and in those that it starts.
+
+    Relative entries of PYTHONPATH, and empty ones, as in PYTHONPATH=:/a, are the working folder; absolute ones stay.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"  # `python -m` of workers would put it first
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.environ.get("PYTHONPATH") else []
+    kept = [entry for entry in entries if os.path.isabs(entry)]
+    if kept != entries:
+        checkout = str(Path(__file__).resolve().parents[2])
+        dropped = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)} - set(kept)
+        if checkout in dropped:  # vflbench itself comes from there: it stays, as the last
+            kept.append(checkout)
+        sys.path[:] = [place for place in sys.path if place not in dropped] + [p for p in kept[-1:] if p in dropped]
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    for file, package in _READ_WHEN_IMPORTED.items():
+        if os.path.lexists(file) and package not in sys.modules:
+            with _elsewhere(), suppress(ImportError):
+                importlib.import_module(package)
+    if "numba" in sys.modules:  # which looks for its file again whenever it compiles
+        setattr(sys.modules["numba.core.config"], "_config_fname", "")  # noqa: B010
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """While entered, the working folder is that of this module."""
+    here = os.open(os.curdir, os.O_RDONLY)
+    try:
+        os.chdir(Path(__file__).parent)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)

@@ -3,18 +3,27 @@
 tests/cli/test_hydra_internals.py says which of these names a new version has changed.
 """
 
+import argparse
+import secrets
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import get_overrides_dirname
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+
+from vflbench.errors import UserError
 
 Wrap = Callable[[Launcher, HydraContext, DictConfig], Launcher]
 
@@ -55,12 +64,13 @@ def override_dirname(config: DictConfig, overrides: Sequence[Override]) -> str:
 def current_config(config: DictConfig) -> Iterator[None]:
     """While entered, `${hydra:...}` refers to this configuration."""
     instance = HydraConfig.instance()
-    before = instance.cfg
-    instance.set_config(config)
+    before, readonly = instance.cfg, OmegaConf.is_readonly(config.hydra)
+    instance.set_config(config)  # which makes its `hydra` read-only
     try:
         yield
     finally:
         instance.cfg = before
+        OmegaConf.set_readonly(config.hydra, readonly)
 
 
 def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
@@ -72,3 +82,96 @@ def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
 def starts_all_at_once(launcher: Launcher) -> bool:
     """Whether it is submitit's launcher of local processes, which starts all jobs of a batch together."""
     return type(launcher).__name__ == "LocalLauncher"
+
+
+def flags_of(words: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own flags on a command line, also where they are abbreviated."""
+    return get_args_parser().parse_known_args(list(words))[0]
+
+
+def keep_jobs_apart(launcher: Launcher) -> None:
+    """submitit unpickles what its jobs leave in a folder: one of a new name, in which nobody has put a file before."""
+    params = getattr(launcher, "params", None)
+    if isinstance(params, dict) and "submitit_folder" in params:
+        above, percent, number = str(params["submitit_folder"]).partition("%")
+        params["submitit_folder"] = str(Path(above, secrets.token_hex(8), f"{percent}{number}"))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What Hydra may compose: each function raises for what it may not.
+
+    words: of the overrides. file: of a folder of configs and a file in it, before it is read. is_ours: whether a file needs
+    no check. shared: of a file's name and its options where Hydra places them. composed: of the whole.
+    """
+
+    words: Callable[[Sequence[str]], None]
+    file: Callable[[Path, Path], None]
+    is_ours: Callable[[Path], bool]
+    shared: Callable[[str, Any], None]
+    composed: Callable[[DictConfig], None]
+
+
+_guards: list[Rules] = []
+
+
+@contextmanager
+def guarded_composition(rules: Rules) -> Iterator[None]:
+    """While entered, Hydra composes nothing that the rules refuse.
+
+    Hydra reads a config in ConfigRepository.load_config, places it in ConfigLoaderImpl._load_single_config, and adds
+    packages to its search path in _parse_overrides_and_create_caching_repo; it acts on what load_configuration returns.
+    """
+    if _guards:
+        yield
+        return
+    load_config, place = ConfigRepository.load_config, ConfigLoaderImpl._load_single_config
+    parse, compose = ConfigLoaderImpl._parse_overrides_and_create_caching_repo, ConfigLoaderImpl.load_configuration
+
+    def guarded_load(self: ConfigRepository, config_path: str) -> Any:
+        source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
+        if source is not None and source.scheme() == "file":
+            rules.file(Path(source.path), _file_of(source, config_path))
+        elif source is not None and source.scheme() == "pkg" and not _is_hydras(source.path):
+            raise UserError("configs are not read from packages", key=config_path, value=source.path)
+        return load_config(self, config_path)
+
+    def guarded_place(self: ConfigLoaderImpl, default: Any, repo: Any) -> Any:
+        result = place(self, default, repo)
+        if str(result.path).startswith("file://"):
+            source = Path(str(result.path).removeprefix("file://"))
+            file = Path(source, f"{str(default.config_path).removesuffix('.yaml')}.yaml")
+            if not rules.is_ours(file):
+                rules.shared(str(file), result.config)
+        return result
+
+    def guarded_parse(self: ConfigLoaderImpl, config_name: str | None, overrides: list[str]) -> Any:
+        rules.words(overrides)
+        return parse(self, config_name, overrides)
+
+    def guarded_compose(self: ConfigLoaderImpl, *args: Any, **kwargs: Any) -> DictConfig:
+        config = compose(self, *args, **kwargs)
+        rules.composed(config)
+        return config
+
+    _guards.append(rules)
+    ConfigRepository.load_config = guarded_load  # type: ignore[method-assign]
+    ConfigLoaderImpl._load_single_config = guarded_place  # type: ignore[method-assign]
+    ConfigLoaderImpl._parse_overrides_and_create_caching_repo = guarded_parse  # type: ignore[method-assign]
+    ConfigLoaderImpl.load_configuration = guarded_compose  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _guards.clear()
+        ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+        ConfigLoaderImpl._load_single_config = place  # type: ignore[method-assign]
+        ConfigLoaderImpl._parse_overrides_and_create_caching_repo = parse  # type: ignore[method-assign]
+        ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
+
+
+def _file_of(source: Any, config_path: str) -> Path:
+    return Path(source.path, source._normalize_file_name(config_path))
+
+
+def _is_hydras(package: str) -> bool:
+    return package == "hydra.conf" or package.startswith("hydra_plugins.")

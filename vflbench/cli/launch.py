@@ -24,9 +24,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from tqdm import tqdm
 
 from vflbench.cli.composed import Composed
+from vflbench.cli.guard import GuardedLoader
 from vflbench.cli.hydra_internals import (
     current_config,
     joblib_options,
+    keep_jobs_apart,
     returned_value,
     starts_all_at_once,
     wrapped_launchers,
@@ -58,8 +60,9 @@ class SurvivingLauncher(Launcher):
 
     def __init__(self, inner: Launcher, hydra_context: HydraContext, config: DictConfig, sweep: Sweep):
         self.inner, self.hydra_context, self.config, self.sweep = inner, hydra_context, config, sweep
-        self.loader = hydra_context.config_loader
+        self.loader = GuardedLoader(hydra_context.config_loader)
         self.composed = Composed(self.loader)
+        keep_jobs_apart(inner)
         hydra_context.config_loader = self.composed  # type: ignore[assignment]  # it has all that sweepers call
         self.numbered = False  # whether a folder's name has its run's number: then leaving runs out must not change others'
 
@@ -150,8 +153,8 @@ class SurvivingLauncher(Launcher):
 
     @contextmanager
     def _real_loader(self) -> Iterator[None]:
-        """While entered, the context holds Hydra's own loader: launchers pickle the context for their workers."""
-        self.hydra_context.config_loader = self.loader
+        """While entered, the context holds Hydra's loader: launchers pickle the context for their workers."""
+        self.hydra_context.config_loader = self.loader  # type: ignore[assignment]
         try:
             yield
         finally:

@@ -51,16 +51,11 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
         folders.append(folder.resolve())
     folders = list(dict.fromkeys(folders))
     _refuse_taken_names(folders)
-    append_to_path(folders)
+    import_from(folders)
     PluginConfigs.folders = tuple(folders)
     if folders:
         Plugins.instance().register(PluginConfigs)
     return folders
-
-
-def append_to_path(folders: Sequence[Path]) -> None:
-    """Make their modules importable: from source, as the digests in a run's identity have it."""
-    import_from(folders)
 
 
 def recorded_folders(config: DictConfig) -> tuple[Path, ...]:

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from vflbench.data.opening import open_regular
+from vflbench.cli.shared_files import read
 from vflbench.errors import UserError
 
 FLAG = "--privacy"
@@ -57,30 +55,15 @@ def _file(word: str, remaining: Iterator[str]) -> Path:
 
 def _eps_in(file: Path) -> float:
     """The eps in a YAML file; other parts of the file than `privacy` are not read."""
-    with open_regular(file, FLAG) as stream:
-        data = stream.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise UserError(f"it is longer than {_MOST_BYTES:,} bytes", key=FLAG, value=file)
     try:
-        content = _load(data.decode("utf-8-sig"))
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, 2020-99-99, or thousands of digits
-        problem = " ".join(str(error).split())
-        raise UserError(f"it is no YAML file: {problem}", key=FLAG, value=file) from error
+        content = read(file, references=False)
+    except UserError as error:
+        raise UserError(error.problem, key=FLAG, value=file) from error
     label_dp = _only(_entry(content, "privacy", file), "label_dp", "privacy", file)
     eps = _only(label_dp, "eps", "privacy.label_dp", file)
     if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps <= sys.float_info.max:
         raise UserError(f"it must be a finite number, 0 or more, in {file}", key="privacy.label_dp.eps", value=eps)
     return float(eps)
-
-
-def _load(text: str) -> Any:
-    """A YAML text without aliases and deep nesting, with which a few bytes would become gigabytes, or never end."""
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or depth > 20:
-            raise ValueError("it has aliases or deep nesting, which it doesn't need")
-    return yaml.safe_load(text)
 
 
 def _only(node: Any, name: str, key: str, file: Path) -> Any:

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.cli.plugins import recorded_folders
@@ -22,6 +23,12 @@ def names(group: str, _root_: DictConfig) -> str:
         return joined
     sets = (file.stem for file in sorted((config_folder() / group).glob("*.yaml")) if _keys(file, group) == chosen)
     return next(sets, f"{chosen[0]}+{len(chosen) - 1}_others")
+
+
+def chosen(group: str) -> str:
+    """`${chosen:dataset}`: what was chosen in a group, as part of a folder's name: mine/ctr is mine_ctr."""
+    choice = str(HydraConfig.get().runtime.choices.get(group))
+    return "".join(sign if sign.isalnum() or sign in "-.+" else "_" for sign in choice)
 
 
 @cache
@@ -58,5 +65,6 @@ def _resolved(root: DictConfig, key: Any) -> Any:
 
 
 OmegaConf.register_new_resolver("names", names, replace=True)
+OmegaConf.register_new_resolver("chosen", chosen, replace=True)
 OmegaConf.register_new_resolver("difference", difference, replace=True)
 OmegaConf.register_new_resolver("digest", digest, replace=True)

@@ -13,12 +13,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from vflbench.cli.environment import wait_passively
+from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
-from vflbench.cli.plugins import append_to_path, recorded_folders, split_plugins, use_plugins
+from vflbench.cli.guard import guarded
+from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
 from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
+from vflbench.cli.trust import check_flags
 from vflbench.places import config_folder
 from vflbench.results.folder import (
     BusyError,
@@ -32,6 +34,7 @@ from vflbench.results.folder import (
     remove_if_empty,
 )
 from vflbench.results.identity import CHANGED
+from vflbench.run.plugin_modules import import_from
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
@@ -75,14 +78,20 @@ def train(arguments: Sequence[str]) -> None:
 
 
 def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
-    """Hydra reads sys.argv, composes train.yaml or the config of that name, and calls `task` with it."""
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
+    """Hydra reads sys.argv, composes train.yaml or the config of that name, and calls `task` with it.
+
+    What the trust boundary doesn't allow is refused before Hydra acts on it.
+    """
+    check_flags(sys.argv[1:])
+    with guarded():
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
 
 
 def train_one(config: DictConfig) -> Any:
     """One run, in the folder that Hydra chose. Returns its test AUC; in a sweep, its JobOutcome."""
     wait_passively()  # workers of a sweep begin here
-    append_to_path(recorded_folders(config))
+    leave_working_folder()
+    import_from(recorded_folders(config))
     from vflbench.cli.mistakes import describe
 
     hydra_config = HydraConfig.get()
@@ -124,6 +133,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     from vflbench.run.checkpoint import Checkpoint
     from vflbench.run.experiment import run
     from vflbench.run.identity import changed_on_the_way, origin_of, refuse_changed_data, refuse_edited
+    from vflbench.run.plugin_files import described
     from vflbench.run.provenance import final_provenance, module_digests, provenance, source
     from vflbench.run.sources import plugin_digests
 
@@ -151,7 +161,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
             source=source(resolved),
             modules=module_digests(plugins),
             identity=origin,
-        )
+        ) | {"plugins": described(recorded_folders(config))}
         quiet = in_sweep or not sys.stdout.isatty()
         recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
         recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)

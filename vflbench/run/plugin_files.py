@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, LOCK, MANIFEST, MARKS, METRICS
@@ -44,6 +45,14 @@ def listing(folder: Path) -> Mapping[str, str]:
     if folder not in _read:
         _read[folder] = read_listing(folder)
     return _read[folder]
+
+
+def described(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """For the manifest: each folder, and its listing.
+
+    [{"folder": "/home/a/mine", "files": {"attack/loud.yaml": "9f86d0...", "loud.py": "60303a..."}}]
+    """
+    return [{"folder": str(folder), "files": dict(listing(folder))} for folder in folders]
 
 
 def edited(folder: Path) -> list[str]:

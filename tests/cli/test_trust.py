@@ -1,0 +1,439 @@
+"""What others wrote runs no code: configs, modules beside them or in the working folder, and words that name code.
+
+Each attack would write the file MARKER. It ends in one paragraph and exit code 1, or is left without effect.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from warm_command import OPEN, SMALL, command
+
+from vflbench.results.files import finished_folders
+
+MARKER = "marker"
+SOLVER = "vflbench.attacks.batch_reconstruction.integer_programme.solver_run.run_program"
+CALL = {"_target_": SOLVER, "command": ["touch", MARKER], "seconds": 5}
+SPAWN = {"_target_": "subprocess.run", "args": ["touch", MARKER]}
+EVIL = f"open({MARKER!r}, 'w')\n"
+LOGGED = {"version": 1, "formatters": {"x": {"()": "evil.Formatter"}}}
+
+EXPERIMENTS = {
+    "a callback of our own solver": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
+    "a callback of the standard library": ({"hydra": {"callbacks": {"x": SPAWN}}}, "hydra.callbacks"),
+    "a callback by distutils": (
+        {"hydra": {"callbacks": {"x": {"_target_": "setuptools._distutils.spawn.spawn", "cmd": ["touch", MARKER]}}}},
+        "hydra.callbacks",
+    ),
+    "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
+    "a class among a launcher's options": ({"hydra": {"launcher": {"x": CALL}, "mode": "MULTIRUN"}}, "hydra.launcher"),
+    "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper._target_"),
+    "a program of submitit": (
+        {
+            "defaults": [{"override /hydra/launcher": "submitit_local"}],
+            "hydra": {"launcher": {"setup": [f"touch {MARKER}"], "python": f"touch {MARKER};"}, "mode": "MULTIRUN"},
+        },
+        "hydra",
+    ),
+    "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
+    "Hydra's own log": ({"hydra": {"hydra_logging": LOGGED}}, "hydra.hydra_logging"),
+    "the environment": ({"hydra": {"job": {"env_set": {"LD_PRELOAD": "evil.so"}}}}, "hydra.job"),
+    "another folder for results": ({"hydra": {"run": {"dir": MARKER}}}, "hydra.run"),
+    "a folder for Hydra's records": ({"hydra": {"output_subdir": f"../../{MARKER}"}}, "hydra.output_subdir"),
+    "a folder in a sweep": ({"hydra": {"sweep": {"subdir": f"../{MARKER}"}, "mode": "MULTIRUN"}}, "hydra.sweep"),
+    "a folder to work in": ({"hydra": {"job": {"chdir": True}}}, "hydra.job"),
+    "a name that leads elsewhere": ({"name": f"../{MARKER}"}, f"name=../{MARKER}: "),
+    "all of Hydra's options by reference": ({"mine": {"callbacks": {"x": CALL}}, "hydra": "${mine}"}, "hydra"),
+    "a callback as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"+hydra.callbacks.x": "{_target_: evil.X}"}}}},
+        "params",
+    ),
+    "a folder as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"hydra.sweep.dir": MARKER}}}},
+        "hydra.sweeper.params=hydra.sweep.dir",
+    ),
+    "a store as what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"logger.mlflow.uri": "http://127.0.0.1:9"}}}},
+        "hydra.sweeper.params=logger.mlflow.uri",
+    ),
+    "a secret of the environment": ({"dataset": {"path": "${oc.env:HOME}"}}, "oc.env"),
+    "a secret by a resolver that is put together": ({"dataset": {"path": "${oc.${x}:HOME}"}}, "${oc.${x}:HOME}"),
+    "a secret in what is swept, escaped": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "$\\{oc.env\\:HOME\\}"}}}},
+        "oc.env",
+    ),
+    "another's server": (
+        {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
+        "logger.mlflow.uri",
+    ),
+    "another's server by reference": (
+        {"dataset": {"parties": {"uri": "http://127.0.0.1:9"}}, "logger": {"x": "${dataset.parties}"}},
+        "logger.x",
+    ),
+    "a billion runs": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "range(0,1000000000)"}}}},
+        "at most 100,000 runs",
+    ),
+    "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
+    "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
+    "a function of the standard library": ({"dataset": SPAWN}, "dataset._target_=subprocess.run"),
+    "a module that prints": ({"optimizer": {"_target_": "this.that"}}, "optimizer._target_=this.that"),
+    "a function of ours": ({"logger": {"x": CALL}}, f"logger.x._target_={SOLVER}"),
+    "a module through one of ours": (
+        {"defense": {"x": {"_target_": "vflbench.cli.plugins:importlib.util.find_spec"}}},
+        "defense.x._target_",
+    ),
+    "our own command": ({"defense": {"x": {"_target_": "vflbench.__main__:main"}}}, "defense.x._target_"),
+    "a relative name": ({"defense": {"x": {"_target_": "vflbench..x.Y"}}}, "there is no such class"),
+    "signs that look alike": ({"defense": {"x": {"_target_": "vflb\u0435nch.evil.X"}}}, "there is no such class"),
+    "a NUL in a name": ({"defense": {"x": {"_target_": "evil\0.X"}}}, "there is no such class"),
+    "a very long name": ({"defense": {"x": {"_target_": "a" * 50_000 + ".X"}}}, "50,002 characters"),
+    "a class among options": ({"dataset": {"parties": {"_target_": "os.mkdir", "path": MARKER}}}, "dataset.parties"),
+    "an installed package": ({"optimizer": {"_target_": "hydra.core.plugins.Plugins"}}, "hydra is not imported"),
+}
+"""Experiments in a folder given as --config-dir, and what the paragraph says."""
+
+WORDS = {
+    "a callback": (["+hydra.callbacks.x={_target_: evil.Callback}"], "hydra.callbacks.x"),
+    "all callbacks": (["++hydra={callbacks: {x: {_target_: evil.Callback}}}"], "hydra.callbacks"),
+    "one of our configs as a callback": (["+dataset@hydra.callbacks.x=digits"], "dataset@hydra.callbacks.x"),
+    "a launcher": (["-m", "seed=0,1", f"hydra.launcher._target_={SOLVER}"], "hydra.launcher._target_"),
+    "a launcher that nobody knows": (["-m", "seed=0,1", "hydra/launcher=evil"], "basic, joblib, submitit_local"),
+    "a sweeper that nobody knows": (
+        ["-m", "seed=0,1", "hydra/sweeper=optuna"],
+        "hydra/sweeper=optuna: it must be one of basic",
+    ),
+    "a class among a launcher's options": (
+        ["-m", "seed=0,1", "+hydra.launcher.x={_target_: subprocess.run, args: [touch, marker]}"],
+        "hydra.launcher.x._target_",
+    ),
+    "a package of configs": (["hydra.searchpath=[pkg://evil]"], "hydra.searchpath=pkg://evil"),
+    "a package of configs as the path": (["--config-path=pkg://evil"], "--config-path=pkg://evil"),
+    "the same, abbreviated": (["--config-pa", "pkg://evil", "seed=1"], "--config-path=pkg://evil"),
+    "a pickle": (["--experimental-rerun=job.pickle"], "--experimental-rerun=job.pickle"),
+    "the same, abbreviated again": (["--exp", "job.pickle"], "--experimental-rerun=job.pickle"),
+    "the environment": (["+hydra.job.env_set.LD_PRELOAD=evil.so"], "hydra.job.env_set.LD_PRELOAD"),
+    "a class of logs": (["++hydra.job_logging={version: 1, formatters: {x: {class: evil.Formatter}}}"], "hydra.job_logging"),
+    "an import of a network": (
+        ["model=torch", "model.bottom=evil:Bottom", "model.top=evil:Top"],
+        "model.bottom=evil:Bottom",
+    ),
+    "an import that prints": (["model=torch", "model.bottom=this:that", "model.top=this:that"], "model.bottom=this:that"),
+    "an import that opens a browser": (["model=torch", "model.bottom=antigravity:x", "model.top=x:y"], "model.bottom=antig"),
+    "a name that leads elsewhere": ([f"name=../{MARKER}"], f"name=../{MARKER}: "),
+    "a sweep over such names": (["-m", f"name=a,../{MARKER}"], "name="),
+    "a config outside its folder": (["--config-dir=shared", "--config-name=../other"], "it leads out of the folder"),
+}
+"""Words of a command line, and what the paragraph says."""
+
+
+QUICK = {
+    "a callback of our own solver",
+    "a module in the working folder",
+    "a callback as what is swept",
+    "a secret of the environment",
+    "a NUL in a name",
+    "a package of configs",
+    "the same, abbreviated again",
+    "a launcher that nobody knows",
+    "a search path by a merge key",
+    "a bomb",
+}
+
+
+def cases(of):
+    """Each takes most of a second: all but some are slow."""
+    return [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in of]
+
+
+class Pickled:
+    def __reduce__(self):
+        return open, (MARKER, "w")
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A working folder with modules that would write the marker when they are imported, and a folder `shared` beside."""
+    names = ("evil", "json", "torch", "yaml", "hydra", "numpy", "threading", "joblib", "sitecustomize", "usercustomize")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(EVIL)
+    for package in ("vflbench/attacks", "hydra_plugins/evil_launcher"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text(EVIL)
+    (tmp_path / "hydra_plugins" / "evil_launcher" / "launcher.py").write_text(EVIL)
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "__init__.py").write_text(EVIL)
+    for folder in ("shared", "shared/experiment"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "beside.py").write_text(EVIL)
+    (tmp_path / "other.yaml").write_text("{defaults: [train, _self_]}\n")
+    (tmp_path / "job.pickle").write_bytes(pickle.dumps(Pickled()))
+    (tmp_path / ".env").write_text("LD_PRELOAD=evil.so\n")
+    return tmp_path
+
+
+def refused(result, cwd, expected, case):
+    """One paragraph, exit code 1, and nothing done."""
+    assert [*cwd.rglob(MARKER), *cwd.parent.glob(MARKER)] == [], f"{case}: it was done\n{result.stderr}"
+    assert result.returncode == 1, f"{case}: {result.stdout}{result.stderr}"
+    assert result.stdout == "", case
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, f"{case}: {result.stderr[:3000]}"
+    assert len(lines[0]) < 1500, case
+    assert lines[0].isprintable(), case
+    assert expected in lines[0], f"{case}: {lines[0]}"
+    assert not finished_folders(cwd) if (cwd / "outputs").exists() else True, case
+
+
+@pytest.mark.parametrize("case", cases(EXPERIMENTS))
+def test_an_experiment_of_others_runs_nothing(hostile, case):
+    config, expected = EXPERIMENTS[case]
+    text = "# @package _global_\n" + yaml.safe_dump(config, allow_unicode=True)
+    (hostile / "shared" / "experiment" / "x.yaml").write_text(text)
+    result = command("train", "--config-dir=shared", "experiment=x", *SMALL, "epochs=1", cwd=hostile)
+    refused(result, hostile, expected, case)
+
+
+@pytest.mark.parametrize("case", cases(WORDS))
+def test_words_that_name_code_are_refused(hostile, case):
+    words, expected = WORDS[case]
+    refused(command("train", *words, "epochs=1", cwd=hostile), hostile, expected, case)
+
+
+PRIMARY = {
+    "a callback in the config of a run": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
+    "a search path": ({"hydra": {"searchpath": ["pkg://evil"]}}, "hydra.searchpath"),
+    "a folder of configs that it adds": ({"hydra": {"searchpath": ["file:///"]}}, "hydra.searchpath"),
+    "a file outside": ({"defaults": ["train", {"dataset": "../../other"}, "_self_"]}, "it leads out of its folder"),
+    "our config as a callback": (
+        {"defaults": ["train", {"dataset@hydra.callbacks.x": "digits"}]},
+        "defaults: dataset@hydra",
+    ),
+    "a launcher by its group": ({"defaults": ["train", {"override hydra/launcher": "joblib"}]}, "defaults: hydra/launcher"),
+    "a secret": ({"defaults": ["train", "_self_"], "name": "${oc.env:HOME}"}, "oc.env"),
+}
+
+
+@pytest.mark.parametrize("case", cases(PRIMARY))
+def test_a_config_of_others_runs_nothing(hostile, case):
+    config, expected = PRIMARY[case]
+    (hostile / "shared" / "config.yaml").write_text(yaml.safe_dump({"defaults": ["train", "_self_"], **config}))
+    result = command("train", "--config-dir=shared", "--config-name=config", "epochs=1", cwd=hostile)
+    refused(result, hostile, expected, case)
+
+
+FILES = {
+    "a config that is placed among callbacks": (
+        "mine/x.yaml",
+        f"# @package hydra.callbacks\nx: {CALL}\n",
+        "+mine=x",
+        "hydra.callbacks",
+    ),
+    "a launcher of its own": ("hydra/launcher/joblib.yaml", f"{CALL}\n", "hydra/launcher=joblib", "under hydra/"),
+    "a call in YAML": (
+        "experiment/x.yaml",
+        f"a: !!python/object/apply:os.system ['touch {MARKER}']\n",
+        "experiment=x",
+        "python/object",
+    ),
+    "a bomb": (
+        "experiment/x.yaml",
+        "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" if i else "a1: &a1 [x]\n" for i in range(9)),
+        "experiment=x",
+        "stands for more than 20,000 values",
+    ),
+    "what contains itself": ("experiment/x.yaml", "a: &a [*a]\n", "experiment=x", "contains itself"),
+    "depth": ("experiment/x.yaml", f"a: {'[' * 40_000}\n", "experiment=x", "nested too deeply"),
+    "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "100,000 bytes"),
+    "a search path by a merge key": (
+        "x.yaml",
+        "a: &a {hydra: {searchpath: ['pkg://evil']}}\n<<: *a\n",
+        "--config-name=x",
+        "hydra.searchpath",
+    ),
+    "a list for a key": ("x.yaml", "hydra: {? [a] : b}\n", "--config-name=x", "no YAML file"),
+    "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "no YAML file"),
+}
+
+
+@pytest.mark.parametrize("case", cases(FILES))
+def test_a_file_of_others_is_read_with_bounds(hostile, case):
+    name, text, word, expected = FILES[case]
+    (hostile / "shared" / name).parent.mkdir(parents=True, exist_ok=True)
+    (hostile / "shared" / name).write_text(text)
+    refused(command("train", "--config-dir=shared", word, "epochs=1", cwd=hostile), hostile, expected, case)
+
+
+def started(*words, cwd, **environment):
+    """The command in a process of its own. As with its script, Python doesn't look for modules in the working folder."""
+    arguments = [sys.executable, "-P", "-m", "vflbench", *words]
+    environment = {**OPEN, "DISPLAY": "", **environment}
+    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def left_alone(result, cwd):
+    assert result.returncode == 0, result.stderr
+    assert list(cwd.rglob(MARKER)) == [], result.stdout
+    return finished_folders(cwd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_workers_take_nothing_from_the_working_folder(hostile, launcher):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+    words = ("-m", f"hydra/launcher={launcher}", "seed=0,1", "attack=norm", *SMALL, "epochs=1")
+    assert len(left_alone(started("train", *words, cwd=hostile), hostile)) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_composes_under_the_same_rules(hostile):
+    """The config changes between the sweep's own look at it and that of its workers."""
+    added = f"hydra: {json.dumps({'callbacks': {'x': CALL}})}\n"
+    script = f"""
+import pathlib
+from vflbench.cli import launch, main
+
+real = launch.SurvivingLauncher._launch_all
+
+def late(self, jobs):
+    with pathlib.Path("shared/experiment/x.yaml").open("a") as file:
+        file.write({added!r})
+    real(self, jobs)
+
+launch.SurvivingLauncher._launch_all = late
+main.main()
+"""
+    (hostile / "shared" / "experiment" / "x.yaml").write_text("# @package _global_\nepochs: 1\n")
+    words = ("train", "-m", "--config-dir=shared", "experiment=x", "hydra/launcher=joblib", "seed=0,1", *SMALL)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", script, *words], cwd=hostile, env=OPEN, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "hydra.callbacks" in result.stdout + result.stderr
+    assert list(hostile.rglob(MARKER)) == []
+    assert finished_folders(hostile) == []
+
+
+@pytest.mark.slow
+def test_settings_in_the_working_folder_are_not_read(hostile):
+    """Of matplotlib, which would start LaTeX, and of numba, whose cache holds pickles."""
+    (hostile / "matplotlibrc").write_text("text.usetex: True\ntext.latex.preamble: \\evil\nfigure.facecolor: red\n")
+    (hostile / ".numba_config.yaml").write_text("cache_locator_classes: evil.Locator\ncache_dir: cache\n")
+    words = ("train", "optimizer=lazy_adam", "attack=norm", *SMALL, "epochs=1")
+    (folder,) = left_alone(started(*words, cwd=hostile), hostile)
+    assert (folder / "leak_per_layer.png").exists()
+    assert not (hostile / "cache").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [":/nowhere", "shared/.."])
+def test_relative_entries_of_the_python_path_are_left(hostile, path):
+    for file in hostile.glob("*.py"):  # Python itself has imported some of them before vflbench begins
+        if file.stem not in ("torch", "hydra", "numpy", "yaml"):
+            file.unlink()
+    package = str(Path(__file__).resolve().parents[2])
+    result = started("list", "attack", cwd=hostile, PYTHONPATH=os.pathsep.join([package, path]))
+    assert left_alone(result, hostile) == []
+
+
+@pytest.mark.slow
+def test_what_is_listed_and_completed_runs_nothing(hostile):
+    folder = hostile / "shared" / "attack"
+    folder.mkdir()
+    for name, node in {"a": {"_target_": "beside.X"}, "b": CALL, "c": SPAWN, "d": {"_target_": "this.that"}}.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({name: node}))
+    (folder / "e.yaml").write_text(f"e: !!python/object/apply:os.system ['touch {MARKER}']\n")
+    (folder / "f.yaml").write_text("f: &f [*f]\n")
+    os.mkfifo(folder / "g.yaml")
+    listed = command("list", "attack", "--config-dir", "shared", cwd=hostile)
+    assert left_alone(listed, hostile) == []
+    assert listed.stdout.count("can't be used: ") == 7
+    assert "spectral" in listed.stdout
+    line = "vflbench train hydra.searchpath=[pkg://evil] attack=s"
+    completed = command("-sc", "query=bash", cwd=hostile, COMP_LINE=line)
+    assert completed.stdout.split() in ([], ["attack=spectral", "attack=spectral_clustering", "attack=strongest"])
+    assert list(hostile.rglob(MARKER)) == []
+    for words in (["audit", "shared", "+attack.x={_target_: evil.X}"], ["prepare", "+hydra.callbacks.x={_target_: evil.X}"]):
+        result = command(*words, cwd=hostile)
+        assert result.returncode == 1
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert list(hostile.rglob(MARKER)) == []
+
+
+def test_the_function_train_has_the_same_boundary(hostile, monkeypatch):
+    from vflbench import UserError, train
+
+    monkeypatch.chdir(hostile)
+    for word in (f"+hydra.callbacks.x={{_target_: {SOLVER}}}", "hydra.searchpath=[pkg://evil]", f"name=../{MARKER}"):
+        with pytest.raises(UserError, match=word.lstrip("+").split("=")[0]):
+            train(word, *SMALL)
+    assert list(hostile.rglob(MARKER)) == []
+
+
+def test_an_experiment_of_others_still_sets_options_and_sweeps(tmp_path):
+    """Also one of its own, with choices, references and resolvers; and the folder is named after what was chosen."""
+    (tmp_path / "shared" / "experiment").mkdir(parents=True)
+    (tmp_path / "shared" / "dataset" / "mine").mkdir(parents=True)
+    (tmp_path / "shared" / "dataset" / "mine" / "few.yaml").write_text(
+        "defaults: [/dataset/synthetic@_here_, _self_]\nrows: 500\n"
+    )
+    config = {
+        "defaults": [
+            {"override /dataset": "mine/few"},
+            {"override /attack": "norm"},
+            {"override /hydra/job_logging": "disabled"},
+        ],
+        "epochs": 1,
+        "log_every": "${difference:8,${epochs}}",
+        "hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "0,1"}}},
+    }
+    (tmp_path / "shared" / "experiment" / "x.yaml").write_text("# @package _global_\n" + yaml.safe_dump(config))
+    result = command("train", "--config-dir=shared", "experiment=x", *SMALL[1:], cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    names = sorted(folder.name for folder in finished_folders(tmp_path))
+    assert [name.rpartition("_")[0] for name in names] == ["mine_few_none_norm_seed0", "mine_few_none_norm_seed1"]
+
+
+def test_a_plug_in_is_listed_compiled_from_its_source_and_may_import_what_is_installed(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "nets.py").write_text("from torch.nn import Identity as Bottom\n")
+    (mine / "bent.py").write_text(EVIL)
+    compile_all = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "mine/bent.py"]
+    subprocess.run(compile_all, cwd=tmp_path, check=True)
+    (mine / "bent.py").write_text("from vflbench.defenses.max_norm import MaxNorm\n\n\nclass Bent(MaxNorm):\n    pass\n")
+    (mine / "link").symlink_to("/etc/hostname")
+    words = ("--plugins=mine", "+defense.bent={_target_: bent.Bent}", "attack=norm", *SMALL, "epochs=1")
+    result = command("train", *words, cwd=tmp_path)
+    (folder,) = left_alone(result, tmp_path)
+    (listed,) = json.loads((folder / "manifest.json").read_text())["plugins"]
+    assert listed["folder"] == str(mine)
+    assert listed["left_out"] == 0
+    assert set(listed["files"]) == {"bent.py", "nets.py", "link"}
+    assert listed["files"]["link"] == "link to /etc/hostname"
+    assert listed["files"]["nets.py"] == hashlib.sha256((mine / "nets.py").read_bytes()).hexdigest()
+    assert [file.name for file in (mine / "__pycache__").iterdir()] == [f"bent.{sys.implementation.cache_tag}.pyc"]
+
+
+def test_no_escape_hides_a_resolver():
+    from vflbench.cli.shared_files import unknown_interpolation
+
+    for text in ("a", "${seed}", "${.x.y}", "${names:attack}_${hydra:runtime.choices.dataset}", "${difference:8,${a.b}}"):
+        assert unknown_interpolation(text) is None, text
+    for text in (
+        "${oc.env:A}",
+        "$\\{oc.env\\:A\\}",
+        "${ oc.env:A}",
+        "${${x}:A}",
+        "${oc.${x}:A}",
+        "${a}${oc.env:A}",
+        "${a",
+        "${a:b}",
+    ):
+        assert unknown_interpolation(text), text
