@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.cli.plugins import recorded_folders
+from vflbench.cli.run_folder import run_name, slug
 from vflbench.places import config_folder
 from vflbench.results import identity
 from vflbench.run.sources import plugin_digests
@@ -36,6 +37,8 @@ def digest(_root_: DictConfig) -> str:
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
+    if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
+        run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
     options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
     return identity.digest(options, plugin_digests(options, recorded_folders(_root_)))
 
@@ -59,4 +62,5 @@ def _resolved(root: DictConfig, key: Any) -> Any:
 
 OmegaConf.register_new_resolver("names", names, replace=True)
 OmegaConf.register_new_resolver("difference", difference, replace=True)
+OmegaConf.register_new_resolver("slug", slug, replace=True)
 OmegaConf.register_new_resolver("digest", digest, replace=True)

@@ -15,6 +15,7 @@ from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.plugins import append_to_path, recorded_folders, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
+from vflbench.cli.run_folder import check_folder
 from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
 from vflbench.places import config_folder
 from vflbench.results.folder import (
@@ -128,6 +129,8 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     experiment = build(config)
     settings = experiment.settings
     folder = Path(hydra_config.runtime.output_dir)
+    if not in_sweep:
+        check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, plugins)
         clear_error(folder)

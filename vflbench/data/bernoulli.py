@@ -1,6 +1,6 @@
 """Batches of independent coin flips, as in published experiments on data reconstruction."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ import torch
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
 from vflbench.data.raw import RawTable
-from vflbench.options import Count, Fraction, options
+from vflbench.options import Columns, Fraction, Range, Rows, Steps, options
 
 
 @options
@@ -23,10 +23,10 @@ class Bernoulli(Dataset):
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, section 5.
     """
 
-    rows: Count = 11
-    features: Count = 20
+    rows: Rows = 11
+    features: Annotated[Columns, Range(1, 10**5)] = 20
     density: Fraction = 0.5
-    batches: Count = 20
+    batches: Steps = 20
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))

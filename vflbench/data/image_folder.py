@@ -2,14 +2,17 @@
 
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from vflbench.data.pictures import Pictures, PictureSet
 from vflbench.errors import UserError
-from vflbench.options import Count, options
+from vflbench.options import Count, Range, options
+
+Side = Annotated[Count, Range(1, 10**4)]
+"""Pixels."""
 
 
 @options
@@ -24,7 +27,7 @@ class ImageFolder(Pictures):
     """
 
     path: str
-    size: Count | list[Count] | None = None
+    size: Side | list[Side] | None = None
     grey: bool = True
 
     def __post_init__(self) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense, NonLabelDefense
@@ -13,9 +12,9 @@ from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid, RowGrid
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
-from vflbench.options import Count, Positive, options
+from vflbench.options import Count, HalfShare, Length, Range, Steps, options
 
-Levels = Annotated[int, Field(ge=2, le=2**24)]
+Levels = Annotated[Count, Range(2, 2**24)]
 
 
 @options
@@ -51,9 +50,9 @@ class Quantize(NonLabelDefense, LabelDefense):
 
     levels: Levels = 16
     range: Literal["learned", "batch", "row"] | list[float] = "learned"
-    learn_batches: Count = 20
-    quantile: Annotated[float, Field(ge=0, lt=0.5)] = 0.001
-    norm: Positive | None = None
+    learn_batches: Steps = 20
+    quantile: HalfShare = 0.001
+    norm: Length | None = None
     rounding: Literal["nearest", "stochastic"] = "nearest"
     message: Literal["embeddings", "gradients"] = "embeddings"
 

@@ -9,11 +9,10 @@ from torch import nn, optim
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.adam import Beta
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
 from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.options import Positive, options
+from vflbench.options import Decay, Rate, RootTerm, options
 
 
 @options
@@ -34,10 +33,10 @@ class LazyAdam(Optimizer):
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
 
-    lr: Positive = 5e-4
-    beta1: Beta = 0.9
-    beta2: Beta = 0.999
-    eps: Positive = 1e-8
+    lr: Rate = 5e-4
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    eps: RootTerm = 1e-8
     kernel: Literal["auto", "torch", "numba"] = "auto"
 
     def attach(self, network: nn.Module) -> "LazyStepper":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.models.optimizers.base import Optimizer, Stepper
-from vflbench.options import NonNegative, Positive, options
+from vflbench.options import Ratio, RatioOrZero, options
 from vflbench.protocols.adversary import Adversary
 
 
@@ -28,9 +28,9 @@ class MaliciousOptimizer(Adversary):
     malicious local optimizer, with the ratio and the bounds of its public code.
     """
 
-    gamma: NonNegative = 1.0
-    min_ratio: Positive = 1.0
-    max_ratio: Positive = 5.0
+    gamma: RatioOrZero = 1.0
+    min_ratio: Ratio = 1.0
+    max_ratio: Ratio = 5.0
 
     def __post_init__(self) -> None:
         if self.min_ratio > self.max_ratio:
