@@ -24,7 +24,7 @@ class Bernoulli(Dataset):
     """
 
     rows: Rows = 11
-    features: Annotated[Columns, Range(1, 10**5)] = 20
+    features: Annotated[Columns, Range(1, 10**4)] = 20
     density: Fraction = 0.5
     batches: Steps = 20
 

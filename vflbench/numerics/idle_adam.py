@@ -50,7 +50,7 @@ class IdleAdam:
         return torch.stack([column[: last + 1] for column in columns], dim=1)
 
     def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """W and C / W for the steps from `last`, when the row was last updated, to `now`; 0 and 1 if there are none, or W = 0.
+        """W and C / W for the steps from `last`, when the row was last updated, to `now`; 0 and 1 if W = 0.
 
         last: (u,) int. Returns (u,) float64 each.
         """

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -48,6 +48,8 @@ class FederatedLr(Protocol):
     """
 
     seats = frozenset({Seat.PARTICIPANT})
+
+    usual: ClassVar[Mapping[str, tuple[float, float]]] = {"rate": (0, 10)}
 
     parties: Annotated[Count, Range(2, len(ascii_lowercase))] = 2
     batch_size: Rows | Literal["auto"] = "auto"
