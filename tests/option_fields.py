@@ -7,15 +7,20 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 import vflbench.cli.resolvers  # noqa: F401
-from vflbench.cli.build import KEYED, SINGLE, locate
+from vflbench.cli.build import KEYED, SINGLE, build, locate
+from vflbench.cli.mistakes import describe
 from vflbench.options import Range
 from vflbench.places import config_folder
+from vflbench.results.recorder import Recorder
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.experiment import run
 from vflbench.run.settings import Audit, Settings
 
 CONFIGS = config_folder()
@@ -114,3 +119,43 @@ def in_a_child(function: Callable[[], str], *, megabytes: int = 3000, seconds: i
         text = pipe.read()
     _, status = os.waitpid(child, 0)
     return json.loads(text) if text else f"KILLED with status {status}"
+
+
+SMALL = (
+    *("dataset=synthetic", "dataset.rows=400", "dataset.vocabulary=20", "dataset.numeric=3", "dataset.categorical=3"),
+    *("model.width=8", "model.bottom_layers=2", "model.top_layers=1", "batch_size=64", "epochs=1"),
+    *("audit.batches=2", "audit.probe=false", "attack=norm", "log_every=1000000"),
+)
+FEDERATED = ("dataset=bernoulli", "protocol=federated_lr", "attack=none", "epochs=1", "audit.batches=2")
+OF_FEDERATED = {"federated_lr", "batch_reconstruction", "hidden_subset_sum", "selective_update", "shuffle", "bernoulli"}
+
+
+def small_run(choice: Choice) -> list[str]:
+    """The overrides of a run of a moment with this choice."""
+    words = list(FEDERATED if choice.name in OF_FEDERATED else SMALL)
+    if choice.name == "cnn":
+        words = ["dataset=digits", "dataset.rows=200", *words[5:]]
+    apart = {"attack": "attack", "model": "model", "dataset": "dataset"}.get(choice.group, "none")
+    words = [word for word in words if not word.startswith(apart)]
+    if choice.group == "dataset" and choice.name != "bernoulli":
+        words.append("dataset.rows=400")
+    return [*words, *choice.words]
+
+
+def outcome(config: DictConfig, folder: Path) -> str:
+    """`ok ...` of a run with this config, or `refused: ` and the paragraph. Raises what is no mistake of a user's."""
+    try:
+        experiment = build(config)
+        recorder = Recorder(folder, "", {}, quiet=True)
+        summary = run(experiment, recorder, Checkpoint(folder, "none"))
+    except Exception as error:
+        text = describe(error)
+        if text is None:
+            raise
+        return f"refused: {text}"
+    return f"ok {summary['test_auc']}"
+
+
+def is_paragraph(text: str, key: str = "") -> bool:
+    """Whether it is one short line that can be printed and names the key."""
+    return text.isprintable() and 0 < len(text) < 1500 and key in text

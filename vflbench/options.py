@@ -75,7 +75,7 @@ KnownRows = Annotated[int, Range(1, 10**6)]
 """Known rows of each batch."""
 Canaries = Annotated[int, Range(0, 10**9)]
 """Training rows whose label is a coin."""
-Columns = Annotated[int, Range(0, 10**5)]
+Columns = Annotated[int, Range(0, 10**4)]
 """Columns of a made table."""
 Ids = Annotated[int, Range(1, 2**31 - 1)]
 """Ids of categorical columns, which are 32 bits wide."""

@@ -166,6 +166,8 @@ def _misnamed(cls: type, given: Mapping[str, Any], key: str) -> UserError:
 
 def _invalid(cls: type, error: ValidationError, given: Mapping[str, Any], key: str) -> UserError:
     details = error.errors(include_url=False, include_input=False)
+    if not details[0]["loc"]:  # of options that don't go together
+        return UserError(details[0]["msg"].removeprefix("Value error, "), key=key, see=_where(key))
     name = str(details[0]["loc"][0])
     of_option = [detail for detail in details if str(detail["loc"][0]) == name]
     problems = [detail["msg"].replace("Input should", "it must").removeprefix("Value error, ") for detail in of_option]

@@ -84,4 +84,7 @@ def _describe_hydra(error: Exception) -> str:
     if "token recognition error" in text or "Lexer" in text or "no viable alternative" in text:
         text += " (a value with spaces or special characters needs quotes inside those of the shell: \"key='a b'\")"
     text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
+    key = str(getattr(error, "full_key", None) or getattr(error, "override", None) or "").partition("=")[0]
+    if key and key not in text:
+        text = f"{key}: {text}"
     return f"{text} (see: vflbench list, vflbench train --help)"

@@ -8,6 +8,7 @@ import torch
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
 from vflbench.data.raw import RawTable
+from vflbench.numerics.memory import refuse_too_large
 from vflbench.options import Columns, Fraction, Range, Rows, Steps, options
 
 
@@ -29,6 +30,7 @@ class Bernoulli(Dataset):
     batches: Steps = 20
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        refuse_too_large(self.rows * self.batches * self.features, 8, "the rows of all batches", "dataset.rows")
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         x = (draw.random((self.rows * self.batches, self.features)) < self.density).astype(np.float64)
         logits = 2 * (x - self.density) @ draw.standard_normal(self.features)

@@ -11,6 +11,7 @@ from scipy.special import expit
 from vflbench.data.base import Dataset
 from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
+from vflbench.numerics.memory import refuse_too_large
 from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
 
 _CALIBRATION_ROWS = 1 << 20
@@ -45,6 +46,7 @@ class Synthetic(Dataset):
         if self.numeric + self.categorical == 0:
             problem = "there must be at least one column; set dataset.numeric or dataset.categorical above 0"
             raise UserError(problem, key="dataset.numeric", value=0)
+        refuse_too_large(self.rows * (self.numeric + self.categorical), 4, "the rows and columns", "dataset.rows")
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         weights = iter(_EFFECT_DECAY ** np.arange(self.numeric + self.categorical))
         columns: list[RawNumeric | RawCategorical] = []

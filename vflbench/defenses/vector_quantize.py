@@ -34,7 +34,7 @@ class VectorQuantize(NonLabelDefense):
     gives = Form.WORDS
 
     words: Annotated[Count, Range(2, 4096)] = 16
-    size: Width = 4
+    size: Annotated[Width, Range(1, 4096)] = 4
     learn_batches: Steps = 20
     iterations: Steps = 10
 

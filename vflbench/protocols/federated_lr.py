@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -49,8 +49,6 @@ class FederatedLr(Protocol):
 
     seats = frozenset({Seat.PARTICIPANT})
 
-    usual: ClassVar[Mapping[str, tuple[float, float]]] = {"rate": (0, 10)}
-
     parties: Annotated[Count, Range(2, len(ascii_lowercase))] = 2
     batch_size: Rows | Literal["auto"] = "auto"
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
@@ -64,6 +62,11 @@ class FederatedLr(Protocol):
         if self.mode == "synchronous" and self.batches != 1:
             problem = "several local batches a round go with protocol.mode=asynchronous"
             raise UserError(problem, key="batches", value=self.batches)
+
+    @property
+    def usual(self) -> Mapping[str, tuple[float, float]]:
+        """Options by which a run may diverge, as an optimiser has them."""
+        return {"rate": (0, 1 if self.reduction == "mean" else 0.1)}
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         return frozenset({Updates, OwnColumns}) if seat is Seat.PARTICIPANT else frozenset()

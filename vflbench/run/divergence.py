@@ -32,7 +32,7 @@ def diverged(experiment: Experiment, data: TrainTest, trace: Trace, problem: str
     unusual = [f"{room}.{name}={value} is unusual as well" for name, value, _ in outside]
     for name, defense in sorted(experiment.defenses.items(), key=lambda item: -trace.size(item[0])):
         if trace.size(name) > _LOUD:
-            what = f"the likely cause is {name}, which made numbers or a loss {trace.size(name):.3g} times as large as they were"
+            what = f"the likely cause is {name}, which made numbers or a loss {trace.size(name):.3g} times as large"
             return _blamed(f"defense.{name}", _options(defense), "; ".join([problem, *unusual, f"{what}, with"]))
     if not outside:
         candidates = [f"{room}.{name}={getattr(owner, name)}" for name in owner.usual if hasattr(owner, name)]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vflbench.errors import UserError
 from vflbench.models.optimizers.base import Optimizer, Stepper
 from vflbench.options import Ratio, RatioOrZero, options
 from vflbench.protocols.adversary import Adversary
@@ -34,7 +35,7 @@ class MaliciousOptimizer(Adversary):
 
     def __post_init__(self) -> None:
         if self.min_ratio > self.max_ratio:
-            raise ValueError(f"min_ratio must be at most max_ratio, {self.max_ratio}")
+            raise UserError(f"it must be at most max_ratio, {self.max_ratio}", key="min_ratio", value=self.min_ratio)
 
     def attach(self, network: nn.Module, optimizer: Optimizer) -> Stepper:
         return ScaledSteps(super().attach(network, optimizer), list(network.parameters()), self)
