@@ -34,6 +34,9 @@ ODD = (
     ),
     *("'${x}'", "'${'", "'$(touch x)'", "os.system", "{_target_: os.mkdir, path: x}", "9" * 5000),
 )
+EACH = 20
+"""Of these, for each key others."""
+
 RUN = 60
 """Accepted odd values with which a small run is made."""
 
@@ -100,7 +103,7 @@ def walked(subjects) -> tuple[int, list[tuple[int, str]], list[str]]:
         config = composed(*words)
         written.clear()
         for key in its_keys:
-            for odd in ODD:
+            for odd in random.Random(key).sample(ODD, EACH):
                 count += 1
                 try:
                     if not answer(config, f"{key}={odd}"):

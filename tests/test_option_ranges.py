@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from option_fields import choices, composed, in_a_child, is_paragraph, outcome, ranges, settings, small_run
+from option_fields import SMALL, choices, composed, in_a_child, is_paragraph, outcome, ranges, settings, small_run
 
 from vflbench.cli.build import construct
 from vflbench.errors import UserError
@@ -120,3 +120,33 @@ def test_both_ends_of_every_range_run_or_are_refused(group, tmp_path):
                     if not text.startswith("ok ") and not (text.startswith("refused: ") and is_paragraph(text)):
                         wrong.append(f"{choice.key}.{name}={value} [{choice.name}]: {text}")
     assert not wrong, "\n".join(wrong)
+
+
+PAIRS = (
+    "defense=[quantize,binomial] defense.quantize.range=[0.0,1.0] defense.binomial.n=100000 defense.binomial.p=1e-9",
+    "defense=[quantize,binomial] defense.quantize.range=[0.0,1.0] defense.binomial.delta=0.999999999",
+    "defense=[quantize,binomial] defense.quantize.range=[-1e12,1e12] defense.quantize.levels=65536",
+    "defense=embedding_noise defense.embedding_noise.eps=1e-6 defense.embedding_noise.delta=1e-15",
+    "defense=embedding_noise defense.embedding_noise.eps=1e6 defense.embedding_noise.norm=1e6 optimizer=sgd",
+    "defense=marvell defense.marvell.sumkl=1e-6 defense.marvell.noise=shared optimizer.eps=1e-20",
+    "defense=[label_dp,gaussian] defense.label_dp.eps=1e-6 defense.gaussian.sigma=1e6",
+    "optimizer=lazy_adam optimizer.beta1=0 optimizer.beta2=1e-9",
+    "optimizer=lazy_adam optimizer.beta1=0 optimizer.eps=1e-20 optimizer.lr=1e4",
+    "optimizer=lazy_adam optimizer.beta1=0.9 optimizer.beta2=0.900001",
+    "adversary=malicious_optimizer adversary.malicious_optimizer.gamma=1e6 optimizer.lr=1e4",
+    "model.width=1000000 model.bottom_layers=1000",
+    "dataset.rows=9000000000 batch_size=9000000000",
+    "dataset.positive_ratio=1e-9 dataset.bayes_auc=0.999999999",
+    "seed=9223372036854775807 dataset.test_fraction=1e-9",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_odd_values_together_run_or_are_refused(pair, tmp_path):
+    words = pair.split()
+    given = {word.partition("=")[0] for word in words}
+    small = [word for word in SMALL if word.partition("=")[0] not in given]
+    text = in_a_child(lambda: outcome(composed(*small, *words), tmp_path))
+    assert text.startswith(("ok ", "refused: ")), text
+    assert is_paragraph(text), text

@@ -75,6 +75,8 @@ KnownRows = Annotated[int, Range(1, 10**6)]
 """Known rows of each batch."""
 Canaries = Annotated[int, Range(0, 10**9)]
 """Training rows whose label is a coin."""
+Units = Annotated[int, Range(0, 10**4)]
+"""Hidden units of an attacker's network; 0 makes it linear."""
 Columns = Annotated[int, Range(0, 10**4)]
 """Columns of a made table."""
 Ids = Annotated[int, Range(1, 2**31 - 1)]

@@ -15,7 +15,7 @@ MISTAKES = [
     (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "spectral, spectral_clustering, strongest"]),
     (["train", "attack=null"], ["string or a list"]),
     (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=avazu, "]),
-    (["train", "model.width=100000000", "dataset.rows=500"], ["not enough memory"]),
+    (["train", "model.width=1000000", "dataset.rows=500"], ["model: the weights", "GB of memory"]),
     (["train", "hydra.run.dir=/proc/x"], ["hydra.run.dir=/proc/x"]),
     (["train", "--config-dir", "nowhere"], ["nowhere' not found"]),
     (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),

@@ -1,6 +1,5 @@
 """Quantization: every coordinate of an embedding or a gradient becomes one of a few evenly spaced numbers."""
 
-import math
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -13,6 +12,8 @@ from vflbench.messages.codec import Encoded, Grid, RowGrid
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
 from vflbench.options import Count, HalfShare, Length, Range, Steps, options
+
+_FARTHEST = 1e12  # of the ends of a range: squares of such numbers are float32 still
 
 Levels = Annotated[Count, Range(2, 2**24)]
 
@@ -58,7 +59,8 @@ class Quantize(NonLabelDefense, LabelDefense):
 
     def __post_init__(self) -> None:
         if isinstance(self.range, list) and not _is_interval(self.range):
-            raise UserError("it must be [low, high] with low < high", key="range", value=self.range)
+            problem = "it must be [low, high] with low < high, in float32 as well, and both from -1e12 to 1e12"
+            raise UserError(problem, key="range", value=self.range)
         for key, value in {"range": "row", "rounding": "stochastic"}.items():
             if self.message == "embeddings" and getattr(self, key) == value:
                 raise UserError("it is for message=gradients", key=key, value=value)
@@ -122,7 +124,10 @@ class Quantize(NonLabelDefense, LabelDefense):
 
 
 def _is_interval(ends: list[float]) -> bool:
-    return len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] < ends[1]
+    if len(ends) != 2 or not all(abs(end) <= _FARTHEST for end in ends):
+        return False
+    low, high = torch.tensor(ends, dtype=torch.float32).tolist()
+    return low < high and high - low >= 1 / _FARTHEST
 
 
 def quantiles(numbers: Tensor, share: float) -> tuple[float, float]:
