@@ -43,7 +43,11 @@ WRONG = [
     ("seed", 10**30, "seed=1000000000000000000000000000000: it must be a whole number from 0 to 9,223,372,036,854,775,807"),
     ("optimizer.lr", 1e30, r"optimizer.lr=1e\+30: it must be a number from 1e-12 to 10000"),
     ("optimizer.weight_decay", 1e-300, "optimizer.weight_decay=1e-300: it must be a number from 1e-12 to 10000, or 0"),
-    ("device", "x\0\x1b[31m" * 1000, r"device=x\\x00\\x1b\[31mx.{100,300}\.\.\.: it must be 'auto', 'cpu' or 'cuda'"),
+    (
+        "device",
+        "x\0\x1b[31m" * 1000,
+        r"device=x\\x00\\x1b\[31mx.{100,4000}\.\.\. \(6,000 characters\): it must be 'auto', 'cpu' or 'cuda'",
+    ),
     ("model._target_", ".x.Y", "model._target_=.x.Y: there is no such class"),
 ]
 

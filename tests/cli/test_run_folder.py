@@ -5,7 +5,7 @@ import os
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.cli.run_folder import check_folder, run_name, slug
+from vflbench.cli.run_folder import check_folder, run_name
 from vflbench.errors import UserError
 from vflbench.results.files import LOCK, MANIFEST
 
@@ -62,12 +62,6 @@ def test_what_is_no_name_is_refused(name):
 def test_what_is_a_name_is_taken(name, tmp_path):
     assert run_name(name) == str(name)
     (tmp_path / f"{run_name(name)}_12345678").mkdir()
-
-
-def test_what_becomes_part_of_a_name_can_be_one():
-    assert [slug(text) for text in ("criteo", "mine/clicks", "../..", "", "a b", None)] == [
-        *("criteo", "mine_clicks", "_", "_", "a_b", "None")
-    ]
 
 
 def test_a_folder_that_is_no_runs_is_refused(tmp_path):

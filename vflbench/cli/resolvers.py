@@ -4,10 +4,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.cli.plugins import recorded_folders
-from vflbench.cli.run_folder import run_name, slug
+from vflbench.cli.run_folder import run_name
 from vflbench.places import config_folder
 from vflbench.results import identity
 from vflbench.run.sources import plugin_digests
@@ -23,6 +24,12 @@ def names(group: str, _root_: DictConfig) -> str:
         return joined
     sets = (file.stem for file in sorted((config_folder() / group).glob("*.yaml")) if _keys(file, group) == chosen)
     return next(sets, f"{chosen[0]}+{len(chosen) - 1}_others")
+
+
+def chosen(group: str) -> str:
+    """`${chosen:dataset}`: what was chosen in a group, as part of a folder's name: mine/ctr is mine_ctr."""
+    choice = str(HydraConfig.get().runtime.choices.get(group))
+    return "".join(sign if sign.isalnum() or sign in "-.+" else "_" for sign in choice)
 
 
 @cache
@@ -61,6 +68,6 @@ def _resolved(root: DictConfig, key: Any) -> Any:
 
 
 OmegaConf.register_new_resolver("names", names, replace=True)
+OmegaConf.register_new_resolver("chosen", chosen, replace=True)
 OmegaConf.register_new_resolver("difference", difference, replace=True)
-OmegaConf.register_new_resolver("slug", slug, replace=True)
 OmegaConf.register_new_resolver("digest", digest, replace=True)

@@ -25,11 +25,6 @@ def run_name(name: Any) -> str:
     return given
 
 
-def slug(text: Any) -> str:
-    """The text as part of a name: whatever can't stand there becomes _."""
-    return re.sub(r"[^\w.+=-]+", "_", str(text)).strip("_.") or "_"
-
-
 def check_folder(typed: Any, folder: Path) -> None:
     """Raise UserError for a run's folder that is none, or that holds what no run has written.
 

@@ -12,6 +12,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vflbench.errors import UserError
+from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import differences, edited_plugins
 
@@ -127,9 +128,8 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
     trace = "".join(traceback.format_exception(error))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{ERROR}.tmp"
-        temporary.write_text(f"{' '.join(text.split())}\n\n{trace}")
-        temporary.replace(folder / ERROR)
+        with written_whole(folder / ERROR, "w") as file:
+            file.write(f"{' '.join(text.split())}\n\n{trace}")
 
 
 def error_in(folder: Path) -> str | None:

@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ HEADER = ",".join(COLUMNS) + "\n"
 """The first line of metrics.csv."""
 
 
-def write_rows(file: TextIO, rows: Iterable[Row]) -> None:
+def write_rows(file: IO[str], rows: Iterable[Row]) -> None:
     """Append lines to a metrics.csv that was opened with newline=""."""
     csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in astuple(row)] for row in rows)
 
