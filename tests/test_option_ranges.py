@@ -100,6 +100,7 @@ def test_no_value_of_the_documentation_or_of_an_experiment_is_out_of_range():
 @pytest.mark.slow
 @pytest.mark.parametrize("group", RUN)
 def test_both_ends_of_every_range_run_or_are_refused(group, tmp_path):
+    assert outcome(composed(*SMALL), tmp_path / "first").startswith("ok ")  # imports what every child needs
     wrong = []
     for choice in (one for one in EVERY if one.group == group):
         base = composed(*small_run(choice))

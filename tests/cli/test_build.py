@@ -46,7 +46,7 @@ WRONG = [
     (
         "device",
         "x\0\x1b[31m" * 1000,
-        r"device=x\\x00\\x1b\[31mx.{100,4000}\.\.\. \(6,000 characters\): it must be 'auto', 'cpu' or 'cuda'",
+        r"device=x\\x00\\x1b\[31mx.{100,4000}\.\.\. \(7,000 characters\): it must be 'auto', 'cpu' or 'cuda'",
     ),
     ("model._target_", ".x.Y", "model._target_=.x.Y: there is no such class"),
 ]

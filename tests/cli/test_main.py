@@ -20,7 +20,7 @@ MISTAKES = [
     (["train", "--config-dir", "nowhere"], ["nowhere' not found"]),
     (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
     (["train", "dataset=csv", "dataset.path=a", "dataset.label=y", "hydra.run.dir=run"], ["dataset.path=a", "no such file"]),
-    (["train", "seed=-1"], ["seed=-1", "greater than or equal to 0"]),
+    (["train", "seed=-1"], ["seed=-1", "it must be a whole number from 0 to 9,223"]),
     (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "subclass"]),
     (["train", "model._target_=mine.Model"], ["model._target_=mine.Model", "no such class", "--plugins DIR"]),
     (["train", "attack=[norm"], ["[norm"]),
