@@ -2,12 +2,13 @@
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
-from option_fields import SMALL, choices, composed, in_a_child, is_paragraph, outcome, ranges, settings, small_run
+from omegaconf import DictConfig, OmegaConf
+from option_fields import SMALL, Choice, choices, composed, in_a_child, is_paragraph, outcome, ranges, settings, small_run
 
 from vflbench.cli.build import construct
 from vflbench.errors import UserError
@@ -104,23 +105,34 @@ def test_both_ends_of_every_range_run_or_are_refused(group, tmp_path):
     wrong = []
     for choice in (one for one in EVERY if one.group == group):
         base = composed(*small_run(choice))
-        for name, hint in choice.hints().items():
-            for number, its_range in ranges(hint):
-                ends = [
-                    its_range.low,
-                    its_range.high,
-                    0 if its_range.zero else None,
-                    math.inf if its_range.infinity else None,
-                ]
-                for value in filter(lambda end: end is not None, dict.fromkeys(ends)):
-                    if name in TIMES and value == its_range.high:
-                        continue
-                    config = base.copy()
-                    OmegaConf.update(config, f"{choice.key}.{name}", value if math.isinf(value) else number(value))
-                    text = in_a_child(lambda: outcome(config, tmp_path / "run"))  # noqa: B023
-                    if not text.startswith("ok ") and not (text.startswith("refused: ") and is_paragraph(text)):
-                        wrong.append(f"{choice.key}.{name}={value} [{choice.name}]: {text}")
+        for end in ("low", "high", "zero", "infinity"):
+            values = dict(at(choice, end))
+            together = in_a_child(lambda: ran(base, values, tmp_path))  # noqa: B023
+            apart = [] if together.startswith("ok ") else [{key: value} for key, value in values.items()]
+            for one in apart:
+                text = in_a_child(lambda: ran(base, one, tmp_path))  # noqa: B023
+                if not text.startswith("ok ") and not (text.startswith("refused: ") and is_paragraph(text)):
+                    wrong.append(f"{one} [{choice.name}]: {text}")
+            if not together.startswith(("ok ", "refused: ")):
+                wrong.append(f"{values} [{choice.name}]: {together}")
     assert not wrong, "\n".join(wrong)
+
+
+def at(choice: Choice, end: str) -> Iterator[tuple[str, float]]:
+    """(key, value) of every option of the choice that has such an end."""
+    for name, hint in choice.hints().items():
+        for number, its_range in ranges(hint):
+            if end in ("low", "high") and not (end == "high" and name in TIMES):
+                yield f"{choice.key}.{name}", number(getattr(its_range, end))
+            elif getattr(its_range, end) is True:
+                yield f"{choice.key}.{name}", number(0) if end == "zero" else math.inf
+
+
+def ran(base: DictConfig, values: Mapping[str, float], folder: Path) -> str:
+    config = base.copy()
+    for key, value in values.items():
+        OmegaConf.update(config, key, value)
+    return outcome(config, folder) if values else "ok without a run"
 
 
 PAIRS = (

@@ -31,7 +31,7 @@ class Trace:
     @torch.no_grad()
     def given(self, name: str, value: Tensor | float, inputs: tuple[Tensor, ...]) -> None:
         """A loss or a penalty of a defense, of these inputs."""
-        if isinstance(value, Tensor) and all(x.numel() for x in inputs):
+        if isinstance(value, Tensor) and inputs and all(x.numel() for x in inputs):
             given, left = torch.stack([x.abs().amax() for x in inputs]).amax(), value.detach().abs()
             self._note(name, left / (1 + given), given.isfinite() & ~left.isfinite())
 
