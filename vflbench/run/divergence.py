@@ -27,6 +27,7 @@ def diverged(experiment: Experiment, data: TrainTest, trace: Trace, problem: str
             what = f"{name} made numbers that are not finite of finite ones"
             return _blamed(f"defense.{name}", _options(defense), f"{problem}; {what}, with")
     rates = hasattr(experiment.protocol, "rate")
+    owner: Any
     room, owner = ("protocol", experiment.protocol) if rates else ("optimizer", experiment.optimizer)
     outside = sorted(_outside(owner), key=lambda item: -item[2])
     unusual = [f"{room}.{name}={value} is unusual as well" for name, value, _ in outside]
@@ -53,8 +54,8 @@ def _blamed(key: str, options: Mapping[str, Any], problem: str) -> UserError:
 
 def _options(defense: Defense) -> dict[str, Any]:
     """Its numbers, by name."""
-    fields = dataclasses.fields(defense) if dataclasses.is_dataclass(defense) else ()
-    values = {field.name: getattr(defense, field.name) for field in fields}
+    fields: Any = dataclasses.fields(defense) if dataclasses.is_dataclass(defense) else ()
+    values: dict[str, Any] = {field.name: getattr(defense, field.name) for field in fields}
     return {name: value for name, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)}
 
 
