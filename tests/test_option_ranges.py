@@ -85,7 +85,8 @@ def test_no_value_of_the_documentation_or_of_an_experiment_is_out_of_range():
     files += (ROOT / "configs").rglob("*.yaml")
     checked = 0
     for file in files:
-        for key, values in re.findall(r"\b([a-z_]+(?:\.[a-z_0-9]+)+)[=:] ?([-+0-9.e,]+)", file.read_text()):
+        text = re.sub(r"`[^`]*: it must be[^`]*`", "", file.read_text())  # what an error says
+        for key, values in re.findall(r"\b([a-z_]+(?:\.[a-z_0-9]+)+)[=:] ?([-+0-9.e,]+)", text):
             if key not in by_key:
                 continue
             for value in filter(None, values.rstrip(".").split(",")):
