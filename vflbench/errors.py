@@ -41,6 +41,11 @@ def shown(value: object, most: int = 200) -> str:
     return _cut(printable(value if isinstance(value, str) else _text(value)), most)
 
 
+def paragraph(text: str) -> str:
+    """A text as one printable line of less than a thousand characters."""
+    return _cut(printable(" ".join(text.split())), _MOST)
+
+
 def _text(value: object) -> str:
     """`str(value)`, but of containers at most some hundred entries: a few bytes of YAML can name 10^9 of them."""
     if isinstance(value, list | tuple | dict | set | frozenset):

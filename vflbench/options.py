@@ -2,15 +2,23 @@
 
 `@options` is a pydantic dataclass, strict (no "3" for 3, no true for 1) and closed (no unknown name), so the same check
 holds for YAML, the command line and Python. `build.py` turns what it refuses into one paragraph.
+
+The range of every number stands here, under the name with which classes annotate their options. A range is wide: it holds
+whatever an experiment could want, and leaves out what no arithmetic of ours survives, such as a step size of 1e30 or 10^13
+known rows. A class with a range of its own narrows one of these, as in Annotated[Width, Range(3, 10**6)].
 """
 
 import copy
 import dataclasses
 import inspect
-from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_origin
+import math
+import re
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, GetCoreSchemaHandler
 from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema, core_schema
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
@@ -23,11 +31,132 @@ def options(cls: type[C]) -> type[C]:
     return dataclass(kw_only=True, config=_CONFIG)(cls)  # type: ignore[return-value]
 
 
-Count = Annotated[int, Field(ge=1)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, lt=1)]  # the open interval (0, 1)
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, both included. zero, infinity: whether 0 and inf, which lie outside, do as well."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    zero: bool = False
+    infinity: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        if math.isinf(value):
+            return self.infinity and value > 0
+        return self.low <= value <= self.high or (self.zero and value == 0)
+
+    def __str__(self) -> str:
+        others = ", or 0" * (self.zero and self.low > 0) + ", or inf" * self.infinity
+        return f"from {_written(self.low)} to {_written(self.high)}{others}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: float) -> float:
+        if value not in self:
+            raise ValueError(f"it must be a number {self}")
+        return value
+
+
+def _written(number: float) -> str:
+    """1000000 as 1,000,000, 1e-08 as 1e-8, and no digit less than it takes to tell the number."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    short = f"{number:g}"
+    return re.sub(r"e([+-])0*", lambda e: "e" + e[1].strip("+"), short if float(short) == number else repr(number))
+
+
+Count = Annotated[int, Range(1, 10**9)]
+"""How many of something that has no name below."""
+NonNegativeInt = Annotated[int, Range(0, 10**9)]
+Rows = Annotated[int, Range(1, 10**10)]
+"""Rows of a table, of a batch, or that an attack follows; twice the largest click log that was published has fewer."""
+KnownRows = Annotated[int, Range(1, 10**6)]
+"""Known rows of each batch."""
+Canaries = Annotated[int, Range(0, 10**9)]
+"""Training rows whose label is a coin."""
+Units = Annotated[int, Range(0, 10**4)]
+"""Hidden units of an attacker's network; 0 makes it linear."""
+Columns = Annotated[int, Range(0, 10**4)]
+"""Columns of a made table."""
+Ids = Annotated[int, Range(1, 2**31 - 1)]
+"""Ids of categorical columns, which are 32 bits wide."""
+Neighbours = Annotated[int, Range(1, 10**6)]
+Rank = Annotated[int, Range(1, 10**6)]
+"""The number or the place of a singular vector."""
+Epochs = Annotated[int, Range(1, 10**6)]
+Steps = Annotated[int, Range(1, 10**9)]
+"""Steps of training or of a search; batches."""
+Layers = Annotated[int, Range(1, 1000)]
+TopLayers = Annotated[int, Range(0, 1000)]
+Width = Annotated[int, Range(1, 10**6)]
+"""Numbers that a layer puts out of a row; the size of an embedding of a category."""
+Seed = Annotated[int, Range(0, 2**63 - 1)]
+"""What torch and numpy take for a seed."""
+
+Positive = Annotated[float, Range(1e-12, 1e12)]
+"""A number above 0 that has no name below."""
+NonNegative = Annotated[float, Range(1e-12, 1e12, zero=True)]
+Rate = Annotated[float, Range(1e-12, 1e4)]
+"""A step size."""
+Decay = Annotated[float, Range(1e-9, 1 - 1e-9, zero=True)]
+"""The share of a moving mean that the last step leaves: beta1 and beta2 of Adam, momentum."""
+RootTerm = Annotated[float, Range(1e-20, 100.0)]
+"""What Adam adds to the root of its second moment; below 1e-20, float32 can't tell a gradient from none."""
+WeightDecay = Annotated[float, Range(1e-12, 1e4, zero=True)]
+"""The weight of an L2 penalty on weights."""
+Weight = Annotated[float, Range(1e-9, 1e6, zero=True)]
+"""The weight of a penalty, a prior or a rule; 0 leaves it out."""
+RidgeOrZero = Annotated[float, Range(1e-9, 1e6, zero=True)]
+Ridge = Annotated[float, Range(1e-9, 1e6)]
+"""What is added to a variance, in units of the mean one."""
+Eps = Annotated[float, Range(1e-6, 1e6)]
+"""eps of differential privacy, in nats."""
+EpsOrZero = Annotated[float, Range(1e-6, 1e6, zero=True)]
+Mu = Annotated[float, Range(1e-6, 1e4)]
+"""mu of Gaussian differential privacy, in standard deviations."""
+Delta = Annotated[float, Range(1e-15, 1 - 1e-9)]
+"""delta of differential privacy."""
+Sigma = Annotated[float, Range(1e-12, 1e6, zero=True)]
+"""A standard deviation, in units of what is disturbed; 0 is no noise."""
+Ratio = Annotated[float, Range(1e-9, 1e6)]
+"""A length or a step beside another."""
+RatioOrZero = Annotated[float, Range(1e-9, 1e6, zero=True)]
+Length = Annotated[float, Range(1e-6, 1e6)]
+"""A norm of an embedding."""
+SumKl = Annotated[float, Range(1e-6, 1e6, infinity=True)]
+"""KL(0 || 1) + KL(1 || 0), in nats."""
+Power = Annotated[float, Range(1e-6, 1e6)]
+"""Of noise, in units of the squared distance of the classes' means."""
+Fraction = Annotated[float, Range(1e-9, 1 - 1e-9)]
+"""A share that is neither nothing nor all."""
+Share = Annotated[float, Range(1e-9, 1.0)]
+"""A share that may be all."""
+ShareOrZero = Annotated[float, Range(1e-9, 1 - 1e-9, zero=True)]
+"""A share that may be nothing."""
+HalfShare = Annotated[float, Range(1e-9, 0.5 - 1e-9, zero=True)]
+"""A share below one half, or nothing: a rate of errors, a tail."""
+Seconds = Annotated[float, Range(1e-3, 1e7)]
+
+
+def allowed(hint: Any) -> str:
+    """What an option with this type hint may be, in words; empty where the hint doesn't say it all."""
+    if get_origin(hint) is Annotated:
+        number, *extras = get_args(hint)
+        ranges = [extra for extra in extras if isinstance(extra, Range)]
+        return f"{_WORDS[number]} {ranges[-1]}" if ranges and number in _WORDS else ""  # the last is the narrowest
+    if get_origin(hint) in (Union, UnionType):
+        parts = [allowed(member) for member in get_args(hint)]
+        return ", or ".join(parts) if all(parts) else ""
+    if get_origin(hint) is Literal:
+        *first, last = map(repr, get_args(hint))
+        return f"{', '.join(first)} or {last}" if first else last
+    if get_origin(hint) is list:
+        return f"a list with each entry {allowed(get_args(hint)[0])}"
+    return _WORDS.get(hint, "")
+
+
+_WORDS: dict[Any, str] = {bool: "true or false", str: "text", int: "a whole number", float: "a number", NoneType: "null"}
 
 
 def state_of(component: Any) -> dict[str, Any]:

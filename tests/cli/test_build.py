@@ -17,16 +17,16 @@ from vflbench.models.base import CutModel, Model
 from vflbench.places import config_folder
 
 WRONG = [
-    ("epochs", 0, "epochs=0: it must be greater than or equal to 1"),
-    ("epochs", "two", "epochs=two: it must be a valid integer"),
+    ("epochs", 0, "epochs=0: it must be a whole number from 1 to 1,000,000, or 'auto'"),
+    ("epochs", "two", "epochs=two: it must be a whole number"),
     ("epochs", True, "epochs=True"),
-    ("audit.batches", "some", "audit.batches=some.*'all'"),
+    ("audit.batches", "some", "audit.batches=some: it must be a whole number from 1 to 1,000,000,000, or 'all' or 'auto'"),
     ("model.width", 0, "model.width=0"),
     ("model.wide", "maybe", "model.wide=maybe"),
     ("dataset.split", "sorted", "dataset.split=sorted.*'random' or 'chronological'"),
-    ("dataset.test_fraction", 1, "dataset.test_fraction=1.*less than 1"),
+    ("dataset.test_fraction", 1, "dataset.test_fraction=1: it must be a number from 1e-9 to 0.999999999"),
     ("dataset.rows", MISSING, "dataset.rows: it must be given, as dataset.rows=VALUE"),
-    ("optimizer.lr", -1, "optimizer.lr=-1.*greater than 0"),
+    ("optimizer.lr", -1, "optimizer.lr=-1: it must be a number from 1e-12 to 10000"),
     ("optimizer.lr", float("nan"), "optimizer.lr=nan"),
     ("device", "tpu", "device=tpu.*'cuda'"),
     ("model.depth", 3, "model.depth=3: there is no such option; WideDeep has .*bottom_layers"),
@@ -40,6 +40,16 @@ WRONG = [
     ("dataset.parties", {1: ["I1"]}, "a party's name must be a word, and 1 is not one"),
     ("dataset.parties", True, "dataset.parties=True: it must be a number"),
     ("dataset.parties", {"_target_": "os.mkdir", "path": "made"}, "dataset.parties"),  # data, and no call
+    ("name", "../../x", "name=../../x: it is the beginning of the folder's name"),
+    ("name", None, "name=None: it is the beginning of the folder's name"),
+    ("seed", 10**30, "seed=1000000000000000000000000000000: it must be a whole number from 0 to 9,223,372,036,854,775,807"),
+    ("optimizer.lr", 1e30, r"optimizer.lr=1e\+30: it must be a number from 1e-12 to 10000"),
+    ("optimizer.weight_decay", 1e-300, "optimizer.weight_decay=1e-300: it must be a number from 1e-12 to 10000, or 0"),
+    (
+        "device",
+        "x\0\x1b[31m" * 1000,
+        r"device=x\\x00\\x1b\[31mx.{100,4000}\.\.\. \(7,000 characters\): it must be 'auto', 'cpu' or 'cuda'",
+    ),
     ("model._target_", ".x.Y", "model._target_=.x.Y: there is no such class"),
 ]
 

@@ -84,7 +84,7 @@ def test_fit_on_train_never_looks_at_a_test_row():
 
 
 def test_files_have_no_id_for_what_training_never_saw():
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
+    with pytest.raises(ValueError, match="it must be a number from 1 to"):
         Fixed(min_count=0)
 
 

@@ -137,10 +137,10 @@ def test_the_run_says_what_is_promised_and_what_is_not(tmp_path):
 
 def test_bad_options_are_refused():
     for options, message in (
-        ({"p": 0.0}, "binomial.p=0.0: it must be greater than 0"),
-        ({"p": 1.0}, "binomial.p=1.0: it must be less than 1"),
-        ({"n": 0}, "binomial.n=0: it must be greater than or equal to 1"),
-        ({"delta": 0.0}, "binomial.delta=0.0: it must be greater than 0"),
+        ({"p": 0.0}, "binomial.p=0.0: it must be a number from 1e-9 to 0.999999999"),
+        ({"p": 1.0}, "binomial.p=1.0: it must be a number from 1e-9 to 0.999999999"),
+        ({"n": 0}, "binomial.n=0: it must be a whole number from 1 to 16,777,216"),
+        ({"delta": 0.0}, "binomial.delta=0.0: it must be a number from 1e-15 to 0.999999999"),
     ):
         with pytest.raises(UserError, match=message):
             construct(Binomial, options, "binomial")

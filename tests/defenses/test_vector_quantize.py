@@ -72,7 +72,7 @@ def test_a_codebook_is_saved_and_put_back(rng):
 
 
 def test_bad_options_and_orders_are_refused():
-    with pytest.raises(UserError, match="vector_quantize.words=1: it must be greater than or equal to 2"):
+    with pytest.raises(UserError, match="vector_quantize.words=1: it must be a whole number from 2 to 4,096"):
         construct(VectorQuantize, {"words": 1}, "vector_quantize")
     with pytest.raises(UserError, match="orders that make sense"):
         Chain({"top_k": TopK(), "vector_quantize": VectorQuantize()})

@@ -12,7 +12,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.options import Count, options
+from vflbench.options import KnownRows, Rows, options
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
 
@@ -35,9 +35,9 @@ class Averaging(Attack):
     about single messages.
     """
 
-    rows: Count = 4096
+    rows: Rows = 4096
     base: Literal["norm", "cosine", "hints"] = "cosine"
-    k: Count = 5
+    k: KnownRows = 5
 
     def __post_init__(self) -> None:
         self._base = Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)

@@ -14,7 +14,7 @@ from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColum
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.base import WIDE
-from vflbench.options import Count, options, restore_state, state_of
+from vflbench.options import Layers, Steps, options, restore_state, state_of
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them
 _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations
@@ -49,9 +49,9 @@ class BatchInference(Attack):
     a small batch, are ours.
     """
 
-    layers: Count = 3
-    rounds: Count = 2
-    steps: Count = 10
+    layers: Layers = 3
+    rounds: Steps = 2
+    steps: Steps = 10
 
     threat = Threat(knows={SummedGradients, Embeddings, OwnColumns, ClassShares})
 

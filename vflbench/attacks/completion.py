@@ -14,7 +14,7 @@ from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.evidence import added_logits, averaged_ridge
-from vflbench.options import Count, options
+from vflbench.options import Rows, options
 
 _FACTS: Mapping[str, set[type[Fact]]] = {
     "embeddings": {OwnModel},
@@ -53,9 +53,9 @@ class Completion(Attack):
 
     max_classes: ClassVar[float] = math.inf
 
-    known: Count = 100
+    known: Rows = 100
     message: Literal["embeddings", "gradients", "both"] = "embeddings"
-    rows: Count = 4096
+    rows: Rows = 4096
 
     def __post_init__(self) -> None:
         self._joined = JoinedRows()

@@ -7,7 +7,7 @@ from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.row_blocks import row_cosines
-from vflbench.options import Count, options
+from vflbench.options import KnownRows, options
 
 
 @options
@@ -27,7 +27,7 @@ class Cosine(Attack):
     """
 
     only_reads = True
-    k: Count = 1
+    k: KnownRows = 1
 
     @property
     def threat(self) -> Threat:

@@ -14,7 +14,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.logit_direction import without_loudness
-from vflbench.options import Count, options
+from vflbench.options import Rank, options
 
 
 @options
@@ -47,9 +47,9 @@ class Directions(Attack):
 
     collects: ClassVar[bool] = True
 
-    component: Count | Literal["auto"] = "auto"
+    component: Rank | Literal["auto"] = "auto"
     whiten: bool = True
-    components: Count = 8
+    components: Rank = 8
 
     def __post_init__(self) -> None:
         self._rising = LogitDirections()

@@ -1,7 +1,7 @@
 """Attack on fake classes: gradients of one fake class point one way, and embeddings tell whose fake class it is."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.options import Count, options
+from vflbench.options import Count, Range, options
 
 _ALIKE = 10  # clusters, of all batches, that are joined with each
 
@@ -42,7 +42,7 @@ class FakeClasses(Attack):
     collects: ClassVar[bool] = True
     threat = Threat(knows={Gradients, Embeddings, ClassShares})
 
-    count: Count = 16
+    count: Annotated[Count, Range(1, 10**4)] = 16
 
     def __post_init__(self) -> None:
         self._ids: list[Tensor] = []

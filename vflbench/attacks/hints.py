@@ -8,7 +8,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.options import Count, options
+from vflbench.options import KnownRows, options
 
 
 @options
@@ -24,7 +24,7 @@ class Hints(Attack):
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", hint attacks.
     """
 
-    k: Count = 3
+    k: KnownRows = 3
     score: Literal["distance", "inner_product"] = "distance"
 
     @property

@@ -23,7 +23,7 @@ from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
 from vflbench.numerics.open_relu import OpenRelu
-from vflbench.options import Count, NonNegative, Positive, options
+from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
@@ -76,20 +76,20 @@ class ModelInversion(Attack):
     max_classes = math.inf
 
     mode: Literal["white_box", "black_box"] = "white_box"
-    rows: Count = 32
+    rows: Rows = 32
     prior: Literal["auto", "total_variation", "l2", "pca", "auxiliary", "none"] = "auto"
-    strength: NonNegative | Literal["auto"] = "auto"
+    strength: Weight | Literal["auto"] = "auto"
     knows_compression: bool = False
     knows_noise_mean: bool = False
     optimizer: Literal["adam", "momentum"] = "momentum"
-    lr: Positive = 0.05
-    steps: Count = 500
+    lr: Rate = 0.05
+    steps: Steps = 500
     restarts: Count = 1
     candidates: Count = 64
-    sweeps: Count = 2
-    auxiliary: Count = 1000
-    decoder_width: Count = 256
-    decoder_steps: Count = 300
+    sweeps: Steps = 2
+    auxiliary: Rows = 1000
+    decoder_width: Width = 256
+    decoder_steps: Steps = 300
 
     def __post_init__(self) -> None:
         if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):

@@ -7,7 +7,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, OwnColumns
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.options import Count, options
+from vflbench.options import KnownRows, options
 
 _STEPS = 2
 
@@ -32,7 +32,7 @@ class NoMessage(Attack):
     unlabeled data with label propagation", 2002.
     """
 
-    k: Count = 5
+    k: KnownRows = 5
 
     @property
     def threat(self) -> Threat:

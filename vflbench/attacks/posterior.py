@@ -16,7 +16,7 @@ from vflbench.messages.view import View
 from vflbench.models.base import WIDE
 from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.noisy_residuals import Noise, NoisyResiduals, fit_noisy_residuals
-from vflbench.options import Count, options
+from vflbench.options import Rows, options
 
 Hypothesis = tuple[Noise, float, int]
 """Kind of the noise, rate of changed labels, and the side of the leading direction to which the logit rises."""
@@ -67,7 +67,7 @@ class Posterior(Attack):
     Source: ours.
     """
 
-    rows: Count = 4096
+    rows: Rows = 4096
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import eigenvectors, top_eigenvectors
 from vflbench.numerics.two_normals import fit_two_normals
-from vflbench.options import Count, options
+from vflbench.options import Rank, options
 
 _RANKS = (4, 8, 12, 16, 24, 32)
 _NEAREST = 4  # rows that count for a score
@@ -44,7 +44,7 @@ class Recurrence(Attack):
     Source: ours.
     """
 
-    rank: Literal["auto"] | Count = "auto"
+    rank: Literal["auto"] | Rank = "auto"
     threat = Threat(knows={Gradients, ClassShares})
 
     def __post_init__(self) -> None:

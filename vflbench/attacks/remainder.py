@@ -13,7 +13,7 @@ from vflbench.messages.view import View
 from vflbench.numerics.class_normals import log_ratio_of_normals
 from vflbench.numerics.eigen import eigenvectors
 from vflbench.numerics.two_normals import fit_two_normals
-from vflbench.options import Count, options
+from vflbench.options import Rank, options
 
 _ITERATIONS = 5  # of the fits among which the rule chooses
 _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at
@@ -53,7 +53,7 @@ class Remainder(Attack):
     Source: ours; the singular directions are those of Sun et al., 2022 (attack=spectral), of which it takes the others.
     """
 
-    rank: Literal["auto"] | Count = "auto"
+    rank: Literal["auto"] | Rank = "auto"
     threat = Threat(knows={Gradients, ClassShares})
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.base import WIDE
 from vflbench.numerics.eigen import leading_components
-from vflbench.options import Count, NonNegative, options
+from vflbench.options import Rows, Weight, options
 
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 
@@ -39,8 +39,8 @@ class ResidualSum(Attack):
     Source: ours.
     """
 
-    rows: Count = 65_536
-    weight: NonNegative = 1.4
+    rows: Rows = 65_536
+    weight: Weight = 1.4
 
     threat = Threat(knows={Embeddings, OwnModel, Gradients, ClassShares})
 

@@ -15,7 +15,7 @@ from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
 from vflbench.numerics.gram import gram
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
-from vflbench.options import Count, options
+from vflbench.options import Rank, options
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
@@ -54,7 +54,7 @@ class Spectral(Attack):
 
     only_reads = True
     message: Literal["embeddings", "gradients"] = "embeddings"
-    component: Count | Literal["auto"] = 1
+    component: Rank | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
     orient: Literal["smaller", "larger_score", "larger_deviation", "auto"] = "smaller"
 

@@ -12,7 +12,7 @@ from vflbench.attacks.kmeans import by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.options import Count, options
+from vflbench.options import Neighbours, Rows, options
 
 _STARTS = 4
 _TINY = np.finfo(np.float64).tiny
@@ -46,9 +46,9 @@ class SpectralClustering(Attack):
 
     message: Literal["embeddings", "gradients"] = "embeddings"
     affinity: Literal["neighbours", "rbf"] = "neighbours"
-    neighbours: Count = 10
+    neighbours: Neighbours = 10
     map: Literal["ratios", "hints"] = "ratios"
-    rows: Count = 1000
+    rows: Rows = 1000
 
     @property
     def threat(self) -> Threat:

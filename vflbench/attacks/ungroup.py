@@ -11,7 +11,7 @@ from vflbench.messages.view import View
 from vflbench.models.base import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.numerics.group_sums import rows_of_sums
-from vflbench.options import Count, NonNegative, options
+from vflbench.options import RidgeOrZero, Rows, Weight, options
 
 
 @options
@@ -35,9 +35,9 @@ class Ungroup(Attack):
     Source: ours. Labels from counts over groups: Quadrianto et al., "Estimating labels from label proportions", JMLR 2009.
     """
 
-    rows: Count = 65_536
-    ridge: NonNegative = 0.1
-    weight: NonNegative = 0.3
+    rows: Rows = 65_536
+    ridge: RidgeOrZero = 0.1
+    weight: Weight = 0.3
 
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 

@@ -12,6 +12,7 @@ from vflbench.cli.guard import guarded
 from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.plugins import use_plugins
 from vflbench.cli.privacy_file import with_privacy
+from vflbench.cli.run_folder import check_folder
 from vflbench.cli.sweep import JobOutcome
 from vflbench.cli.train import run_and_report
 from vflbench.errors import UserError
@@ -51,6 +52,7 @@ def _train(overrides: Sequence[str]) -> tuple[Path, JobOutcome]:
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.runtime.output_dir = str(folder)
             config.hydra.mode = RunMode.RUN
+        check_folder(config.hydra.run.dir, folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with current_config(config):

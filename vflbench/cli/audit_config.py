@@ -18,6 +18,7 @@ from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.mistakes import describe
 from vflbench.cli.plugins import recorded_folders
 from vflbench.cli.resolvers import names, plain
+from vflbench.cli.run_folder import run_name
 from vflbench.cli.shared_files import is_ours, read
 from vflbench.errors import UserError
 from vflbench.places import config_folder
@@ -89,11 +90,10 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
         config = compose(CONFIG_NAME, overrides=[*every, *words], return_hydra_config=True)
     with open_dict(config):
         config.recording, config.labels = str(recording), labels
-        if config.name is not None and {"/", os.sep} & set(str(config.name)):
-            raise UserError("it is the beginning of a folder's name; for another place there is --out", key="name")
         if config.name is None:
             chosen = names("attack", config) if is_named else "every"
             config.name = f"audit_{slug(recording.name)}_{chosen}"
+        run_name(config.name)
     with current_config(config):
         options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = plain(options) | {"overwrite": False}

@@ -7,7 +7,7 @@ A `_target_` is looked up (`classes`), checked against the base class of its gro
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, MissingMandatoryValue
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from vflbench.attacks.base import Attack
 from vflbench.cli.classes import locate
 from vflbench.cli.resolvers import plain
+from vflbench.cli.run_folder import run_name
 from vflbench.cli.trust import leaves
 from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense
@@ -23,6 +24,7 @@ from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.options import allowed
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
 from vflbench.results.loggers.base import Logger
@@ -50,6 +52,7 @@ def build(config: DictConfig) -> Experiment:
             raise UserError("it is read from the command line alone, as --privacy FILE", key="privacy")
         if key not in known:
             raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
+    run_name(nodes.get("name"))
     single: dict[str, Any] = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}
     keyed = {group: _named(nodes.get(group) or {}, group, base) for group, base in KEYED.items()}
     refuse_disorder(keyed["defense"])
@@ -112,7 +115,7 @@ def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:
         if isinstance(conflict, UserError):  # options that don't go together
             full_name = f"{key}.{conflict.key}" if key else str(conflict.key)
             raise UserError(conflict.problem, key=full_name, value=conflict.value, see=_where(full_name)) from error
-        raise _invalid(error, given, key) from error
+        raise _invalid(cls, error, given, key) from error
 
 
 def _named(nodes: Any, group: str, base: type) -> dict[str, Any]:
@@ -136,11 +139,15 @@ def _misnamed(cls: type, given: Mapping[str, Any], key: str) -> UserError:
     return UserError("it must be given", key=f"{prefix}{required[0]}", see=_where(key))
 
 
-def _invalid(error: ValidationError, given: Mapping[str, Any], key: str) -> UserError:
-    details = error.errors(include_url=False)
+def _invalid(cls: type, error: ValidationError, given: Mapping[str, Any], key: str) -> UserError:
+    details = error.errors(include_url=False, include_input=False)
+    if not details[0]["loc"]:  # of options that don't go together
+        return UserError(details[0]["msg"].removeprefix("Value error, "), key=key, see=_where(key))
     name = str(details[0]["loc"][0])
-    problems = [d["msg"].replace("Input should", "it must") for d in details if str(d["loc"][0]) == name]
-    problem = ", or ".join(dict.fromkeys(problem.removeprefix("Value error, ") for problem in problems))
+    of_option = [detail for detail in details if str(detail["loc"][0]) == name]
+    problems = [detail["msg"].replace("Input should", "it must").removeprefix("Value error, ") for detail in of_option]
+    words = allowed(get_type_hints(cls, include_extras=True).get(name))
+    problem = f"it must be {words}" if words else ", or ".join(dict.fromkeys(problems))
     full_name = f"{key}.{name}" if key else name
     return UserError(problem, key=full_name, value=given.get(name), see=_where(full_name))
 

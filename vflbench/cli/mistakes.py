@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from vflbench.cli.catalog import choices, config_folder, nearest_options
-from vflbench.errors import UserError
+from vflbench.errors import UserError, paragraph
 from vflbench.results.folder import leave_error
 from vflbench.results.recorder import Recorder
 
@@ -30,8 +30,15 @@ def leaving_errors(recorder: Recorder) -> Iterator[None]:
 
 def describe(error: Exception) -> str | None:
     """One paragraph for a mistake of the user's; None for a fault of vflbench, whose traceback is shown."""
+    text = _description(error)
+    return None if text is None else paragraph(text)
+
+
+def _description(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, HydraException | OmegaConfBaseException) and (ours := _user_error_behind(error)) is not None:
+        return str(ours)
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
         where = "hydra.run.dir=" if _raised_by_hydra(error) else ""
         return f"{where}{error.filename or 'a file'}: {error.strerror}"
@@ -41,6 +48,13 @@ def describe(error: Exception) -> str | None:
         size = re.search(r"tried to allocate [\w. ]+", str(error))
         return f"there is not enough memory for this model, batch or table{f': {size[0]}' if size else ''}"
     return None
+
+
+def _user_error_behind(error: BaseException | None) -> UserError | None:
+    """What a resolver of ours raised, which OmegaConf wraps."""
+    while error is not None and not isinstance(error, UserError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _raised_by_hydra(error: Exception) -> bool:
@@ -70,4 +84,7 @@ def _describe_hydra(error: Exception) -> str:
     if "token recognition error" in text or "Lexer" in text or "no viable alternative" in text:
         text += " (a value with spaces or special characters needs quotes inside those of the shell: \"key='a b'\")"
     text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
+    key = str(getattr(error, "full_key", None) or getattr(error, "override", None) or "").partition("=")[0]
+    if key and key not in text:
+        text = f"{key}: {text}"
     return f"{text} (see: vflbench list, vflbench train --help)"

@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.cli.plugins import recorded_folders
+from vflbench.cli.run_folder import run_name
 from vflbench.places import config_folder
 from vflbench.results import identity
 from vflbench.run.identity import origin_of
@@ -43,6 +44,8 @@ def digest(_root_: DictConfig) -> str:
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
+    if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
+        run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
     options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
     return identity.digest(options, origin_of(options, recorded_folders(_root_)))
 

@@ -19,6 +19,7 @@ from vflbench.cli.guard import guarded
 from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
+from vflbench.cli.run_folder import check_folder
 from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
 from vflbench.cli.trust import check_flags
 from vflbench.places import config_folder
@@ -147,6 +148,8 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     experiment = build(config)
     settings = experiment.settings
     folder = Path(hydra_config.runtime.output_dir)
+    if not in_sweep:
+        check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
         clear_error(folder)

@@ -3,18 +3,17 @@
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
 from vflbench.data.encode import fit, measure
 from vflbench.data.raw import RawTable
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.errors import UserError
-from vflbench.options import Count, Fraction, options
+from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
 _STRATUM = 1 << 18
 """Rows in a stratum of neighbours. Random draws are stratified, so that none needs memory for all rows."""
@@ -41,11 +40,11 @@ class Dataset:
     """
 
     parties: Parties = 1
-    rows: Count | None = None
-    sample: Annotated[float, Field(gt=0, le=1)] = 1.0
+    rows: Rows | None = None
+    sample: Share = 1.0
     positive_ratio: Fraction | None = None
     test_fraction: Fraction = 0.1
-    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    validation_fraction: ShareOrZero = 0.0
     split: Literal["random", "chronological"] = "random"
     fit_on: Literal["all", "train"] = "all"
     numeric_transform: Literal["none", "log"] = "none"

@@ -1,6 +1,6 @@
 """Batches of independent coin flips, as in published experiments on data reconstruction."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -8,7 +8,8 @@ import torch
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
 from vflbench.data.raw import RawTable
-from vflbench.options import Count, Fraction, options
+from vflbench.numerics.memory import refuse_too_large
+from vflbench.options import Columns, Fraction, Range, Rows, Steps, options
 
 
 @options
@@ -23,12 +24,13 @@ class Bernoulli(Dataset):
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, section 5.
     """
 
-    rows: Count = 11
-    features: Count = 20
+    rows: Rows = 11
+    features: Annotated[Columns, Range(1, 10**4)] = 20
     density: Fraction = 0.5
-    batches: Count = 20
+    batches: Steps = 20
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        refuse_too_large(self.rows * self.batches * self.features, 8, "the rows of all batches", "dataset.rows")
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         x = (draw.random((self.rows * self.batches, self.features)) < self.density).astype(np.float64)
         logits = 2 * (x - self.density) @ draw.standard_normal(self.features)

@@ -4,13 +4,12 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from vflbench.data.base import TEST, TRAIN
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.raw import RawTable
 from vflbench.errors import UserError
-from vflbench.options import options
+from vflbench.options import Count, Range, options
 
 
 @options
@@ -23,7 +22,7 @@ class DailyLog(FileDataset):
     A subclass overrides `day_of_rows`.
     """
 
-    test_day: Annotated[int, Field(ge=2)] | None = None
+    test_day: Annotated[Count, Range(2, 10**9)] | None = None
 
     def day_of_rows(self, raw: RawTable) -> np.ndarray:
         """(n,) days of the rows, whole numbers from 1 on in the order of time."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts
@@ -16,7 +15,7 @@ from vflbench.data.prepare import Prepared, prepare
 from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Request
 from vflbench.data.text import TextFormat
-from vflbench.options import options
+from vflbench.options import Range, options
 
 _OURS = __name__.partition(".")[0]
 
@@ -36,7 +35,7 @@ class FileDataset(Dataset):
     path: str | list[str]
     members: list[str] | None = None
     bad_rows: Literal["error", "skip"] = "error"
-    max_bad_fraction: Annotated[float, Field(ge=0, le=1)] = 0.01
+    max_bad_fraction: Annotated[float, Range(1e-9, 1.0, zero=True)] = 0.01
 
     def text_format(self, parts: list[Part]) -> TextFormat:
         """The layout of the texts."""

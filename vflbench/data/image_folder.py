@@ -3,7 +3,7 @@
 import warnings
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -12,8 +12,10 @@ from vflbench.data.labels import MOST_CLASSES, label_problem
 from vflbench.data.opening import check_folder, kind_of, open_regular
 from vflbench.data.pictures import MOST_PIXELS, Pictures, PictureSet
 from vflbench.errors import UserError, shown
-from vflbench.options import Count, options
+from vflbench.options import Count, Range, options
 
+Side = Annotated[Count, Range(1, 10**4)]
+"""Pixels."""
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")  # of Pillow's: EPS would start a program
 _MOST_DECODED = 1 << 26  # pixels of a picture before it is resized
 _MOST_BYTES = 1 << 32  # of all pictures
@@ -31,7 +33,7 @@ class ImageFolder(Pictures):
     """
 
     path: str
-    size: Count | list[Count] | None = None
+    size: Side | list[Side] | None = None
     grey: bool = True
 
     def __post_init__(self) -> None:

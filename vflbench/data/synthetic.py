@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.optimize import brentq
 from scipy.special import expit
 
 from vflbench.data.base import Dataset
 from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
-from vflbench.options import Count, Fraction, NonNegativeInt, options
+from vflbench.numerics.memory import refuse_too_large
+from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
 
 _CALIBRATION_ROWS = 1 << 20
 _EFFECT_DECAY = 0.8
@@ -34,11 +34,11 @@ class Synthetic(Dataset):
     categorical columns together, divided as unevenly as in Criteo. bayes_auc: in (0.5, 1). positive_ratio: in (0, 1).
     """
 
-    rows: Count = 200_000
-    numeric: NonNegativeInt = 13
-    categorical: NonNegativeInt = 26
-    vocabulary: Count = 20_000
-    bayes_auc: Annotated[float, Field(gt=0.5, lt=1)] = 0.8
+    rows: Rows = 200_000
+    numeric: Columns = 13
+    categorical: Columns = 26
+    vocabulary: Ids = 20_000
+    bayes_auc: Annotated[Fraction, Range(0.5 + 1e-9, 1 - 1e-9)] = 0.8
     positive_ratio: Fraction = 0.25
     min_count: NonNegativeInt = 0
 
@@ -46,6 +46,7 @@ class Synthetic(Dataset):
         if self.numeric + self.categorical == 0:
             problem = "there must be at least one column; set dataset.numeric or dataset.categorical above 0"
             raise UserError(problem, key="dataset.numeric", value=0)
+        refuse_too_large(self.rows * (self.numeric + self.categorical), 4, "the rows and columns", "dataset.rows")
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         weights = iter(_EFFECT_DECAY ** np.arange(self.numeric + self.categorical))
         columns: list[RawNumeric | RawCategorical] = []

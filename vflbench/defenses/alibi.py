@@ -13,7 +13,7 @@ from vflbench.numerics.laplace import laplace
 from vflbench.numerics.mixing import derived, uniform
 from vflbench.numerics.randomized_response import class_losses
 from vflbench.numerics.randomized_response import prior as class_probabilities
-from vflbench.options import Positive, attributes, options
+from vflbench.options import Eps, attributes, options
 
 
 @options
@@ -40,7 +40,7 @@ class Alibi(LabelDefense):
     2021, and the authors' code, whose default the prior by prediction is.
     """
 
-    eps: Positive = 1.0
+    eps: Eps = 1.0
     prior: Literal["uniform", "prediction"] = "prediction"
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from vflbench.defenses.base import Context, Form, LabelDefense
 from vflbench.messages.codec import Codebook, Encoded
 from vflbench.numerics.mixing import uniform
-from vflbench.options import Count, options
+from vflbench.options import Rows, options
 
 
 @options
@@ -32,7 +32,7 @@ class BatchAverage(LabelDefense):
     takes = frozenset({Form.REAL})
     gives = Form.WORDS
 
-    group: Count | None = None
+    group: Rows | None = None
 
     def gradient(self, g: Tensor, y: Tensor, context: Context) -> Encoded:
         """g: (n, d)."""

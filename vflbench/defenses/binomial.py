@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.messages.codec import Encoded, Grid
 from vflbench.metrics.embedding_privacy import Sent, binomial_release
-from vflbench.options import Fraction, options
+from vflbench.options import Count, Delta, Fraction, Range, options
 
 
 @options
@@ -35,10 +34,10 @@ class Binomial(NonLabelDefense):
     takes = frozenset({Form.INTEGERS})
     gives = Form.NOISY
 
-    n: Annotated[int, Field(ge=1, le=2**24)] = 512
+    n: Annotated[Count, Range(1, 2**24)] = 512
     p: Fraction = 0.5
     biased: bool = False
-    delta: Fraction = 1e-6
+    delta: Delta = 1e-6
 
     def embedding(self, h: Encoded, context: Context) -> Encoded:
         """h: of `quantize`."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
 from vflbench.numerics.randomized_response import class_losses, prior
-from vflbench.options import Count, NonNegative, options
+from vflbench.options import Count, Range, Weight, options
 
 _RECONSTRUCTION = 10.0  # weight beside the contrast, which has 1
 _STEPS, _ROWS, _RATE = 500, 32, 1e-2  # of training; a row is a random soft label
@@ -46,9 +47,9 @@ class Cae(LabelDefense):
     this softmax, has no minimum.
     """
 
-    entropy: NonNegative = 1.0
+    entropy: Weight = 1.0
     discrete: bool = False
-    bins: Count = 12
+    bins: Annotated[Count, Range(1, 10**6)] = 12
 
     def __post_init__(self) -> None:
         self._weights: list[Tensor] = []  # of E, then of D: matrix, bias, matrix, bias each

@@ -18,6 +18,7 @@ from vflbench.defenses.base import (
     changes,
     seats_of,
 )
+from vflbench.defenses.trace import Trace
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.messages.threat import Seat
@@ -45,8 +46,8 @@ class Figures:
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense."""
 
-    def __init__(self, defenses: Mapping[str, Defense]):
-        self.named = dict(defenses)
+    def __init__(self, defenses: Mapping[str, Defense], trace: Trace | None = None):
+        self.named, self.trace = dict(defenses), trace or Trace()
         refuse_disorder(self.named)
 
     def at(self, seat: type[D]) -> dict[str, D]:
@@ -55,8 +56,9 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         return {name: defense for name, defense in named.items() if SEATS[seat] in defense.seats}
 
     def embedding(self, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
-        for defense in self.at(NonLabelDefense).values():
-            h = defense.embedding(h, context)
+        for name, defense in self.at(NonLabelDefense).items():
+            before, h = h, defense.embedding(h, context)
+            self.trace.change(name, before, h)
         return h
 
     def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
@@ -91,15 +93,25 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """The first loss that any of them gives."""
-        losses = (defense.loss(logits, y) for defense in self.at(LabelDefense).values())
-        return next((loss for loss in losses if loss is not None), None)
+        for name, defense in self.at(LabelDefense).items():
+            loss = defense.loss(logits, y)
+            if loss is not None:
+                self.trace.given(name, loss, (logits,))
+                return loss
+        return None
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
-        return sum(defense.penalty(embeddings, y) for defense in self.at(LabelDefense).values())
+        total: Tensor | float = 0
+        for name, defense in self.at(LabelDefense).items():
+            penalty = defense.penalty(embeddings, y)
+            self.trace.given(name, penalty, tuple(embeddings))
+            total = total + penalty
+        return total
 
     def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Tensor | Encoded:
-        for defense in self.at(LabelDefense).values():
-            g = defense.gradient(g, y, context)
+        for name, defense in self.at(LabelDefense).items():
+            before, g = g, defense.gradient(g, y, context)
+            self.trace.change(name, before, g)
         return g
 
     def order(self, order: Tensor, context: Context) -> Tensor:
@@ -108,8 +120,9 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         return order
 
     def update(self, u: Tensor, context: Context) -> Tensor:
-        for defense in self.at(ParticipantDefense).values():
-            u = defense.update(u, context)
+        for name, defense in self.at(ParticipantDefense).items():
+            before, u = u, defense.update(u, context)
+            self.trace.change(name, before, u)
         return u
 
     @property

@@ -8,7 +8,7 @@ from torch import Tensor
 from vflbench.defenses.base import LabelDefense
 from vflbench.numerics.dcor import distance_correlation
 from vflbench.numerics.whitening import explained_share, whitened
-from vflbench.options import NonNegative, NonNegativeInt, Positive, options
+from vflbench.options import NonNegativeInt, Ridge, Weight, options
 
 
 @options
@@ -36,11 +36,11 @@ class Dcor(LabelDefense):
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
     """
 
-    alpha_d: NonNegative = 0.003
+    alpha_d: Weight = 0.003
     statistic: Literal["squared", "root"] = "squared"
     warmup: NonNegativeInt = 0
     dependence: Literal["published", "whitened", "explained"] = "published"
-    ridge: Positive = 0.1
+    ridge: Ridge = 0.1
 
     def __post_init__(self) -> None:
         self._steps = self._constant = 0

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.metrics.embedding_privacy import Sent, gaussian_release, gaussian_sigma, laplace_release
-from vflbench.options import Fraction, Positive, options
+from vflbench.options import Delta, Eps, Length, options
 
 
 @options
@@ -30,9 +30,9 @@ class EmbeddingNoise(NonLabelDefense):
     gives = Form.REAL
 
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
-    norm: Positive = 1.0
-    eps: Positive = 1.0
-    delta: Fraction = 1e-6
+    norm: Length = 1.0
+    eps: Eps = 1.0
+    delta: Delta = 1e-6
 
     @property
     def scale(self) -> float:

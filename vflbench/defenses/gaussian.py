@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, LabelDefense, ParticipantDefense
-from vflbench.options import NonNegative, options
+from vflbench.options import RatioOrZero, Sigma, options
 
 
 @options
@@ -25,8 +25,8 @@ class Gaussian(LabelDefense, ParticipantDefense):
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "iso".
     """
 
-    ratio: NonNegative = 1.0
-    sigma: NonNegative | None = None
+    ratio: RatioOrZero = 1.0
+    sigma: Sigma | None = None
 
     def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
         """g: (n, d)."""

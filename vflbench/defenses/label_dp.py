@@ -29,7 +29,7 @@ from vflbench.numerics.randomized_response import (
     randomized_response,
     response_with_prior,
 )
-from vflbench.options import NonNegative, attributes, options
+from vflbench.options import EpsOrZero, attributes, options
 
 _UNSEEN = -1
 
@@ -74,7 +74,7 @@ class LabelDp(LabelDefense):
     against noise", ICLR 2021; Erlingsson et al., "RAPPOR", CCS 2014 (docs/findings.md).
     """
 
-    eps: NonNegative = 1.0
+    eps: EpsOrZero = 1.0
     mechanism: Literal["randomized_response", "zero_sum", "lp_2st"] = "randomized_response"
     target: Literal["auto", "label", "posterior"] = "auto"
     fresh_every_epoch: bool = False

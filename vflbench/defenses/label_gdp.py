@@ -21,7 +21,7 @@ from vflbench.numerics.noisy_labels import (
     projected,
     soft_loss,
 )
-from vflbench.options import Positive, options
+from vflbench.options import Mu, options
 
 
 @options
@@ -60,7 +60,7 @@ class LabelGdp(LabelDefense):
     of label differential privacy", NeurIPS 2021 (ALIBI); Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022.
     """
 
-    mu: Positive = 1.0
+    mu: Mu = 1.0
     noise: Literal["fresh", "once"] = "fresh"
     target: Literal["estimate", "posterior"] = "posterior"
 

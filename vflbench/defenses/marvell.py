@@ -3,10 +3,9 @@
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, LabelDefense, WithheldError
@@ -15,7 +14,7 @@ from vflbench.metrics.privacy import Guarantee
 from vflbench.numerics.class_noise import equalising_noise, full_moments, shared_noise
 from vflbench.numerics.sphericity import sphericity
 from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
-from vflbench.options import Positive, options
+from vflbench.options import HalfShare, Power, SumKl, options
 
 _TEST_EVERY = 32  # batches of both classes
 _TEST_ROWS = 1024  # of each class; the power of the test needs no more
@@ -61,9 +60,9 @@ class Marvell(LabelDefense):
     max_classes = 2
 
     noise: Literal["published", "full", "shared"] = "published"
-    sumkl: Annotated[float, Field(gt=0)] = 0.16
-    error_bound: Annotated[float, Field(ge=0, lt=0.5)] | None = None
-    power: Positive | None = None
+    sumkl: SumKl = 0.16
+    error_bound: HalfShare | None = None
+    power: Power | None = None
     one_class: Literal["last", "withhold"] = "last"
 
     def __post_init__(self) -> None:

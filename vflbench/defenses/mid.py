@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.defenses.base import LabelDefense
-from vflbench.options import Count, NonNegative, options
+from vflbench.options import Weight, Width, options
 
 _STD_SHIFT = 0.5  # this, and the form of the networks, are those of the authors' VFLAIR, `MID_model`
 _DECODER = 5  # width of the decoder's hidden layer, in widths of the bottleneck
@@ -38,8 +38,8 @@ class Mid(LabelDefense):
     after Wang, Zhang and Jia, "Improving Robustness to Model Inversion Attacks via Mutual Information Regularization", 2021.
     """
 
-    beta: NonNegative = 0.01
-    width: Count | None = None
+    beta: Weight = 0.01
+    width: Width | None = None
 
     def __post_init__(self) -> None:
         self._bottlenecks: Bottlenecks | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from vflbench.defenses.base import LabelDefense
-from vflbench.options import NonNegative, options
+from vflbench.options import Weight, options
 
 _NEAREST = 1e-3  # radians, or a share of the mean length: nearer pairs coincide, and nothing can tell where to push them
 _OPPOSITE = -1 + 1e-15  # cosine, below which rows are opposite, and can't be pushed further apart
@@ -35,7 +35,7 @@ class PeLoss(LabelDefense):
     in `PELoss` of SecretFlow, whose default alpha is 2 and distance euclidean.
     """
 
-    alpha: NonNegative = 0.01
+    alpha: Weight = 0.01
     distance: Literal["angular", "euclidean"] = "angular"
 
     def __post_init__(self) -> None:

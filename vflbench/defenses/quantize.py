@@ -1,11 +1,9 @@
 """Quantization: every coordinate of an embedding or a gradient becomes one of a few evenly spaced numbers."""
 
-import math
 from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense, NonLabelDefense
@@ -13,9 +11,11 @@ from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid, RowGrid
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
-from vflbench.options import Count, Positive, options
+from vflbench.options import Count, HalfShare, Length, Range, Steps, options
 
-Levels = Annotated[int, Field(ge=2, le=2**24)]
+_FARTHEST = 1e12  # of the ends of a range: squares of such numbers are float32 still
+
+Levels = Annotated[Count, Range(2, 2**24)]
 
 
 @options
@@ -51,15 +51,16 @@ class Quantize(NonLabelDefense, LabelDefense):
 
     levels: Levels = 16
     range: Literal["learned", "batch", "row"] | list[float] = "learned"
-    learn_batches: Count = 20
-    quantile: Annotated[float, Field(ge=0, lt=0.5)] = 0.001
-    norm: Positive | None = None
+    learn_batches: Steps = 20
+    quantile: HalfShare = 0.001
+    norm: Length | None = None
     rounding: Literal["nearest", "stochastic"] = "nearest"
     message: Literal["embeddings", "gradients"] = "embeddings"
 
     def __post_init__(self) -> None:
         if isinstance(self.range, list) and not _is_interval(self.range):
-            raise UserError("it must be [low, high] with low < high", key="range", value=self.range)
+            problem = "it must be [low, high] with low < high, in float32 as well, and both from -1e12 to 1e12"
+            raise UserError(problem, key="range", value=self.range)
         for key, value in {"range": "row", "rounding": "stochastic"}.items():
             if self.message == "embeddings" and getattr(self, key) == value:
                 raise UserError("it is for message=gradients", key=key, value=value)
@@ -123,7 +124,10 @@ class Quantize(NonLabelDefense, LabelDefense):
 
 
 def _is_interval(ends: list[float]) -> bool:
-    return len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] < ends[1]
+    if len(ends) != 2 or not all(abs(end) <= _FARTHEST for end in ends):
+        return False
+    low, high = torch.tensor(ends, dtype=torch.float32).tolist()
+    return low < high and high - low >= 1 / _FARTHEST
 
 
 def quantiles(numbers: Tensor, share: float) -> tuple[float, float]:

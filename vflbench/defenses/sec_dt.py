@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
 from vflbench.errors import UserError
 from vflbench.numerics.randomized_response import class_losses
-from vflbench.options import NonNegative, attributes, options
+from vflbench.options import Range, ShareOrZero, Width, attributes, options
 
 _STANDARDS: dict[str, Callable[[Tensor], Tensor]] = {"min": torch.min, "mean": torch.mean, "max": torch.max}
 
@@ -37,8 +36,8 @@ class SecDt(LabelDefense):
     chosen here is ours.
     """
 
-    width: Annotated[int, Field(ge=3)] = 8
-    mu: Annotated[NonNegative, Field(lt=1)] = 0.3
+    width: Annotated[Width, Range(3, 10**4)] = 8
+    mu: ShareOrZero = 0.3
     standard: Literal["min", "mean", "max"] = "mean"
 
     def __post_init__(self) -> None:

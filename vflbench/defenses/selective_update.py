@@ -1,14 +1,13 @@
 """Selective updates: a participant shares some coordinates of its step, and keeps the others."""
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, ParticipantDefense
-from vflbench.options import options
+from vflbench.options import Share, options
 
 
 @options
@@ -23,7 +22,7 @@ class SelectiveUpdate(ParticipantDefense):
     Source: Shokri and Shmatikov, "Privacy-Preserving Deep Learning", 2015 (distributed selective SGD).
     """
 
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
+    fraction: Share = 0.1
     choose: Literal["largest", "random"] = "largest"
 
     @property

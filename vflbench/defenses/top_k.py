@@ -1,16 +1,15 @@
 """Top-k: only the largest coordinates of an embedding or a gradient cross."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense, NonLabelDefense
 from vflbench.messages.codec import Encoded, kept, largest
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.options import options
+from vflbench.options import Share, options
 
 
 @options
@@ -36,7 +35,7 @@ class TopK(NonLabelDefense, LabelDefense):
     takes = frozenset({Form.REAL})
     gives = Form.SPARSE
 
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
+    fraction: Share = 0.25
     message: Literal["embeddings", "gradients"] = "embeddings"
 
     @property

@@ -11,7 +11,7 @@ from vflbench.errors import UserError
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
 from vflbench.numerics.laplace import laplace
 from vflbench.numerics.randomized_response import class_losses, randomized_response
-from vflbench.options import Positive, attributes, options
+from vflbench.options import Eps, attributes, options
 
 
 @options
@@ -40,7 +40,7 @@ class Tpsl(LabelDefense):
     (two classes, which puts the difference of the class means in place of the row's own) and VFLAIR (K classes).
     """
 
-    eps: Positive = 1.0
+    eps: Eps = 1.0
     noise: Literal["laplace", "bernoulli"] = "laplace"
 
     def __post_init__(self) -> None:

@@ -3,13 +3,12 @@
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.errors import NonFiniteError
 from vflbench.messages.codec import Codebook, Encoded, nearest
-from vflbench.options import Count, options
+from vflbench.options import Count, Range, Steps, Width, options
 
 _MOST_PARTS = 65_536  # that a codebook is made of
 
@@ -34,10 +33,10 @@ class VectorQuantize(NonLabelDefense):
     takes = frozenset({Form.REAL})
     gives = Form.WORDS
 
-    words: Annotated[int, Field(ge=2, le=4096)] = 16
-    size: Count = 4
-    learn_batches: Count = 20
-    iterations: Count = 10
+    words: Annotated[Count, Range(2, 4096)] = 16
+    size: Annotated[Width, Range(1, 4096)] = 4
+    learn_batches: Steps = 20
+    iterations: Steps = 10
 
     def __post_init__(self) -> None:
         self._batches = 0

@@ -178,6 +178,8 @@ def composed_epsilon(epsilon: float, delta: float, messages: int, total: float) 
     The optimal composition of arbitrary mechanisms (Kairouz, Oh and Viswanath, 2015), rounded up by dp-accounting; never
     above the sum.
     """
+    if total >= 1:
+        return 0.0
     if messages == 1 or epsilon > _LARGEST or total < messages * delta:
         return messages * epsilon
     from dp_accounting.pld import common
@@ -202,6 +204,9 @@ def exact_binomial_epsilon(trials: int, chance: float, shift: int, count: int, d
     step = largest / _POINTS
     places = np.arange(-_POINTS, _POINTS + 1)
     deltas = np.minimum.accumulate(hockey_stick(trials, chance, shift, places * step))
+    never = -math.expm1(count * math.log1p(-min(float(deltas[-1]), 1 - 2**-53)))  # outcomes that only one of the two has
+    if never > delta:
+        return math.inf
     one: Any = pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(step, places, deltas))
     total = one if count == 1 else one.self_compose(count)
     return float(total.get_epsilon_for_delta(delta))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
-from vflbench.options import Count, NonNegativeInt, options
+from vflbench.options import Layers, TopLayers, Width, options
 
 WIDE = "wide"
 """The name of the linear part's output where a model sends one across the cut."""
@@ -136,10 +136,10 @@ class Model(CutModel):
     `vflbench.models.wrapped` for what it is called with and returns.
     """
 
-    bottom_layers: Count = 5
-    top_layers: NonNegativeInt = 3
-    width: Count = 128
-    cut_width: Count | None = None
+    bottom_layers: Layers = 5
+    top_layers: TopLayers = 3
+    width: Width = 128
+    cut_width: Width | None = None
 
     @abstractmethod
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:

@@ -10,7 +10,7 @@ from vflbench.errors import UserError
 from vflbench.models.base import Bottom, Model, Top, layer_names
 from vflbench.models.layers import convolution, linear
 from vflbench.numerics.pixels import Area, area_of
-from vflbench.options import Count, NonNegativeInt, options
+from vflbench.options import Layers, TopLayers, Width, options
 
 
 @options
@@ -24,10 +24,10 @@ class Cnn(Model):
     width of the label party's layers.
     """
 
-    bottom_layers: Count = 2
-    top_layers: NonNegativeInt = 1
-    width: Count = 16
-    top_width: Count = 128
+    bottom_layers: Layers = 2
+    top_layers: TopLayers = 1
+    width: Width = 16
+    top_width: Width = 128
 
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:
         area = None if cardinalities else area_of(numeric)

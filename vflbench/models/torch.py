@@ -18,7 +18,7 @@ from vflbench.models.taps import Taps, children_of
 from vflbench.models.trial import settle
 from vflbench.models.wrapped import drawing_from
 from vflbench.numerics.pixels import area_of
-from vflbench.options import Count, options
+from vflbench.options import Width, options
 
 _EMBEDDING_STD = 0.01  # as in wide_deep
 _WIDTHS = ("in_features", "input_size", "input_dim")
@@ -58,10 +58,10 @@ class Torch(CutModel):
     bottom_options: dict[str, Any] | None = None
     top_options: dict[str, Any] | None = None
     categories: Literal["embed", "codes", "ids", "refuse"] = "embed"
-    embedding_dim: Count = 4
+    embedding_dim: Width = 4
     shape: list[int] | Literal["pixels"] | None = None
     layers: list[str] | None = None
-    width: Count = 128
+    width: Width = 128
 
     def __post_init__(self) -> None:
         _check_options(self.bottom, self.bottom_options or {}, _BOTTOM, "bottom_options")

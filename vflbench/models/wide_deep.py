@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflbench.models.base import WIDE, Bottom, Model, layer_names
 from vflbench.models.layers import ColumnEmbedding, ReluStack, Wide
-from vflbench.options import Count, options
+from vflbench.options import Width, options
 
 _EMBEDDING_STD = 0.01  # small, so that rarely seen categories have little effect
 
@@ -24,7 +24,7 @@ class WideDeep(Model):
     Protection from Forward Embedding in Vertical Federated Learning", 2022.
     """
 
-    embedding_dim: Count = 4
+    embedding_dim: Width = 4
     wide: bool = False
 
     def bottom(self, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator) -> Bottom:

@@ -50,13 +50,13 @@ class IdleAdam:
         return torch.stack([column[: last + 1] for column in columns], dim=1)
 
     def sums(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
-        """W and C / W for the steps from `last`, when the row was last updated, to `now`; 0 and 1 if there are none.
+        """W and C / W for the steps from `last`, when the row was last updated, to `now`; 0 and 1 if W = 0.
 
         last: (u,) int. Returns (u,) float64 each.
         """
         tables = self.tables_up_to(now).to(last.device)
         total = tables.index_select(0, last)[:, :2] - tables.index_select(0, now - last)[:, 2:4] * tables[now, :2]
-        moves = (last > 0) & (last < now)
+        moves = (last > 0) & (last < now) & (total[:, 0] > 0)  # with beta1 = 0, a weight without gradient stays
         return torch.where(moves, total[:, 0], 0.0), torch.where(moves, total[:, 1] / total[:, 0], 1.0)
 
     def decay(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:

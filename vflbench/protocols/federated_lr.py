@@ -5,7 +5,6 @@ from string import ascii_lowercase
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,7 +17,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Rules, Updates
 from vflbench.messages.round import PrivateBatch, Round, Training
 from vflbench.messages.threat import Seat
-from vflbench.options import Count, Positive, options
+from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
 from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
@@ -50,11 +49,11 @@ class FederatedLr(Protocol):
 
     seats = frozenset({Seat.PARTICIPANT})
 
-    parties: Annotated[int, Field(ge=2, le=len(ascii_lowercase))] = 2
-    batch_size: Count | Literal["auto"] = "auto"
+    parties: Annotated[Count, Range(2, len(ascii_lowercase))] = 2
+    batch_size: Rows | Literal["auto"] = "auto"
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
-    batches: Count = 1
-    rate: Positive = 0.1
+    batches: Steps = 1
+    rate: Rate = 0.1
     reduction: Literal["mean", "sum"] = "mean"
     intercept: bool = False
     aggregation: Literal["sum_only", "plain"] = "sum_only"
@@ -63,6 +62,11 @@ class FederatedLr(Protocol):
         if self.mode == "synchronous" and self.batches != 1:
             problem = "several local batches a round go with protocol.mode=asynchronous"
             raise UserError(problem, key="batches", value=self.batches)
+
+    @property
+    def usual(self) -> Mapping[str, tuple[float, float]]:
+        """Options by which a run may diverge, as an optimiser has them."""
+        return {"rate": (0, 1 if self.reduction == "mean" else 0.1)}
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         return frozenset({Updates, OwnColumns}) if seat is Seat.PARTICIPANT else frozenset()

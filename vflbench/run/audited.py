@@ -13,7 +13,7 @@ import torch
 
 from vflbench.attacks.base import Attack
 from vflbench.messages.recorded_messages import RecordedMessages
-from vflbench.options import Count, NonNegativeInt, options
+from vflbench.options import Seed, Steps, options
 from vflbench.results.levels import level_of
 from vflbench.run.facts import leak_quantities
 from vflbench.run.offline import AuditResult, audit
@@ -31,9 +31,9 @@ class AuditOptions:
     labels: a file of labels in place of the recording's own. batches, epochs, seed, probe: None: as in the recorded run.
     """
 
-    seed: NonNegativeInt | None = None
+    seed: Seed | None = None
     labels: str | None = None
-    batches: Count | Literal["all", "auto"] | None = None
+    batches: Steps | Literal["all", "auto"] | None = None
     epochs: Literal["all", "last"] | None = None
     probe: bool | None = None
 

@@ -9,13 +9,13 @@ import torch
 
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
-from vflbench.models.optimizers.base import diverged
 from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
 from vflbench.results.recorder import Recorder
 from vflbench.run.account import refusals, refused_lines
 from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
+from vflbench.run.divergence import diverged
 from vflbench.run.evaluation import evaluate
 from vflbench.run.facts import describe, introduce, quantities, run_facts
 from vflbench.run.interruption import Interruption
@@ -99,7 +99,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     progress.end_epoch(result)
                     recorder.write_losses(line for each in progress.results for line in each.loss_lines())
             except NonFiniteError as error:
-                raise diverged(experiment.optimizer, str(error)) from error
+                raise diverged(experiment, data, seated.trace, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
     last = progress.results[-1]
     unscored = auditor.unscored(last.leaks, last.reconstructions)

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from vflbench.errors import UserError
-from vflbench.options import Count, NonNegativeInt, options
+from vflbench.options import Canaries, Epochs, Rows, Seed, Steps, options
 
 
 @options
@@ -20,10 +20,10 @@ class Audit:
     trained on half of the true labels, with all messages and the scores of all attacks as inputs.
     """
 
-    batches: Count | Literal["all", "auto"] = "auto"
+    batches: Steps | Literal["all", "auto"] = "auto"
     epochs: Literal["all", "last"] = "all"
-    train_rows: Count = 100_000
-    canaries: NonNegativeInt | Literal["auto"] = "auto"
+    train_rows: Rows = 100_000
+    canaries: Canaries | Literal["auto"] = "auto"
     dcor: bool = False
     probe: bool = True
 
@@ -55,12 +55,12 @@ class Settings:
     record: keep the messages of all rounds, or of the audited ones, in the run's folder, for `vflbench audit`.
     """
 
-    epochs: Count | Literal["auto"] = 2
-    batch_size: Count | Literal["auto"] = "auto"
-    seed: NonNegativeInt = 0
+    epochs: Epochs | Literal["auto"] = 2
+    batch_size: Rows | Literal["auto"] = "auto"
+    seed: Seed = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bf16"] = "float32"
-    log_every: Count = 100
+    log_every: Steps = 100
     checkpoint: Literal["resume", "keep", "none"] = "resume"
     overwrite: bool = False
     record: Literal["none", "messages", "audited"] = "none"

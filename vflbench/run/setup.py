@@ -10,6 +10,7 @@ from vflbench.data.base import Dataset
 from vflbench.data.rows import TrainTest
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
+from vflbench.defenses.trace import Trace
 from vflbench.engines.base import Engine
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
@@ -47,13 +48,16 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Seated:
-    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk."""
+    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
+    trace: what the defenses do to the size of numbers.
+    """
 
     session: Session
     auditor: Auditor
     canaries: Canaries
     skipped: Mapping[str, str]
     rounds: RoundRecorder
+    trace: Trace
 
 
 def seat(
@@ -69,6 +73,7 @@ def seat(
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
+    trace = Trace()
     session = protocol.start(
         Seating(
             table=train,
@@ -76,7 +81,7 @@ def seat(
             model=experiment.model,
             optimizer=experiment.optimizer,
             wire=experiment.engine.wire(),
-            defense=lambda: Chain(copy.deepcopy(dict(experiment.defenses))),
+            defense=lambda: Chain(copy.deepcopy(dict(experiment.defenses)), trace),
             generators=generators,
             device=train.device,
             precision=settings.precision,
@@ -116,7 +121,7 @@ def seat(
         _release(experiment),
         max((post.attack.follows for post in auditor.posts), default=0),
     )
-    return Seated(session, auditor, canaries, skipped, rounds)
+    return Seated(session, auditor, canaries, skipped, rounds, trace)
 
 
 def _release(experiment: Experiment) -> Release | None:

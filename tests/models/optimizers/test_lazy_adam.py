@@ -198,6 +198,18 @@ def test_betas_without_a_sum_and_a_missing_kernel_raise(monkeypatch):
     assert type(LazyAdam().attach(embedding()).rows[0]).__name__ == "TorchRows"
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_without_the_first_moment_an_idle_weight_stays(kernel):
+    """beta1 = 0 is Adam without momentum: then only rows of the batch move, as in torch's dense Adam."""
+    ours, dense_one = embedding(), embedding()
+    lazy_one = LazyAdam(lr=LR, beta1=0.0, beta2=0.999, kernel=kernel).attach(ours)
+    reference = Adam(lr=LR, beta1=0.0, beta2=0.999).attach(dense_one)
+    train(50, (ours, lazy_one), (dense_one, reference))
+    lazy_one.settle()
+    assert ours.table.isfinite().all()
+    assert (ours.table - dense_one.table).abs().max() < 1e-5 * LR * 50
+
+
 def test_the_sums_over_idle_steps_agree_with_summation():
     for beta1, beta2 in ((0.9, 0.999), (0.0, 0.9), (0.8, 0.99)):
         idle, r = IdleAdam(beta1, beta2), beta1 / beta2**0.5

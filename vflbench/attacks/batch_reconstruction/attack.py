@@ -16,7 +16,7 @@ from vflbench.attacks.batch_reconstruction.search_result import SearchResult, si
 from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.options import Count, Positive, options
+from vflbench.options import Seconds, Steps, options
 
 
 @options
@@ -51,8 +51,8 @@ class BatchReconstruction(Attack):
     solver: Literal["exact", "highs", "cbc", "cpsat"] = "exact"
     formulation: Literal["tight", "published"] = "tight"
     knows_batch_size: bool = True
-    time_limit: Positive = 10.0
-    max_batches: Count = 1000
+    time_limit: Seconds = 10.0
+    max_batches: Steps = 1000
 
     def __post_init__(self) -> None:
         self._rounds: dict[str, dict[str, Any]] = {}  # step -> what is kept of its rounds

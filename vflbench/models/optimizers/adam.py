@@ -1,14 +1,12 @@
 """Adam on every parameter."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import ClassVar
 
-from pydantic import Field
 from torch import nn, optim
 
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.options import NonNegative, Positive, options
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
+from vflbench.options import Decay, Rate, RootTerm, WeightDecay, options
 
 
 @options
@@ -20,11 +18,19 @@ class Adam(Optimizer):
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
 
-    lr: Positive = 5e-4
-    beta1: Beta = 0.9
-    beta2: Beta = 0.999
-    eps: Positive = 1e-8
-    weight_decay: NonNegative = 0.0
+    usual: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "lr": (0, 0.1),
+        "beta1": (0, 0.99),
+        "beta2": (0.8, 0.99999),
+        "eps": (1e-12, 1),
+        "weight_decay": (0, 0.1),
+    }
+
+    lr: Rate = 5e-4
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    eps: RootTerm = 1e-8
+    weight_decay: WeightDecay = 0.0
 
     def attach(self, network: nn.Module) -> optim.Optimizer:
         betas = (self.beta1, self.beta2)

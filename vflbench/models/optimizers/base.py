@@ -1,12 +1,11 @@
 """Optimizer: what every entry of configs/optimizer builds. Each party attaches one to its network."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 
-from vflbench.errors import UserError
 from vflbench.options import options
 
 
@@ -27,7 +26,12 @@ class Stepper(Protocol):
 
 @options
 class Optimizer:
-    """Options of an optimiser. A subclass overrides `attach`."""
+    """Options of an optimiser. A subclass overrides `attach`.
+
+    usual: option -> its least and largest usual value; one outside is named where a run diverges.
+    """
+
+    usual: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def attach(self, network: nn.Module) -> Stepper:
         """An optimiser over the parameters of one party's network."""
@@ -57,12 +61,3 @@ def load_state(stepper: Stepper, state: dict[str, Any]) -> None:
                 or (value.shape != parameter.shape and not (name == "step" and value.dim() == 0))
             ):
                 raise ValueError(f"the optimiser's {name} is {tuple(value.shape)} for a parameter {tuple(parameter.shape)}")
-
-
-def diverged(optimizer: Optimizer, problem: str) -> UserError:
-    """The error for a run that diverged, with the likely cause and what was saved."""
-    return UserError(
-        f"{problem}; the likely cause is the step size, so try a smaller one. Completed epochs are in metrics.csv",
-        key="optimizer.lr",
-        value=getattr(optimizer, "lr", None),
-    )

@@ -146,8 +146,8 @@ def _catch_up(
     row: np.ndarray, p: np.ndarray, tables: np.ndarray, d: int, last: int, now: int, lr: float, eps: float, write: bool
 ) -> None:
     """Apply the sums of IdleAdam to one row: weights into p, and with `write` moments into the row."""
-    if last > 0:
-        weight = tables[last, 0] - tables[now - last, 2] * tables[now, 0]
+    weight = tables[last, 0] - tables[now - last, 2] * tables[now, 0] if last > 0 else 0.0
+    if weight > 0:
         shift = (tables[last, 1] - tables[now - last, 3] * tables[now, 1]) / weight
         rate, offset = np.float32(lr * weight), np.float32(eps * shift)
         for a in range(d):

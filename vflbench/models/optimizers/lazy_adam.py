@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn, optim
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.adam import Beta
+from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer, load_state
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
 from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.options import Positive, options
+from vflbench.options import Decay, Rate, RootTerm, options
 
 
 @options
@@ -34,10 +34,14 @@ class LazyAdam(Optimizer):
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
 
-    lr: Positive = 5e-4
-    beta1: Beta = 0.9
-    beta2: Beta = 0.999
-    eps: Positive = 1e-8
+    usual: ClassVar[Mapping[str, tuple[float, float]]] = {
+        name: ends for name, ends in Adam.usual.items() if name != "weight_decay"
+    }
+
+    lr: Rate = 5e-4
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    eps: RootTerm = 1e-8
     kernel: Literal["auto", "torch", "numba"] = "auto"
 
     def attach(self, network: nn.Module) -> "LazyStepper":

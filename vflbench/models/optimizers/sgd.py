@@ -1,12 +1,12 @@
 """Stochastic gradient descent."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import ClassVar
 
-from pydantic import Field
 from torch import nn, optim
 
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.options import NonNegative, Positive, options
+from vflbench.options import Decay, Rate, WeightDecay, options
 
 
 @options
@@ -16,9 +16,11 @@ class Sgd(Optimizer):
     lr: step size. momentum: decay of the velocity. weight_decay: L2 penalty.
     """
 
-    lr: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: NonNegative = 0.0
+    usual: ClassVar[Mapping[str, tuple[float, float]]] = {"lr": (0, 1), "momentum": (0, 0.99), "weight_decay": (0, 0.1)}
+
+    lr: Rate = 0.1
+    momentum: Decay = 0.0
+    weight_decay: WeightDecay = 0.0
 
     def attach(self, network: nn.Module) -> optim.Optimizer:
         return optim.SGD(network.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)

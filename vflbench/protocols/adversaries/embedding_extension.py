@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context
 from vflbench.messages.codec import Encoded
-from vflbench.options import Fraction, Positive, options
+from vflbench.options import Fraction, Ratio, options
 from vflbench.protocols.adversary import Adversary
 
 
@@ -29,7 +29,7 @@ class EmbeddingExtension(Adversary):
     """
 
     share: Fraction = 0.25
-    scale: Positive = 10.0
+    scale: Ratio = 10.0
 
     def embedding(self, layer: str, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
         values = h.values if isinstance(h, Encoded) else h

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vflbench.errors import UserError
 from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
-from vflbench.options import NonNegative, Positive, options
+from vflbench.options import Ratio, RatioOrZero, options
 from vflbench.protocols.adversary import Adversary
 
 
@@ -28,13 +29,13 @@ class MaliciousOptimizer(Adversary):
     malicious local optimizer, with the ratio and the bounds of its public code.
     """
 
-    gamma: NonNegative = 1.0
-    min_ratio: Positive = 1.0
-    max_ratio: Positive = 5.0
+    gamma: RatioOrZero = 1.0
+    min_ratio: Ratio = 1.0
+    max_ratio: Ratio = 5.0
 
     def __post_init__(self) -> None:
         if self.min_ratio > self.max_ratio:
-            raise ValueError(f"min_ratio must be at most max_ratio, {self.max_ratio}")
+            raise UserError(f"it must be at most max_ratio, {self.max_ratio}", key="min_ratio", value=self.min_ratio)
 
     def attach(self, network: nn.Module, optimizer: Optimizer) -> Stepper:
         return ScaledSteps(super().attach(network, optimizer), list(network.parameters()), self)

@@ -1,0 +1,110 @@
+"""The name of a run, and its folder: nothing is written outside outputs/ but where the user says so."""
+
+import os
+
+import pytest
+from warm_command import SMALL, command
+
+from vflbench.cli.run_folder import check_folder, run_name
+from vflbench.errors import UserError
+from vflbench.results.files import LOCK, MANIFEST
+
+NO_NAMES = (
+    *(
+        "",
+        " ",
+        ".",
+        "..",
+        "../../x",
+        "/x",
+        "a/b",
+        "a\\b",
+        "-rf",
+        "~",
+        "~/x",
+        "a\0b",
+        "a\nb",
+        "a\x1b[31m",
+        "x.",
+        "x...",
+        "x ",
+    ),
+    *(
+        "x" * 201,
+        "é" * 101,
+        "x" * 10_000,
+        " x",
+        "\u202ex",
+        "*",
+        "a:b",
+        "$(touch x)",
+        "`x`",
+        "|",
+        "con?",
+        None,
+        [],
+        ["a"],
+        {},
+    ),
+)
+NAMES = ("a", "synthetic_norm+spectral_seed0", "x" * 200, "a b", "1.5", "mit_Größe=3", "a-b,c@d(e)", 3, 1.5, "_", "模型")
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=lambda name: repr(name)[:20])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(UserError, match="^name=.*1 to 200 letters, digits, spaces") as refused:
+        run_name(name)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 700
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_a_name_is_taken(name, tmp_path):
+    assert run_name(name) == str(name)
+    (tmp_path / f"{run_name(name)}_12345678").mkdir()
+
+
+def test_a_folder_that_is_no_runs_is_refused(tmp_path):
+    run, foreign, logs, file = (tmp_path / name for name in ("run", "foreign", "logs", "file"))
+    for folder, names in ((run, [LOCK, "notes.md"]), (foreign, ["a", "b", "c", "d"]), (logs, ["job.log", "x.out"])):
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+    file.touch()
+    for folder in (tmp_path / "new", run, logs):
+        check_folder(str(folder), folder)
+    (foreign / "config.yaml").touch()
+    problem = r"hydra.run.dir=.*: this folder holds what no run has written \(a, b, c and 2 more\)"
+    with pytest.raises(UserError, match=problem):
+        check_folder(str(foreign), foreign)
+    (foreign / MANIFEST).touch()
+    check_folder(str(foreign), foreign)
+    with pytest.raises(UserError, match="Not a directory"):
+        check_folder(str(file), file)
+    for typed in ("", " ", None, "a\0b"):
+        with pytest.raises(UserError, match="hydra.run.dir=.*: it must name a folder"):
+            check_folder(typed, tmp_path)
+
+
+def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
+    cwd = tmp_path / "deep" / "work"
+    cwd.mkdir(parents=True)
+    for words in (["name=../../x"], ["-m", "name=../../x,ok"], ["name='${oc.env:HOME}/x'"], ["hydra.run.dir=''"]):
+        result = command("train", *words[:1], *SMALL, *words[1:], cwd=cwd)
+        assert result.returncode == 1, words
+        assert "Traceback" not in result.stderr
+        assert result.stderr.startswith(("name=", "hydra.run.dir=''")), result.stderr
+        assert "UserError" not in result.stderr
+    made = {os.path.relpath(os.path.join(place, name), tmp_path) for place, names, _ in os.walk(tmp_path) for name in names}
+    assert made <= {"deep", "deep/work", "deep/work/outputs"}
+
+
+def test_a_dataset_in_a_folder_of_configs_has_a_name_without_separators(tmp_path):
+    folder = tmp_path / "mine" / "dataset" / "clicks"
+    folder.mkdir(parents=True)
+    (folder / "few.yaml").write_text("_target_: vflbench.data.synthetic.Synthetic\nrows: 2000\nvocabulary: 300\n")
+    result = command("train", "--config-dir=mine", *SMALL[2:], "dataset=clicks/few", "epochs=1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert [path.name.startswith("clicks_few_none_norm+spectral_seed0_") for path in (tmp_path / "outputs").iterdir()] == [
+        True
+    ]
