@@ -3,16 +3,17 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.results.report import quantity
 from vflbench.results.report.sections import Section
-from vflbench.results.report.table_formats import Table
+from vflbench.results.report.table_formats import Table, slugged
 from vflbench.results.runs import mappings
 
-_MOST_ROWS = 60
+_MOST_ROWS, _MOST_COLUMNS = 60, 100  # of a table of a list that this version doesn't know
 _FIGURES = ("leak_raw", "leak_two_sided", "leak_oriented", "leak_coin", "leak_net", "leak_ami", "leak_accuracy")
 _ANSWERS = {True: "tested: not refused", False: "tested: does not hold", None: "not tested"}
 _KNOWN_LISTS = {"leaks", "figures", "reconstructions"}
@@ -93,19 +94,20 @@ def other_lists(section: Section) -> list[Table]:
                     for name, value in flat.items():
                         if isinstance(value, float) and not math.isnan(value):
                             values.setdefault(name, []).append(value)
-        words = list(dict.fromkeys(word for _, place in cells for word in json.loads(place)))
-        names = list(dict.fromkeys(name for values in cells.values() for name in values))
+        few = dict(islice(cells.items(), _MOST_ROWS))
+        words = list(dict.fromkeys(word for _, place in few for word in json.loads(place)))[:_MOST_COLUMNS]
+        names = list(dict.fromkeys(name for values in few.values() for name in values))[:_MOST_COLUMNS]
         rows = [
             [
                 setting,
                 *(json.loads(place).get(word) for word in words),
                 *(over_runs(values.get(n, []), range_of(n)) for n in names),
             ]
-            for (setting, place), values in cells.items()
+            for (setting, place), values in few.items()
         ]
         columns = ("setting", *(text.replace("_", " ") for text in (*words, *names)))
-        note = "Means over runs (95 % t-interval)." + (f" The first {_MOST_ROWS} lines." if len(rows) > _MOST_ROWS else "")
-        made.append(Table(f"{section.slug}_{key}", key.replace("_", " ").capitalize(), columns, rows[:_MOST_ROWS], note))
+        note = "Means over runs (95 % t-interval)." + (f" The first {_MOST_ROWS} lines." if len(cells) > _MOST_ROWS else "")
+        made.append(Table(f"{section.slug}_{slugged(key)}", key.replace("_", " ").capitalize(), columns, rows, note))
     return made
 
 

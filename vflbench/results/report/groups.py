@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 from vflbench.numerics.figure_range import range_of
@@ -14,6 +15,8 @@ from vflbench.results.runs import Run
 
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 """Defense -> the option and the value at which it changes nothing, if no other option asks for noise."""
+
+_MOST_NAME = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,20 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     groups = [Group(tuple(sorted(members, key=lambda r: str(r.seed)))) for members in by_key.values()]
     options = distinguishing(groups)
     named = [replace(g, name=_name(g, o), options=o) for g, o in zip(groups, options, strict=True)]
-    return sorted(named, key=_order)
+    return _with_names_of_their_own(sorted(named, key=_order))
+
+
+def _with_names_of_their_own(groups: Sequence[Group]) -> list[Group]:
+    """Names are short, so that two may be equal; a number tells them apart, as tables have one line for each name."""
+    taken: set[str] = set()
+    made = []
+    for g in groups:
+        short = g.name if len(g.name) <= _MOST_NAME else f"{g.name[:_MOST_NAME]}..."
+        names = chain([short], (f"{short} (setting {number})" for number in count(2)))
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        made.append(replace(g, name=name))
+    return made
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
