@@ -1,6 +1,5 @@
 """What a run's folder holds already, and whether another process is at work in it."""
 
-import json
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,12 +7,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import differences, edited_plugins
+from vflbench.results.read import read_error
+from vflbench.results.untrusted import open_new, read_json, read_yaml, shown
 
 _NAMED_DIFFERENCES = 4
 
@@ -45,8 +45,9 @@ def look(folder: Path, config: Mapping[str, Any], plugins: Mapping[str, str] | N
     different = differences(recorded_config(folder), config)
     if different:
         more = f" and {len(different) - _NAMED_DIFFERENCES} more" if len(different) > _NAMED_DIFFERENCES else ""
+        named = shown("; ".join(different[:_NAMED_DIFFERENCES]), 500)
         raise FolderError(
-            f"this folder holds a run of another configuration ({'; '.join(different[:_NAMED_DIFFERENCES])}{more}), which "
+            f"this folder holds a run of another configuration ({named}{more}), which "
             "stays as it is; name another folder, or replace it with overwrite=true",
             key="hydra.run.dir",
             value=folder,
@@ -68,18 +69,16 @@ def look(folder: Path, config: Mapping[str, Any], plugins: Mapping[str, str] | N
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The config.yaml of the run that a folder holds."""
     try:
-        config = yaml.safe_load((folder / CONFIG).read_bytes())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return read_yaml(folder / CONFIG, as_it_is=True)
+    except (OSError, ValueError) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error
-    return config if isinstance(config, dict) else {}
 
 
 def _recorded_modules(folder: Path) -> dict[str, str]:
     """The digests in manifest.json; none if they can't be read."""
     with suppress(OSError, ValueError):
-        manifest = json.loads((folder / MANIFEST).read_text())
-        modules = manifest.get("modules") if isinstance(manifest, dict) else None
+        modules = read_json(folder / MANIFEST).get("modules")
         return modules if isinstance(modules, dict) else {}
     return {}
 
@@ -128,16 +127,14 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f".{ERROR}.tmp"
-        temporary.write_text(f"{' '.join(text.split())}\n\n{trace}")
+        with open_new(temporary) as file:
+            file.write(f"{' '.join(text.split())}\n\n{trace}".encode(errors="backslashreplace"))
         temporary.replace(folder / ERROR)
 
 
 def error_in(folder: Path) -> str | None:
-    """The paragraph of error.txt; None if the last attempt did not fail."""
-    try:
-        return (folder / ERROR).read_text().partition("\n\n")[0]
-    except FileNotFoundError:
-        return None
+    """The paragraph of error.txt; None if the last attempt did not fail. Raises Unreadable."""
+    return read_error(folder)
 
 
 def clear_error(folder: Path) -> None:

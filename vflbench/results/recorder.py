@@ -15,6 +15,7 @@ from tqdm import tqdm
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, LOG, LOSSES, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
+from vflbench.results.untrusted import no_link, open_new, read_json
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
 
@@ -49,7 +50,7 @@ class Recorder:
     def earlier_summary(self) -> dict[str, Any] | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`."""
         path = self.folder / SUMMARY
-        return None if self.overwrite or not path.exists() else json.loads(path.read_text())
+        return None if self.overwrite or not path.exists() else read_json(path)
 
     @property
     def length(self) -> int:
@@ -81,7 +82,7 @@ class Recorder:
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
-        with (self.folder / METRICS).open("r+b") as file:
+        with open(self.folder / METRICS, "r+b", opener=no_link) as file:
             file.truncate(length)
             os.fsync(file.fileno())
         earlier = self._earlier_manifest()
@@ -107,7 +108,7 @@ class Recorder:
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
-        with (self.folder / LOG).open("a") as file:
+        with open(self.folder / LOG, "a", opener=no_link) as file:
             file.write(line + "\n")
 
     def say(self, line: str, *, always: bool = False) -> None:
@@ -119,7 +120,7 @@ class Recorder:
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
-        with (self.folder / METRICS).open("a", newline="") as file:
+        with open(self.folder / METRICS, "a", newline="", opener=no_link) as file:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -140,7 +141,7 @@ class Recorder:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
         if arrays:
             temporary = self.folder / f".{RECONSTRUCTIONS}.tmp"
-            with temporary.open("wb") as file:
+            with open_new(temporary) as file:
                 numpy.savez_compressed(file, **arrays)
             temporary.replace(self.folder / RECONSTRUCTIONS)
 
@@ -158,10 +159,9 @@ class Recorder:
 
     def _earlier_manifest(self) -> Mapping[str, Any]:
         try:
-            earlier = json.loads((self.folder / MANIFEST).read_text())
+            return read_json(self.folder / MANIFEST)
         except (OSError, ValueError):
             return {}
-        return earlier if isinstance(earlier, dict) else {}
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
@@ -169,8 +169,8 @@ class Recorder:
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""
         temporary = self.folder / f".{name}.tmp"
-        with temporary.open("w") as file:
-            file.write(text)
+        with open_new(temporary) as file:
+            file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.folder / name)

@@ -5,13 +5,16 @@ file is read whole before its size is known, and nothing that it holds is ever c
 whose text is one printable line.
 """
 
+import errno
 import json
 import math
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,6 +72,28 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
+def no_link(path: str, flags: int) -> int:
+    """As `opener` of `open`: what is there is written to only if it is a regular file. Raises UserError."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise UserError("it is a link or a pipe, and only plain files are written to", key="file", value=path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError("it is no plain file", key="file", value=path)
+    return descriptor
+
+
+def open_new(path: Path) -> BinaryIO:
+    """For writing, empty; what was there under this name, a link too, is replaced and not written to."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
+
+
 def read_bytes(path: Path, most: int) -> bytes:
     """The whole file. Raises FileNotFoundError, and Unreadable for anything but a regular file of at most so many bytes."""
     try:
@@ -106,9 +131,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return _parsed(path, read_bytes(path, MOST_JSON), _json)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping without tags of its own. Raises FileNotFoundError and Unreadable."""
-    return _parsed(path, read_bytes(path, MOST_YAML), _yaml)
+def read_yaml(path: Path, *, as_it_is: bool = False) -> dict[str, Any]:
+    """A YAML mapping without tags of its own. Raises FileNotFoundError and Unreadable.
+
+    as_it_is: with its texts and keys as they are, to compare and never to show.
+    """
+    return _parsed(path, read_bytes(path, MOST_YAML), partial(_yaml, as_it_is=as_it_is))
 
 
 def _parsed(path: Path, content: bytes, parse: Callable[[str], Any]) -> dict[str, Any]:
@@ -150,10 +178,11 @@ def _number(digits: str) -> float:
     return value if math.isfinite(value) else _no_constant(digits[:40])
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str, *, as_it_is: bool) -> Any:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
     _check_events(yaml.parse(text, loader))
-    return _plain(yaml.load(text, loader), 0)
+    made = yaml.load(text, loader)
+    return made if as_it_is else _plain(made, 0)
 
 
 def _check_events(events: Iterator[Any]) -> None:

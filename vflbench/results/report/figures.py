@@ -51,7 +51,7 @@ def _draw(folder: Path) -> list[Path]:
     for name, figure in pictures.items():
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=150)
-        Output(folder).write(name, drawn.getvalue())
+        Output(folder, "hydra.run.dir").write(name, drawn.getvalue())
     return [folder / name for name in pictures]
 
 

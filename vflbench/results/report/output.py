@@ -20,8 +20,9 @@ class Output:
     replaced and never written to. A folder in it that is a link is refused.
     """
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, key: str = "--out"):
+        """key: the option by which the folder was chosen, for errors."""
+        self.folder, self.key = folder, key
 
     def write(self, name: str, content: str | bytes, within: str = "") -> Path:
         """name: of the file; within: of a folder in the folder, which is made if it is not there. Raises UserError."""
@@ -41,7 +42,7 @@ class Output:
                     raise
         except OSError as error:
             problem = f"it can't be written: {error.strerror or error}; a report follows no link in its folder"
-            raise UserError(problem, key="--out", value=shown(path, 500)) from error
+            raise UserError(problem, key=self.key, value=shown(path, 500)) from error
         return path
 
     @contextmanager
