@@ -12,8 +12,9 @@ from filelock import FileLock, Timeout
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import differences, edited_plugins
+from vflbench.results.plain_values import read_json, read_yaml
 from vflbench.results.read import read_error
-from vflbench.results.untrusted import open_new, read_json, read_yaml, shown
+from vflbench.results.untrusted import open_new, shown
 
 _NAMED_DIFFERENCES = 4
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vflbench.results.files import CONFIG, ERROR, MANIFEST, METRICS, SUMMARY
+from vflbench.results.plain_values import read_json, read_yaml
 from vflbench.results.rows import Row, read_rows
 from vflbench.results.schema import check_config, check_manifest, check_summary
-from vflbench.results.untrusted import MEGA, MOST_ERROR, Unreadable, read_bytes, read_head, read_json, read_yaml, shown
+from vflbench.results.untrusted import MEGA, Unreadable, read_bytes, read_head, shown
 
+MOST_ERROR = 64_000
+"""Bytes of error.txt, of which no more is read."""
 _Check = Callable[[Mapping[str, Any]], None]
 MOST_METRICS, MOST_ON_PAGE = 1000 * MEGA, 64 * MEGA
 """Bytes of a metrics.csv, and of one whose curves a report draws: some 900,000 rows."""

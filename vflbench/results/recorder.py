@@ -14,8 +14,9 @@ from tqdm import tqdm
 
 from vflbench.errors import UserError
 from vflbench.results.files import CONFIG, LOG, LOSSES, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
+from vflbench.results.plain_values import read_json
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
-from vflbench.results.untrusted import no_link, open_new, read_json
+from vflbench.results.untrusted import no_link, open_new
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
 

@@ -1,5 +1,7 @@
 """What the values in a run's files must be. Anything may be missing, as in runs of older versions, or null; names that are
 not listed may hold anything. Nothing is converted: a number in quotes is a text, and true is no number.
+
+It has more lines than other modules, as it lists every name that a table, a chart or a sentence reads.
 """
 
 from collections.abc import Mapping

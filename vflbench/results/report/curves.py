@@ -7,6 +7,7 @@ from contextlib import suppress
 from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
+from vflbench.results.plain_values import MOST_NUMBER
 from vflbench.results.read import MOST_ON_PAGE, read_metrics
 from vflbench.results.report import quantity
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
@@ -15,7 +16,6 @@ from vflbench.results.report.sections import Section, chosen
 from vflbench.results.report.table_formats import text_of
 from vflbench.results.rows import Row, readings
 from vflbench.results.runs import Run
-from vflbench.results.untrusted import MOST_NUMBER
 
 _MOST_EPOCHS = 500  # of a curve; more can't be told apart
 

@@ -1,22 +1,19 @@
 """The folded tables of a section: layers, reconstructions, guarantees, cost, attacks without a result."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.results.report import quantity
+from vflbench.results.report.other_tables import other_lists
 from vflbench.results.report.sections import Section
-from vflbench.results.report.table_formats import Table, slugged
+from vflbench.results.report.table_formats import Table
 from vflbench.results.runs import mappings
 
-_MOST_ROWS, _MOST_COLUMNS = 60, 100  # of a table of a list that this version doesn't know
 _FIGURES = ("leak_raw", "leak_two_sided", "leak_oriented", "leak_coin", "leak_net", "leak_ami", "leak_accuracy")
 _ANSWERS = {True: "tested: not refused", False: "tested: does not hold", None: "not tested"}
-_KNOWN_LISTS = {"leaks", "figures", "reconstructions"}
 
 
 def details(section: Section) -> list[Table]:
@@ -75,40 +72,6 @@ def reconstructions(section: Section) -> Table:
     ]
     columns = ("setting", "attack", "message", "party", "layer", "runs", *(name.replace("_", " ") for name in names))
     return Table(f"{section.slug}_reconstructions", "Reconstructions", columns, rows, "Means over runs (95 % t-interval).")
-
-
-def other_lists(section: Section) -> list[Table]:
-    """Every other list of mappings in summary.json as a table over the settings."""
-    keys = dict.fromkeys(
-        key for run in section.runs for key, v in run.summary.items() if isinstance(v, list) and key not in _KNOWN_LISTS
-    )
-    made = []
-    for key in keys:
-        cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
-        for g in section.groups:
-            for run in g.runs:
-                for entry in mappings(run.summary.get(key)):
-                    flat = _flat(entry)
-                    place = json.dumps({k: v for k, v in flat.items() if not isinstance(v, float)})
-                    values = cells.setdefault((g.name, place), {})
-                    for name, value in flat.items():
-                        if isinstance(value, float) and not math.isnan(value):
-                            values.setdefault(name, []).append(value)
-        few = dict(islice(cells.items(), _MOST_ROWS))
-        words = list(dict.fromkeys(word for _, place in few for word in json.loads(place)))[:_MOST_COLUMNS]
-        names = list(dict.fromkeys(name for values in few.values() for name in values))[:_MOST_COLUMNS]
-        rows = [
-            [
-                setting,
-                *(json.loads(place).get(word) for word in words),
-                *(over_runs(values.get(n, []), range_of(n)) for n in names),
-            ]
-            for (setting, place), values in few.items()
-        ]
-        columns = ("setting", *(text.replace("_", " ") for text in (*words, *names)))
-        note = "Means over runs (95 % t-interval)." + (f" The first {_MOST_ROWS} lines." if len(cells) > _MOST_ROWS else "")
-        made.append(Table(f"{section.slug}_{slugged(key)}", key.replace("_", " ").capitalize(), columns, rows, note))
-    return made
 
 
 def guarantees(section: Section) -> Table:
@@ -236,17 +199,3 @@ def without_result(section: Section) -> Table:
 
 def finite(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
-
-
-def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Numbers as floats, an interval as its mean, the rest as text."""
-    flat: dict[str, Any] = {}
-    for key, value in entry.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= {name: quantity.number(value["mean"])} if "mean" in value else _flat(value, f"{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            flat[name] = float(value)
-        else:
-            flat[name] = str(value)[:200]
-    return flat
