@@ -65,9 +65,7 @@ class _Reading(TypedDict, total=False):
     value: Required[float]
     low: Required[Number]
     high: Required[Number]
-    readings: int
     own_columns: Number
-    because: str
 
 
 class _Worst(_Reading, total=False):
@@ -164,7 +162,14 @@ class _Noise(TypedDict, total=False):
     epsilon_exact_all: Number
 
 
-class _Rebuilt(_Place, total=False):
+@with_config(_STRICT)
+class _Rebuilt(TypedDict, total=False):
+    attack: Required[str]
+    message: Required[str]
+    party: Required[str]
+    layer: Required[str]
+    visible: bool | None
+    batches: int | None
     figures: Annotated[dict[str, _Interval | float | None], _FEW] | None
     notes: dict[str, int] | None
 

@@ -42,7 +42,7 @@ def sources(root):
         "bounds": "the leak",
         "assumption": "noise",
         "assumption_holds": False,
-        "tested": [{"party": "a", "gap": 3.0}],
+        "tested": [{"party": "a", "layer": "f2", "gap": 3.0}],
     }
     promise |= {"exceeded": [PLACE | {"level": "messages only", "ceiling": 0.5}]}
     reading = PLACE | {"readings": 3, "own_columns": 0.6}
@@ -89,13 +89,16 @@ def sources(root):
         ],
         verdict=verdict,
         privacy=privacy,
-        embedding_privacy=[noise],
+        embedding_privacy=[noise | {"reason": "a reason"}],
         distance_correlation=[{"party": "a", "layer": "f2", "visible": True, "dcor": interval(0.1)}],
         reconstructions=[rebuilt],
         figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "flips", "value": 3}],
         another_list=[{"name": "x", "size": 3, "gain": interval(0.5)}],
         facts={"notes": ["a note"], "skipped": {"hints": "no label"}, "unscored": {"cosine": "too few"}},
     )
+    manifest = json.loads((root / "rich" / "manifest.json").read_text())
+    manifest["data"]["train_class_ratios"] = [0.7, 0.3]
+    (root / "rich" / "manifest.json").write_text(json.dumps(manifest))
     write_adversarial_run(root / "scaled")
     audit = write_run(root / "audit", seed=None, verdict=verdict, observed_privacy={"verdict": "undecided"})
     manifest = json.loads((audit / "manifest.json").read_text())

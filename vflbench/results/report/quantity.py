@@ -65,6 +65,11 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
+def mean_of(figure: Any) -> float:
+    """Of {mean, low, high} the mean; a number is its own."""
+    return number(figure.get("mean") if isinstance(figure, Mapping) else figure)
+
+
 def leaks(run: Run) -> Iterator[Mapping[str, Any]]:
     """The leaks of the last epoch that name their attack and layer."""
     for leak in mappings(run.summary.get("leaks")):
@@ -173,7 +178,7 @@ def value(run: Run, name: str, layer: str | None = None) -> float:
 
 def _rebuilt(run: Run, figure: str, attack: str) -> float:
     values = [
-        number(((entry.get("figures") or {}).get(figure) or {}).get("mean"))
+        mean_of((entry.get("figures") or {}).get(figure))
         for entry in mappings(run.summary.get("reconstructions"))
         if entry.get("message") != NO_MESSAGE and attack in ("", entry.get("attack"))
     ]

@@ -86,7 +86,7 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     by_part: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         by_part.setdefault((run.experiment, run.dataset), []).append(run)
-    made = []
+    made: list[Section] = []
     for (experiment, dataset), members in sorted(by_part.items()):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
         title = f"{experiment or 'Runs'} on {dataset}"
