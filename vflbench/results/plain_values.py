@@ -14,7 +14,7 @@ from vflbench.results.untrusted import MEGA, MOST_TEXT, Unreadable, read_bytes, 
 
 MOST_JSON, MOST_YAML = 64 * MEGA, 2 * MEGA
 """Bytes of a JSON file and of a YAML file."""
-MOST_VALUES, MOST_YAML_VALUES = 3_000_000, 100_000
+MOST_VALUES, MOST_YAML_VALUES = 1_500_000, 20_000
 """Values in a file, those in lists and mappings counted one by one; in YAML each time that an alias repeats them."""
 MOST_DEPTH = 40
 """Lists and mappings within each other."""

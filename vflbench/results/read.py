@@ -18,8 +18,8 @@ from vflbench.results.untrusted import MEGA, Unreadable, read_bytes, read_head, 
 MOST_ERROR = 64_000
 """Bytes of error.txt, of which no more is read."""
 _Check = Callable[[Mapping[str, Any]], None]
-MOST_METRICS, MOST_ON_PAGE = 1000 * MEGA, 64 * MEGA
-"""Bytes of a metrics.csv, and of one whose curves a report draws: some 900,000 rows."""
+MOST_METRICS, MOST_ON_PAGE = 1000 * MEGA, 32 * MEGA
+"""Bytes of a metrics.csv, and of one whose curves a report draws: some 450,000 rows."""
 
 
 def read_metrics(folder: Path, most: int = MOST_METRICS) -> list[Row]:

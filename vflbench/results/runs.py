@@ -18,6 +18,8 @@ from vflbench.results.read import read_config, read_error, read_manifest, read_s
 from vflbench.results.untrusted import Unreadable, read_head
 
 AS_RECORDED = "as recorded"
+MOST_FOLDERS = 50
+"""Folders within each other in which runs are looked for."""
 _IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
 
@@ -186,7 +188,10 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    top = len(folder.parts)
     for place, folders, files in os.walk(folder):
+        if len(Path(place).parts) - top >= MOST_FOLDERS:
+            folders[:] = []
         if _is_report(Path(place), files):
             files = [f for f in files if f in MARKS]
             folders[:] = [f for f in folders if f not in ("tables", "figures")]

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from vflbench.results.untrusted import shown
 
-MOST_LEAKS, MOST_REBUILT, MOST_NAMES, MOST_MODULES = 50_000, 5_000, 500, 20_000
+MOST_LEAKS, MOST_REBUILT, MOST_NAMES, MOST_MODULES = 20_000, 2_000, 500, 20_000
 """Of a run. Names: its attacks, its layers, its figures, the entries of its mappings. More can't be shown in seconds."""
 
 _FEW = Field(max_length=MOST_NAMES)
@@ -278,6 +278,8 @@ class _Manifest(TypedDict, total=False):
     model: _Model | None
     source: dict[str, Any] | None
     modules: Annotated[dict[str, Text], _SOME] | None
+    identity: dict[str, Any] | None
+    changed_while_running: list[str] | None
     cut_layers: Lists
     layers: Lists
     threats: Annotated[dict[str, _Threat], _FEW] | None
