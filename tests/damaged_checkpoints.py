@@ -26,12 +26,50 @@ def bomb(path):
             archive.writestr(name, pickle.dumps(Bomb()) if name.endswith("data.pkl") else content)
 
 
+def compressed(path):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def places(node, place=()):
+    """Every place in a state of nested dicts and lists."""
+    parts = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, value in parts:
+        yield (*place, key)
+        yield from places(value, (*place, key))
+
+
+def changed(node, place, value):
+    """A copy of a state with that value at a place."""
+    key, *rest = place
+    value = changed(node[key], rest, value) if rest else value
+    if isinstance(node, dict):
+        return {**node, key: value}
+    return [value if i == key else old for i, old in enumerate(node)]
+
+
 DAMAGE = {
     "a bit flipped": flip,
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "empty": lambda path: path.write_bytes(b""),
     "a bare pickle that acts": lambda path: path.write_bytes(pickle.dumps(Bomb())),
     "a pickle that acts, in the right file": bomb,
+    "compressed": compressed,
+    "a pipe": pipe,
+    "a link": link,
     "another program's": lambda path: torch.save([1, 2], path),
     "another version's": lambda path: torch.save({"format": 0}, path),
 }

@@ -23,7 +23,7 @@ TABLE = {
     "run": "attacks data defenses engines messages metrics models numerics protocols results",
     "cli": "attacks data defenses engines messages metrics models numerics protocols results run",
 }
-LEAVES = "errors generators options places"  # open to every room
+LEAVES = "errors generators options places plain_files"  # open to every room
 
 # Package of others -> the rooms, or rooms within rooms, that may import it.
 GUARDED = {

@@ -17,6 +17,7 @@ from raw_files import criteo_line, write
 from vflbench.data import store, streaming
 from vflbench.data.criteo import Criteo
 from vflbench.data.prepare import cache_folder
+from vflbench.data.private_folders import make_marked
 from vflbench.errors import UserError
 
 LINES = [criteo_line(i % 2, {1: i, 2: -i}, {1: f"{i % 7:08x}", 3: f"{i * 7919 % 3000:08x}"}) for i in range(3000)]
@@ -135,11 +136,13 @@ def test_files_left_by_a_killed_process_are_removed(cache, raw):
     Criteo(path=raw).prepare()
     (signature,) = (cache / "known").iterdir()
     shutil.rmtree(cache / "prepared")
-    left = cache / "building" / signature.name
-    left.mkdir()
+    left = cache / "building" / f"{signature.name}.0123"
+    make_marked(left)
     (left / "spool").write_bytes(b"half")
+    unmarked = left.with_suffix(".4567")  # killed before it was marked
+    unmarked.mkdir()
     assert Criteo(path=raw).prepare().made
-    assert not left.exists()
+    assert not list((cache / "building").iterdir())
 
 
 def run(raw, cache, **options) -> subprocess.Popen:

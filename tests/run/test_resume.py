@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from builders import run_in
-from damaged_checkpoints import DAMAGE
+from damaged_checkpoints import DAMAGE, changed, places
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
@@ -88,7 +90,7 @@ class Grudge(Attack):
         return Scores(view.ids, scores)
 
 
-class CrashError(RuntimeError):
+class CrashError(BaseException):
     """Stands for a process that is gone: nothing more is written."""
 
 
@@ -307,6 +309,31 @@ def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, w
     run_in(tmp_path, **parts())
     assert "does not fit this run" in capsys.readouterr().out
     assert results(tmp_path) == whole
+
+
+@pytest.mark.slow
+def test_odd_values_anywhere_in_a_state_are_refused_or_gone_on_with_and_never_a_fault(tmp_path):
+    """A checkpoint is trusted for its numbers, as nobody could tell them from others, and for nothing else."""
+    odd = [None, True, -1, 2**40, -0.5, float("nan"), 1e300, "", "x" * 1000, [], {}, [[]], {"a": 1}, torch.zeros(0)]
+    odd += [torch.zeros(3, 5), torch.full((2,), torch.inf), torch.zeros(2, dtype=torch.int64), {0: 1, "b": None}]
+    stopped(tmp_path, crash, EPOCH + 5, CrashError)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    rng = random.Random(0)
+    all_places = list(places(state))
+    refused = 0
+    for number in range(150):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path, folder, ignore=lambda _, names: [name for name in names if name.isdigit()])
+        place, value = rng.choice(all_places), rng.choice(odd)
+        torch.save(changed(state, place, value), folder / "checkpoint.pt")
+        try:
+            run_in(folder, **parts())
+        except UserError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{place} = {value!r:.100}") from error
+        shutil.rmtree(folder)
+    assert refused < 30
 
 
 def test_data_that_has_changed_is_not_gone_on_with(tmp_path):

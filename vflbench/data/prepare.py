@@ -4,7 +4,8 @@ import errno
 import hashlib
 import json
 import os
-import shutil
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,22 @@ from tqdm import tqdm
 
 from vflbench.data import store
 from vflbench.data.blocks import open_parts
+from vflbench.data.private_folders import (
+    is_ours,
+    make_marked,
+    make_part,
+    make_private,
+    read_own,
+    remove,
+    remove_left_overs,
+)
 from vflbench.data.raw import RawTable
 from vflbench.data.streaming import Preparation, Request
 from vflbench.errors import UserError
+from vflbench.plain_files import is_there, sync_folder, written_whole
+
+_KEY = re.compile("[0-9a-f]{32}")
+_MOST_KEY = 100  # bytes
 
 
 @dataclass(frozen=True)
@@ -54,11 +68,12 @@ def prepare(request: Request) -> Prepared:
     content. A damaged table is made again. If another process is making the table, wait for it.
     """
     cache, signature = cache_folder(), _signature(request)
-    cached = _with_signature(cache, signature)
+    _make_folders(cache)
+    cached = _with_signature(cache, signature, request)
     if cached is not None:
         return _prepared(cached, request, made=False)
     with _lock(cache, signature):
-        cached = _with_signature(cache, signature) or _with_same_content(cache, signature, request)
+        cached = _with_signature(cache, signature, request) or _with_same_content(cache, signature, request)
         if cached is not None:
             return _prepared(cached, request, made=False)
         return _prepared(_make(cache, signature, request), request, made=True)
@@ -87,52 +102,71 @@ def _state(file: Path) -> tuple[str, int, int, int]:
     return str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _with_signature(cache: Path, signature: str) -> store.Store | None:
+def _with_signature(cache: Path, signature: str, request: Request) -> store.Store | None:
     """The store that was made from files in the same state."""
     try:
-        key = (cache / "known" / signature).read_text().strip()
-    except OSError:
+        key = read_own(cache / "known" / signature, _MOST_KEY).decode().removesuffix("\n")
+    except (OSError, ValueError):
         return None
-    return _open(cache / "prepared" / key)
+    return _open(cache / "prepared" / key, request) if _KEY.fullmatch(key) else None
 
 
-def _open(folder: Path) -> store.Store | None:
-    if not folder.is_dir():
+def _open(folder: Path, request: Request) -> store.Store | None:
+    """The store in that folder, if it is whole and of this request."""
+    if not is_ours(folder):
         return None
     try:
-        return store.Store(folder)
+        opened = store.Store(folder)
+        if (opened.schema["key"], opened.schema["options"]) != (folder.name, request.options_key()):
+            raise store.DamagedStoreError("it is another table than its name says")
+        return opened
     except store.DamagedStoreError as error:
         tqdm.write(f"the prepared data in {folder} is damaged ({error}) and will be prepared again")
-        store.remove(folder)
+        if not remove(folder):
+            raise _in_the_way(folder) from error
         return None
+
+
+def _in_the_way(folder: Path) -> UserError:
+    problem = "this folder holds files that vflbench has not put there, so it is left as it is; move it away"
+    return UserError(f"{problem}, or set VFLBENCH_CACHE to another folder", key="VFLBENCH_CACHE", value=folder)
 
 
 def _with_same_content(cache: Path, signature: str, request: Request) -> store.Store | None:
     """The store that was made from the same bytes with the same options, under another path or time."""
     size = sum(part.file.stat().st_size for part in request.parts)
-    for schema in (cache / "prepared").glob("*/schema.json"):
+    for folder in sorted((cache / "prepared").iterdir()):
+        if not (_KEY.fullmatch(folder.name) and is_ours(folder)):
+            continue
         try:
-            content = store.read_schema(schema.parent)
+            content = store.read_schema(folder)
         except store.DamagedStoreError:
             continue
         hashes = content["facts"]["file_sha256"]
         if (content["raw_bytes"], content["options"]) != (size, request.options_key()) or None in hashes:
             continue
         if hashes == [part.raw.hexdigest() for part in open_parts(request.parts)]:
-            opened = _open(schema.parent)
+            opened = _open(folder, request)
             if opened is not None:
-                _remember(cache, signature, schema.parent.name)
+                _remember(cache, signature, folder.name)
             return opened
     return None
+
+
+def _make_folders(cache: Path) -> None:
+    try:
+        make_private(cache)
+        for name in ("locks", "known", "prepared", "building"):
+            make_part(cache, name)
+    except OSError as error:
+        raise _unwritable(cache, error) from error
 
 
 @contextmanager
 def _lock(cache: Path, signature: str) -> Iterator[None]:
     """Let one process at a time make the table of this signature. The lock ends with its process."""
     try:
-        for name in ("locks", "known", "prepared", "building"):
-            (cache / name).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(cache / "locks" / signature)
+        lock = FileLock(cache / "locks" / signature, mode=0o600)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -147,29 +181,33 @@ def _lock(cache: Path, signature: str) -> Iterator[None]:
 
 
 def _make(cache: Path, signature: str, request: Request) -> store.Store:
-    building = cache / "building" / signature
-    shutil.rmtree(building, ignore_errors=True)  # left by a killed process
+    building = cache / "building" / f"{signature}.{secrets.token_hex(8)}"
+    remove_left_overs(building.parent, f"{signature}.")
+    remove_left_overs(cache / "prepared", ".removed-")
     before = [_state(part.file) for part in request.parts]
     try:
-        building.mkdir()
+        make_marked(building)
         schema = Preparation(request, building).run()
         if before != [_state(part.file) for part in request.parts]:
             raise UserError("a file changed while it was read", key="dataset.path", value=str(request.parts[0].file))
         target = cache / "prepared" / schema["key"]
-        if _open(target) is None:
+        if _open(target, request) is None:
+            if is_there(target):
+                raise _in_the_way(target)
+            sync_folder(building)
             building.rename(target)
+            sync_folder(target.parent)
         _remember(cache, signature, target.name)
     except OSError as error:
         raise _unwritable(cache, error) from error
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        remove(building)
     return store.Store(target)
 
 
 def _remember(cache: Path, signature: str, key: str) -> None:
-    temporary = cache / "known" / f".{signature}.{os.getpid()}"
-    temporary.write_text(key + "\n")
-    temporary.replace(cache / "known" / signature)
+    with written_whole(cache / "known" / signature, "w", private=True) as file:
+        file.write(f"{key}\n")
 
 
 def _unwritable(cache: Path, error: OSError) -> UserError:

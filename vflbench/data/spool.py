@@ -8,6 +8,7 @@ import numpy as np
 
 from vflbench.data.block_codes import BlockCodes
 from vflbench.data.vocabulary import GrowingVocabulary, unpack
+from vflbench.plain_files import open_to_write
 
 
 class Spool:
@@ -20,7 +21,7 @@ class Spool:
         self.rows = 0
         self.names: tuple[tuple[str, bool], ...] = ()
         self._folder = folder
-        self._file = (folder / "spool").open("w+b")
+        self._file = open_to_write(folder / "spool", "w+b", private=True)
         self._blocks: list[tuple[int, np.dtype, list[tuple[np.dtype, int]]]] = []  # rows, numeric, (codes, values)
         self._vocabularies: list[GrowingVocabulary] = []
 

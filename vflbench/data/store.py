@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+import math
 import mmap
 import os
-import shutil
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from vflbench.data.private_folders import open_own, read_own, remove
 from vflbench.data.raw import CHUNK_ROWS, RawTable, Statistics
+from vflbench.data.store_schema import check_schema
 from vflbench.errors import UserError
+from vflbench.plain_files import in_a_line, open_to_write, written_whole
 
 VERSION = 1
 """Version of this layout. Stores of another version are prepared again."""
 
+_MOST_SCHEMA = 1 << 30  # bytes
 _CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when first read
 _CHUNKS_MAPPED = 256  # chunks checked before their memory is released
 _TABLES = ("numeric", "categorical", "labels")
@@ -37,7 +41,7 @@ class ArrayWriter:
 
     def __init__(self, file: Path, dtype: np.dtype, width: int | None):
         self.dtype, self.width = np.dtype(dtype), width
-        self._file = file.open("wb")
+        self._file = open_to_write(file, "wb", private=True)
         self._row_bytes = self.dtype.itemsize * (1 if width is None else width)
         self._checksum, self._filled = 0, 0
         self.checksums: list[int] = []
@@ -74,7 +78,7 @@ class ArrayWriter:
 
 
 def write_schema(folder: Path, writers: Mapping[str, ArrayWriter], counts: np.ndarray, facts: Mapping[str, Any]) -> None:
-    """Close the arrays and write counts, checksums and schema. The folder is a complete store afterwards."""
+    """Close the arrays and write counts, checksums and schema. The folder is a complete store afterwards, and on disk."""
     for writer in writers.values():
         writer.close()
     _write_array(folder / "counts", counts)
@@ -83,24 +87,24 @@ def write_schema(folder: Path, writers: Mapping[str, ArrayWriter], counts: np.nd
     arrays = {name: {"dtype": w.dtype.name, "width": w.width} for name, w in writers.items()}
     sums = {name: zlib.crc32((folder / name).read_bytes()) for name in ("counts", "checksums")}
     schema = json.dumps({**facts, "version": VERSION, "arrays": arrays, "checksums": sums}, indent=1)
-    with (folder / "schema.json").open("w") as file:
+    with written_whole(folder / "schema.json", "w", private=True) as file:
         file.write(f"{schema}\n{zlib.crc32(schema.encode()):08x}\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_schema(folder: Path) -> dict[str, Any]:
     """The schema of a store. Raises DamagedStoreError if it is missing or damaged."""
     try:
-        text, checksum = (folder / "schema.json").read_text().rstrip("\n").rsplit("\n", 1)
+        content = read_own(folder / "schema.json", _MOST_SCHEMA).decode()
+        text, checksum = content.rstrip("\n").rsplit("\n", 1)
         if int(checksum, 16) != zlib.crc32(text.encode()):
-            raise DamagedStoreError("schema.json differs from its checksum")
+            raise ValueError("it differs from its checksum")
         schema = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise DamagedStoreError(f"schema.json can't be read: {error}") from error
-    if schema["version"] != VERSION:
-        raise DamagedStoreError(f"its layout is version {schema['version']}, and this program writes version {VERSION}")
-    return schema
+        version = schema.get("version") if isinstance(schema, dict) else None
+        if version != VERSION:
+            raise ValueError(f"its layout is version {str(version)[:20]}, and this program writes version {VERSION}")
+        return check_schema(schema)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedStoreError(f"schema.json can't be read: {in_a_line(error, 200)}") from error
 
 
 @dataclass
@@ -145,9 +149,9 @@ class Store:
 
     def _small(self, name: str, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
         try:
-            data = (self.folder / name).read_bytes()
-        except OSError as error:
-            raise DamagedStoreError(f"{name} can't be read: {error}") from error
+            data = read_own(self.folder / name, np.dtype(dtype).itemsize * math.prod(shape))
+        except (OSError, ValueError) as error:
+            raise DamagedStoreError(f"{name} can't be read: {in_a_line(error, 200)}") from error
         if zlib.crc32(data) != self.schema["checksums"][name] or len(data) != np.dtype(dtype).itemsize * np.prod(shape):
             raise DamagedStoreError(f"{name} differs from its checksum")
         return np.frombuffer(data, dtype).reshape(shape)
@@ -172,9 +176,9 @@ class Store:
         try:
             self._check(chunks)
         except DamagedStoreError as error:
-            remove(self.folder)
+            left = "was removed" if remove(self.folder) else "can't be removed"
             raise UserError(
-                f"the prepared data is damaged ({error}) and was removed; run the command again to prepare it anew",
+                f"the prepared data is damaged ({error}) and {left}; run the command again to prepare it anew",
                 key="VFLBENCH_CACHE",
                 value=self.folder,
             ) from error
@@ -185,33 +189,23 @@ class Store:
                 table.map.madvise(mmap.MADV_DONTNEED)  # read-only, so it can be read again
 
 
-def remove(folder: Path) -> None:
-    """Delete a store. Renaming it first makes it disappear for other processes at once."""
-    gone = folder.with_name(f".{folder.name}.removed-{os.getpid()}")
-    try:
-        folder.rename(gone)
-    except OSError:
-        return
-    shutil.rmtree(gone, ignore_errors=True)
-
-
 def _map(file: Path, rows: int, dtype: str, width: int | None) -> _Mapped:
     shape = (rows,) if width is None else (rows, width)
     try:
-        size = file.stat().st_size
-        if size != np.dtype(dtype).itemsize * int(np.prod(shape)):
-            raise DamagedStoreError(f"{file.name} has a size of {size} bytes")
-        if not size:
-            return _Mapped(np.empty(shape, dtype), None)
-        with file.open("rb") as stream:
+        with open_own(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != np.dtype(dtype).itemsize * math.prod(shape):
+                raise ValueError(f"it has a size of {size} bytes")
+            if not size:
+                return _Mapped(np.empty(shape, dtype), None)
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise DamagedStoreError(f"{file.name} can't be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise DamagedStoreError(f"{file.name} can't be read: {in_a_line(error, 200)}") from error
     return _Mapped(np.frombuffer(mapped, dtype).reshape(shape), mapped)
 
 
 def _write_array(file: Path, values: np.ndarray) -> None:
-    with file.open("wb") as stream:
+    with open_to_write(file, "wb", private=True) as stream:
         stream.write(np.ascontiguousarray(values))
         stream.flush()
         os.fsync(stream.fileno())

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vflbench.plain_files import open_to_write
+
 _PACKED_BYTES = 8
 
 
@@ -17,9 +19,9 @@ class GrowingVocabulary:
     """
 
     def __init__(self, folder: Path, name: str):
-        self._keys = (folder / f"{name}.keys").open("w+b")
-        self._counts = (folder / f"{name}.counts").open("w+b")
-        self._ids = (folder / f"{name}.ids").open("w+b")
+        self._keys = open_to_write(folder / f"{name}.keys", "w+b", private=True)
+        self._counts = open_to_write(folder / f"{name}.counts", "w+b", private=True)
+        self._ids = open_to_write(folder / f"{name}.ids", "w+b", private=True)
         self._texts: list[tuple[int, pa.Array]] = []  # (number of earlier values, values) of each block with a long value
         self._length = 0
 

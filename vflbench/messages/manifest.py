@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Rules
-from vflbench.messages.plain_files import in_a_line, open_plain
 from vflbench.options import Count
+from vflbench.plain_files import in_a_line, open_plain
 
 FORMAT = "vflbench-messages/1"
 MANIFEST, MESSAGES, LABELS, KNOWN, FEATURES = "manifest.json", "messages", "labels.parquet", "known.parquet", "features"

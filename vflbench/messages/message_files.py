@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER, MANIFEST, MESSAGES, PARTY, Manifest, Phase
+from vflbench.plain_files import replaced
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -23,9 +24,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """In place of an earlier file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False), encoding="utf-8")
-    temporary.replace(path)
+    with replaced(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False), encoding="utf-8")
 
 
 def write_batch_file(
@@ -55,9 +55,8 @@ def write_batch_file(
     plain = {name: values.detach().cpu().contiguous() for name, values in content.items()}
     place = json.dumps({"epoch": epoch, "step": step, "phase": phase})
     path = folder / MESSAGES / f"{party}-{number:08d}.safetensors"
-    temporary = path.with_name(f".{path.name}.tmp")
-    save_file(_own_memory(plain), os.fspath(temporary), metadata={str(step): place})
-    temporary.replace(path)
+    with replaced(path) as temporary:
+        save_file(_own_memory(plain), os.fspath(temporary), metadata={str(step): place})
     return path
 
 
@@ -76,6 +75,5 @@ def write_rows(path: Path, columns: Mapping[str, Tensor | Sequence[Any]]) -> Non
     """Write a Parquet table, as labels.parquet, whole or not at all. columns: name -> (n,) values."""
     arrays = {name: pa.array(v.cpu().numpy() if isinstance(v, Tensor) else v) for name, v in columns.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.table(arrays), temporary, compression="zstd")
-    temporary.replace(path)
+    with replaced(path) as temporary:
+        pq.write_table(pa.table(arrays), temporary, compression="zstd")

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
-from vflbench.messages.plain_files import check_plain
+from vflbench.plain_files import check_plain
 
 MOST_PAGE = 2**28  # bytes that a page unpacks to
 MOST_CHUNKS = 10**5

@@ -13,8 +13,8 @@ from vflbench.messages.manifest import Manifest, Phase
 from vflbench.messages.message_batch import Batch, check_bytes, check_shape
 from vflbench.messages.parquet_columns import Lists, codes_of, float_type, integers
 from vflbench.messages.parquet_pages import Group, open_parquet, row_groups
-from vflbench.messages.plain_files import check_plain
 from vflbench.messages.safetensors_shard import MOST_STEPS, Place
+from vflbench.plain_files import check_plain
 
 _ROWS = 4096  # read at a time, of usual widths
 _BYTES = 2**25  # read at a time, of great ones

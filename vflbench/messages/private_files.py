@@ -8,9 +8,9 @@ from safetensors.torch import save_file
 
 from vflbench.errors import UserError
 from vflbench.messages.message_batch import check_bytes
-from vflbench.messages.plain_files import in_a_line, is_there, open_plain
 from vflbench.messages.round import PrivateBatch
 from vflbench.messages.safetensors_file import read_header, read_part
+from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 
 PRIVATE = "private"
 
@@ -19,11 +19,10 @@ def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> N
     """Write the private batch of a round, in place of an earlier one."""
     path = _path(folder, epoch, step)
     path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
     tensors = {"x": batch.x, "y": batch.y, "steps": batch.steps}
     plain = {name: values.detach().cpu().clone().contiguous() for name, values in tensors.items()}
-    save_file(plain, os.fspath(temporary), metadata={"owner": batch.owner})
-    temporary.replace(path)
+    with replaced(path) as temporary:
+        save_file(plain, os.fspath(temporary), metadata={"owner": batch.owner})
 
 
 def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:

@@ -17,11 +17,11 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGra
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
 from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
 from vflbench.messages.parquet_shard import ParquetShard
-from vflbench.messages.plain_files import in_a_line
 from vflbench.messages.private_files import read_private
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.safetensors_shard import Place, SafetensorsShard
 from vflbench.messages.threat import Seat
+from vflbench.plain_files import in_a_line
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
 _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {

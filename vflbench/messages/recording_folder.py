@@ -56,7 +56,7 @@ class RecordingFolder:
         if overwrite:
             self._delete(there)
         for path in (self.folder / MESSAGES).glob(f".{self.party}-*.tmp"):  # of a process that was killed
-            if _party_of(Path(path.name[1:-4])) == self.party:
+            if _party_of(Path(path.name[1:].rpartition(".tmp")[0].rpartition(".")[0])) == self.party:
                 path.unlink()
 
     def _delete(self, there: Sequence[Path]) -> None:

@@ -13,7 +13,7 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.parquet_columns import codes_of, integers
 from vflbench.messages.parquet_pages import open_parquet
-from vflbench.messages.plain_files import in_a_line
+from vflbench.plain_files import in_a_line
 
 MOST_ROWS = 2 * 10**8
 MOST_VALUES = 10**9  # of features, which are held in memory

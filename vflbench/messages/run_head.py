@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from vflbench.errors import UserError
 from vflbench.messages.manifest import checked, read_json
 from vflbench.messages.message_files import write_json
-from vflbench.messages.plain_files import in_a_line, is_there
 from vflbench.options import Count
+from vflbench.plain_files import in_a_line, is_there
 
 RUN = "run.json"
 SAMPLES = "samples"

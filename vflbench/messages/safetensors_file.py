@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vflbench.messages.manifest import no_name_twice, refuse_constant
-from vflbench.messages.plain_files import open_plain
+from vflbench.plain_files import open_plain
 
 MOST_HEADER = 2**24  # bytes
 _TYPES = {

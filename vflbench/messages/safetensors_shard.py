@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vflbench.messages.manifest import Manifest, Phase, checked, no_name_twice, refuse_constant
 from vflbench.messages.message_batch import Batch, check_bytes, check_shape
-from vflbench.messages.plain_files import open_plain
 from vflbench.messages.safetensors_file import Part, read_header, read_part
+from vflbench.plain_files import open_plain
 
 MOST_STEPS = 10**9
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from vflbench.messages.manifest import LAYER
 from vflbench.messages.parquet_pages import open_parquet
 from vflbench.messages.row_files import unreadable
+from vflbench.plain_files import temporary_beside
 
 SCORES = "scores.parquet"
 _ROWS = 2**16  # written at a time
@@ -70,7 +71,7 @@ class ScoreWriter:
 
     def __init__(self, folder: Path):
         self._path = folder / SCORES
-        self._temporary = folder / f".{SCORES}.tmp"
+        self._temporary = temporary_beside(self._path)
         self._file = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
         self._parts = self._rows = 0

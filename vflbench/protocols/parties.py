@@ -10,7 +10,7 @@ from torch import Tensor, nn, optim
 from vflbench.data.table import Features
 from vflbench.defenses.base import Context
 from vflbench.messages.facts import OwnColumns
-from vflbench.models.optimizers.base import Optimizer, Stepper
+from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -52,7 +52,7 @@ def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:
 def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) -> None:
     """Restore what `learned` returned. All tensors are copied, also those of the optimiser, which torch would share."""
     network.load_state_dict(state["network"])
-    optimizer.load_state_dict(state["optimizer"])
+    load_state(optimizer, state["optimizer"])
     shared = set(_memories(state["optimizer"]))
     for values in optimizer.state.values():
         for name, value in values.items():

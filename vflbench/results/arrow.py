@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from vflbench.errors import UserError
+from vflbench.plain_files import open_plain
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
 from vflbench.results.read import MOST_METRICS
 from vflbench.results.rows import COLUMNS, Row
 from vflbench.results.runs import Run, read_runs
-from vflbench.results.untrusted import open_plain
 
 if TYPE_CHECKING:
     import pyarrow

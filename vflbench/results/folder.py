@@ -10,11 +10,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vflbench.errors import UserError
+from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import differences, edited_plugins
 from vflbench.results.plain_values import read_json, read_yaml
 from vflbench.results.read import read_error
-from vflbench.results.untrusted import open_new, shown
+from vflbench.results.untrusted import shown
 
 _NAMED_DIFFERENCES = 4
 
@@ -127,10 +128,8 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
     trace = "".join(traceback.format_exception(error))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{ERROR}.tmp"
-        with open_new(temporary) as file:
-            file.write(f"{' '.join(text.split())}\n\n{trace}".encode(errors="backslashreplace"))
-        temporary.replace(folder / ERROR)
+        with written_whole(folder / ERROR, "w") as file:
+            file.write(f"{' '.join(text.split())}\n\n{trace}")
 
 
 def error_in(folder: Path) -> str | None:

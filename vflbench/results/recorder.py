@@ -13,12 +13,25 @@ import yaml
 from tqdm import tqdm
 
 from vflbench.errors import UserError
-from vflbench.results.files import CONFIG, LOG, LOSSES, MANIFEST, METRICS, RECONSTRUCTIONS, RESULTS, SUMMARY
+from vflbench.plain_files import open_to_write, remove_temporaries, written_whole
+from vflbench.results.files import (
+    CHECKPOINT,
+    CONFIG,
+    ERROR,
+    LOG,
+    LOSSES,
+    MANIFEST,
+    METRICS,
+    RECONSTRUCTIONS,
+    RESULTS,
+    SUMMARY,
+)
 from vflbench.results.plain_values import read_json
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
-from vflbench.results.untrusted import no_link, open_new
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
+
+_NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR)
 
 
 class Recorder:
@@ -67,6 +80,7 @@ class Recorder:
         self.begun = True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_temporaries(self.folder, _NAMES)
             again = self.length > 0 and not self.overwrite
             for name in (*RESULTS, *((LOG,) if self.overwrite else ())):
                 (self.folder / name).unlink(missing_ok=True)
@@ -83,7 +97,8 @@ class Recorder:
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
-        with open(self.folder / METRICS, "r+b", opener=no_link) as file:
+        remove_temporaries(self.folder, _NAMES)
+        with open_to_write(self.folder / METRICS, "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
         earlier = self._earlier_manifest()
@@ -109,7 +124,7 @@ class Recorder:
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
-        with open(self.folder / LOG, "a", opener=no_link) as file:
+        with open_to_write(self.folder / LOG, "a") as file:
             file.write(line + "\n")
 
     def say(self, line: str, *, always: bool = False) -> None:
@@ -121,7 +136,7 @@ class Recorder:
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
-        with open(self.folder / METRICS, "a", newline="", opener=no_link) as file:
+        with open_to_write(self.folder / METRICS, "a", newline="") as file:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -141,10 +156,8 @@ class Recorder:
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
         if arrays:
-            temporary = self.folder / f".{RECONSTRUCTIONS}.tmp"
-            with open_new(temporary) as file:
+            with written_whole(self.folder / RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
-            temporary.replace(self.folder / RECONSTRUCTIONS)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Close the manifest, then write summary.json: the run is complete, pictures included."""
@@ -169,12 +182,8 @@ class Recorder:
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""
-        temporary = self.folder / f".{name}.tmp"
-        with open_new(temporary) as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / name)
+        with written_whole(self.folder / name, "w") as file:
+            file.write(text)
 
 
 def _versions(manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:

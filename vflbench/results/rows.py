@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ HEADER = ",".join(COLUMNS) + "\n"
 _MOST_EPOCHS = 1_000_000
 
 
-def write_rows(file: TextIO, rows: Iterable[Row]) -> None:
+def write_rows(file: IO[str], rows: Iterable[Row]) -> None:
     """Append lines to a metrics.csv that was opened with newline=""."""
     csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in astuple(row)] for row in rows)
 

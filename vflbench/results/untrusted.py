@@ -5,15 +5,13 @@ file is read whole before its size is known, and nothing that it holds is ever c
 whose text is one printable line.
 """
 
-import errno
 import os
 import re
-import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from vflbench.errors import UserError
+from vflbench.plain_files import open_plain
 
 MEGA = 1_000_000
 MOST_TEXT = 20_000
@@ -42,40 +40,6 @@ def shown(value: object, most: int = 200) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in _SPACES.sub(" ", text))
-
-
-def open_plain(path: Path) -> BinaryIO:
-    """For reading, unbuffered. Raises ValueError for anything but a regular file, and never waits for one."""
-    mode = os.lstat(path).st_mode
-    if not stat.S_ISREG(mode):
-        raise ValueError("it is a link, and only plain files are read" if stat.S_ISLNK(mode) else "it is no plain file")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced in between
-        os.close(descriptor)
-        raise ValueError("it is no plain file")
-    return os.fdopen(descriptor, "rb", buffering=0)
-
-
-def no_link(path: str, flags: int) -> int:
-    """As `opener` of `open`: what is there is written to only if it is a regular file. Raises UserError."""
-    try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise UserError("it is a link or a pipe, and only plain files are written to", key="file", value=path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UserError("it is no plain file", key="file", value=path)
-    return descriptor
-
-
-def open_new(path: Path) -> BinaryIO:
-    """For writing, empty; what was there under this name, a link too, is replaced and not written to."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def read_bytes(path: Path, most: int) -> bytes:

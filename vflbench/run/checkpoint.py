@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.plain_files import in_a_line, is_there, open_plain, written_whole
 from vflbench.results.files import CHECKPOINT
 
 FORMAT = 2
@@ -25,13 +26,14 @@ class Checkpoint:
     """`checkpoint.pt` in a run's folder: tensors, numbers, strings, lists and dicts, and nothing that could be executed.
 
     wanted: `resume` (deleted when the run has finished), `keep` (stays) or `none` (never written). fresh: ignore what an
-    earlier run left.
+    earlier run left. gone_on: whether the run has gone on from it.
     """
 
     def __init__(self, folder: Path, wanted: Literal["resume", "keep", "none"] = "resume", *, fresh: bool = False):
         self.path = folder / CHECKPOINT
         self.wanted, self.fresh = wanted, fresh
         self.refused: str | None = None
+        self.gone_on = False
 
     def beside(self, name: str) -> "Checkpoint":
         """The checkpoint of a run in a folder of this one's folder."""
@@ -48,14 +50,9 @@ class Checkpoint:
         self.refused = not_plain(state)
         if self.refused is not None:
             return False
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            with temporary.open("wb") as file:
+            with written_whole(self.path) as file:
                 torch.save({"format": FORMAT, **state}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-            _sync_folder(self.path.parent)
         except (OSError, RuntimeError) as error:
             reason = _system_error(error)
             if reason is None:
@@ -66,8 +63,6 @@ class Checkpoint:
                 key="checkpoint",
                 value=self.wanted,
             ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
         return True
 
     def load(self) -> dict[str, Any] | None:
@@ -75,19 +70,15 @@ class Checkpoint:
 
         Raises UnusableCheckpointError for a file that is not one of ours, whole and unchanged.
         """
-        if self.fresh or not self.path.exists():
+        if self.fresh or not is_there(self.path):
             return None
         try:
-            with zipfile.ZipFile(self.path) as archive:  # torch does not look at the checksums
-                damaged = archive.testzip()
-            if damaged is not None:
-                raise UnusableCheckpointError(f"{self.path.name} is damaged (at {damaged})")
+            _check_archive(self.path)
             state = torch.load(self.path, weights_only=True, mmap=True)
         except (UnusableCheckpointError, PermissionError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # whatever a file that is no zip, or no plain one, does to its readers
-            reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-            raise UnusableCheckpointError(f"{self.path.name} can't be read: {reason}") from error
+            raise UnusableCheckpointError(f"{self.path.name} can't be read: {in_a_line(error, 200)}") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise UnusableCheckpointError(f"{self.path.name} is not of a kind that this version reads")
         return state
@@ -127,10 +118,15 @@ def _system_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def _sync_folder(folder: Path) -> None:
-    """A rename is on disk when its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _check_archive(path: Path) -> None:
+    """Raises ValueError unless it is a plain file, an archive as torch writes it, and whole: torch doesn't look."""
+    with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if (
+            any(m.compress_type != zipfile.ZIP_STORED for m in members)
+            or sum(m.file_size for m in members) > os.fstat(file.fileno()).st_size
+        ):
+            raise ValueError("it holds compressed members, which no checkpoint does")
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"it is damaged (at {damaged})")

@@ -5,7 +5,9 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from vflbench.errors import NonFiniteError
+import torch
+
+from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
 from vflbench.models.optimizers.base import diverged
 from vflbench.protocols.base import Rounds
@@ -20,7 +22,7 @@ from vflbench.run.interruption import Interruption
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
 from vflbench.run.progress import Epoch, Progress
-from vflbench.run.resume import begin_or_go_on, save
+from vflbench.run.resume import begin_or_go_on, blamed, save
 from vflbench.run.settings import Settings, choose_device
 from vflbench.run.setup import Experiment, seat
 from vflbench.run.summary import summarise
@@ -41,6 +43,12 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.discard()
         return run(experiment, recorder, checkpoint)
+    except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if not checkpoint.gone_on:
+            raise
+        raise blamed(checkpoint, error) from error
     return summary | ({"honest": honest_run(experiment, recorder, checkpoint)} if experiment.adversaries else {})
 
 

@@ -14,12 +14,12 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel
 from vflbench.messages.manifest import FEATURES, KNOWN, LABELS
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.plain_files import is_there
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.row_files import Labels, read_features, read_ids, read_labels
 from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
+from vflbench.plain_files import is_there
 from vflbench.run.canaries import Canaries
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows
 from vflbench.run.posts import unmet_attacks

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from vflbench.errors import UserError
+from vflbench.plain_files import in_a_line
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.progress import Progress
@@ -38,7 +39,17 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
     except Exception as error:  # whatever a state that does not fit does to those it is given to
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
+    checkpoint.gone_on = True
     recorder.go_on(state["metrics_bytes"], str(progress), **facts)
+
+
+def blamed(checkpoint: Checkpoint, error: Exception) -> UserError:
+    """What to say of a fault after a run has gone on from a file: nobody can tell whether the file or the code is wrong."""
+    problem = (
+        f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
+        "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
+    )
+    return UserError(problem, key="checkpoint", value=checkpoint.wanted)
 
 
 def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:

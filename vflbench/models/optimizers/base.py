@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn, optim
 
 from vflbench.errors import UserError
 from vflbench.options import options
@@ -31,6 +32,31 @@ class Optimizer:
     def attach(self, network: nn.Module) -> Stepper:
         """An optimiser over the parameters of one party's network."""
         raise NotImplementedError
+
+
+def load_state(stepper: Stepper, state: dict[str, Any]) -> None:
+    """`load_state_dict`, and a check of what it has taken: torch's kernels believe the shapes that a file claims.
+
+    Raises ValueError where a tensor doesn't fit its parameter, or an option is of another type than it was.
+    """
+    if not isinstance(stepper, optim.Optimizer):
+        stepper.load_state_dict(state)
+        return
+    before = [{key: type(value) for key, value in group.items()} for group in stepper.param_groups]
+    stepper.load_state_dict(state)
+    after = [{key: type(value) for key, value in group.items()} for group in stepper.param_groups]
+    if before != after:
+        raise ValueError("the optimiser's options are of other types")
+    of_parameters = {id(p): p for group in stepper.param_groups for p in group["params"]}
+    for parameter, values in stepper.state.items():
+        if id(parameter) not in of_parameters:
+            raise ValueError("the optimiser has a state of no parameter")
+        for name, value in values.items():
+            if isinstance(value, Tensor) and (
+                value.dtype not in (torch.float32, parameter.dtype)
+                or (value.shape != parameter.shape and not (name == "step" and value.dim() == 0))
+            ):
+                raise ValueError(f"the optimiser's {name} is {tuple(value.shape)} for a parameter {tuple(parameter.shape)}")
 
 
 def diverged(optimizer: Optimizer, problem: str) -> UserError:

@@ -10,7 +10,7 @@ from torch import nn, optim
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Beta
-from vflbench.models.optimizers.base import Optimizer
+from vflbench.models.optimizers.base import Optimizer, load_state
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
 from vflbench.numerics.idle_adam import IdleAdam
 from vflbench.options import Positive, options
@@ -103,6 +103,6 @@ class LazyStepper:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         if self.dense is not None:
-            self.dense.load_state_dict(state_dict["dense"])
+            load_state(self.dense, state_dict["dense"])
         for rows, state in zip(self.rows, state_dict["rows"], strict=True):
             rows.restore(state)

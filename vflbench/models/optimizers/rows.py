@@ -10,6 +10,9 @@ from torch.nn import functional as F
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.numerics.idle_adam import IdleAdam
 
+_MOST_STEPS = 2**26
+"""Of a state in a file: the sums over idle steps take memory for each step."""
+
 
 class LazyRows:
     """A table whose idle steps are applied when a row is read, and its gradient step after the batch.
@@ -66,8 +69,17 @@ class LazyRows:
         return {"packed": self.packed, "step": self.step}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.packed.copy_(state["packed"])
-        self.step = state["step"]
+        """Raises ValueError for what is no such state: compiled loops trust the steps of the rows."""
+        packed, step = state["packed"], state["step"]
+        if packed.shape != self.packed.shape or packed.dtype != torch.float32 or type(step) is not int:
+            raise ValueError("the rows of a table are of another shape")
+        steps_of = packed.contiguous().view(torch.int32)[:, 3 * self.dim]
+        if not 0 <= step <= _MOST_STEPS or (
+            steps_of.numel() and not 0 <= int(steps_of.min()) <= int(steps_of.max()) <= step
+        ):
+            raise ValueError("the rows of a table were updated in steps that there can't have been")
+        self.packed.copy_(packed)
+        self.step = step
 
 
 class TorchRows(LazyRows):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflbench.models.optimizers.base import Optimizer, Stepper
+from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
 from vflbench.options import NonNegative, Positive, options
 from vflbench.protocols.adversary import Adversary
 
@@ -73,5 +73,5 @@ class ScaledSteps:
         return {"honest": self.honest.state_dict(), "last": list(self._last)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self.honest.load_state_dict(state_dict["honest"])
+        load_state(self.honest, state_dict["honest"])
         self._last = [None if last is None else last.clone() for last in state_dict["last"]]

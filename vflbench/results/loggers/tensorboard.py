@@ -1,7 +1,6 @@
 """TensorBoard: writes event files to the run's folder."""
 
 import importlib.util
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,8 @@ class Tensorboard(Logger):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         events = folder / EVENTS
-        shutil.rmtree(events, ignore_errors=True)
+        for file in events.glob("events.out.tfevents.*"):  # an earlier run's; what else lies there isn't ours
+            file.unlink()
         self._writer = EventFileWriter(str(events))
         self._last = 0
         self.write(rows)
