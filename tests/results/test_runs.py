@@ -23,14 +23,15 @@ def test_facts_are_read_from_the_manifest_and_missing_ones_are_empty(tmp_path):
     assert (old.adversary, old.honest, old.layers.recorded) == ("none", None, False)
 
 
-def test_facts_of_a_wrong_shape_are_no_facts(tmp_path):
+def test_facts_of_a_wrong_shape_make_no_run_and_missing_ones_do(tmp_path):
     names = ("cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "modules", "adversary")
-    for number, wrong in enumerate((3, "x", ["x"], {"x": 3}, None)):
-        write_run(tmp_path / str(number), facts=dict.fromkeys(names, wrong))
-        run = read_run(tmp_path / str(number))
-        run.threats, run.skipped, run.unscored, run.quantities, run.modules, run.adversaries  # noqa: B018
-        assert run.honest is None
-        assert isinstance(run.layers.cut, dict), wrong
+    for wrong in (3, "x", [3], {"x": 3}):
+        for name in names:
+            odd = read_run(write_run(tmp_path / f"{name} {wrong}", facts={name: wrong}))
+            assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
+    run = read_run(write_run(tmp_path / "missing", facts=dict.fromkeys(names)))
+    assert (run.threats, run.skipped, run.unscored, run.quantities, run.modules, run.adversaries) == ({}, {}, {}, (), {}, {})
+    assert (run.honest, run.layers.recorded) == (None, False)
 
 
 def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):

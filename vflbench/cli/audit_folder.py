@@ -58,7 +58,7 @@ def audit_and_report(
         raise LeaksMore
     if unjudged is not None:
         raise unjudged
-    missing = {**made.unusable, **summary["skipped"], **summary["unscored"]} if require_all else {}
+    missing = {**made.unusable, **(summary.get("skipped") or {}), **(summary.get("unscored") or {})} if require_all else {}
     if missing:
         listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
         fail(f"--require-all: not every attack could be run and scored: {listed}")
@@ -125,7 +125,7 @@ def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, Use
     unjudged: UserError | None = None
     for gate in gates:
         try:
-            outcome = judged(gate, rows, manifest["threats"], manifest["cut_layers"], worst)
+            outcome = judged(gate, rows, manifest.get("threats") or {}, manifest.get("cut_layers") or {}, worst)
         except UserError as error:
             unjudged = unjudged or error
             lines.append(f"NOT JUDGED: {error}")

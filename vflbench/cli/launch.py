@@ -228,8 +228,7 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
 
 def outcome_returned(returned: JobReturn) -> JobOutcome:
     """The outcome in what a launcher returned for a run."""
-    value = returned_value(returned)
-    if returned.status is JobStatus.COMPLETED and isinstance(value, JobOutcome):
+    if isinstance(value := returned_value(returned), JobOutcome) and returned.status is JobStatus.COMPLETED:
         return value
     return JobOutcome(Status.FAILED, reason=reason_of(value) if isinstance(value, Exception) else f"it returned {value!r}")
 

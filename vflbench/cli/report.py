@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from vflbench.errors import UserError
 from vflbench.results.report.sections import Wishes
 
 
@@ -29,9 +30,12 @@ def report(arguments: Sequence[str]) -> None:
     from vflbench.results.report.site import write_report  # late: --help need not wait for its imports
 
     by = tuple(filter(None, options.by.split(",")))
+    out = options.out or options.folders[0] / "report"
+    if options.out is None and out.is_symlink():  # whoever made the folder chose where it leads
+        raise UserError("it is a link, which a report follows only where it is named with --out", key="report", value=out)
     page = write_report(
         options.folders,
-        options.out or options.folders[0] / "report",
+        out,
         Wishes(x=options.x, y=options.y, by=by, layer=options.layer),
     )
     print(page)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from vflbench.errors import UserError
+from vflbench.plain_files import open_plain
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
 from vflbench.results.origins import made_by
+from vflbench.results.read import MOST_METRICS
 from vflbench.results.rows import COLUMNS, Row
 from vflbench.results.runs import Run, read_runs
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 _TYPES = {int: "int64", str: "string", float: "float64", bool | None: "bool"}
+
+
+_INT64 = 2**63
 
 
 def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarrow.Table":
@@ -73,7 +78,7 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
 def _metrics(run: Run) -> "pyarrow.Table | None":
     """metrics.csv with the types of `Row`; None if it can't be read."""
-    from pyarrow import csv
+    from pyarrow import ArrowException, csv
 
     hints = get_type_hints(Row)
     convert = csv.ConvertOptions(
@@ -86,19 +91,22 @@ def _metrics(run: Run) -> "pyarrow.Table | None":
     )
     parse = csv.ParseOptions(newlines_in_values=True)
     try:
-        return csv.read_csv(run.folder / METRICS, csv.ReadOptions(use_threads=False), parse, convert)
-    except (OSError, ValueError, KeyError):
+        with open_plain(run.folder / METRICS) as file:
+            if os.fstat(file.fileno()).st_size > MOST_METRICS:
+                return None
+            return csv.read_csv(file, csv.ReadOptions(use_threads=False), parse, convert)
+    except (OSError, ValueError, KeyError, ArrowException):
         return None
 
 
 def _facts(run: Run, root: Path) -> dict[str, Any]:
     return {
-        "run": run.folder.relative_to(root).as_posix(),
+        "run": os.fsencode(run.folder.relative_to(root).as_posix()).decode(errors="backslashreplace"),
         "experiment": run.experiment or None,
         "dataset": run.dataset,
         "defense": run.defense,
         "adversary": run.adversary,
-        "seed": run.seed if isinstance(run.seed, int) else None,
+        "seed": run.seed if isinstance(run.seed, int) and abs(run.seed) < _INT64 else None,
         "made_by": made_by(run),
         "failed": run.failed,
     }
@@ -109,6 +117,8 @@ def _option_type(values: Sequence[Any]) -> Any:
     import pyarrow
 
     kinds = {type(value) for value in values if value is not None}
+    if int in kinds and any(isinstance(value, int) and abs(value) >= _INT64 for value in values):
+        return pyarrow.string()
     if kinds == {bool}:
         return pyarrow.bool_()
     if kinds == {int}:

@@ -1,7 +1,6 @@
 """What a run's folder holds already, and whether another process is at work in it."""
 
 import glob
-import json
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,13 +8,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
 from vflbench.results.identity import changed_in, differences, differing, digest, origin_in
+from vflbench.results.plain_values import read_json, read_yaml
+from vflbench.results.read import read_error
+from vflbench.results.untrusted import shown
 
 _NAMED_DIFFERENCES = 4
 _DIGITS = 8  # of the digest at the end of a folder's name
@@ -49,8 +50,9 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | No
     different = differences(recorded_config(folder), config)
     if different:
         more = f" and {len(different) - _NAMED_DIFFERENCES} more" if len(different) > _NAMED_DIFFERENCES else ""
+        named = shown("; ".join(different[:_NAMED_DIFFERENCES]), 500)
         raise FolderError(
-            f"this folder holds a run of another configuration ({'; '.join(different[:_NAMED_DIFFERENCES])}{more}), which "
+            f"this folder holds a run of another configuration ({named}{more}), which "
             "stays as it is; name another folder, or replace it with overwrite=true",
             key="hydra.run.dir",
             value=folder,
@@ -72,11 +74,10 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | No
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The config.yaml of the run that a folder holds."""
     try:
-        config = yaml.safe_load((folder / CONFIG).read_bytes())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return read_yaml(folder / CONFIG, as_it_is=True)
+    except (OSError, ValueError) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error
-    return config if isinstance(config, dict) else {}
 
 
 def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
@@ -101,8 +102,7 @@ def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str,
 def _recorded_manifest(folder: Path) -> dict[str, Any]:
     """What is in manifest.json; nothing if it can't be read."""
     with suppress(OSError, ValueError):
-        manifest = json.loads((folder / MANIFEST).read_text())
-        return manifest if isinstance(manifest, dict) else {}
+        return read_json(folder / MANIFEST)
     return {}
 
 
@@ -154,11 +154,8 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
 
 
 def error_in(folder: Path) -> str | None:
-    """The paragraph of error.txt; None if the last attempt did not fail."""
-    try:
-        return (folder / ERROR).read_text().partition("\n\n")[0]
-    except FileNotFoundError:
-        return None
+    """The paragraph of error.txt; None if the last attempt did not fail. Raises Unreadable."""
+    return read_error(folder)
 
 
 def clear_error(folder: Path) -> None:

@@ -27,6 +27,7 @@ from vflbench.results.files import (
     SUMMARY,
 )
 from vflbench.results.identity import differing, origin_in
+from vflbench.results.plain_values import read_json
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
@@ -76,9 +77,7 @@ class Recorder:
         None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
         """
         path = self.folder / SUMMARY
-        if self.overwrite or not path.exists() or not self.is_of_same_origin:
-            return None
-        return json.loads(path.read_text())
+        return None if self.overwrite or not path.exists() or not self.is_of_same_origin else read_json(path)
 
     @property
     def length(self) -> int:
@@ -187,10 +186,9 @@ class Recorder:
 
     def _earlier_manifest(self) -> Mapping[str, Any]:
         try:
-            earlier = json.loads((self.folder / MANIFEST).read_text())
+            return read_json(self.folder / MANIFEST)
         except (OSError, ValueError):
             return {}
-        return earlier if isinstance(earlier, dict) else {}
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")

@@ -44,6 +44,7 @@ def readings(rows: Iterable[Row]) -> list[Row]:
 COLUMNS = tuple(field.name for field in fields(Row))
 HEADER = ",".join(COLUMNS) + "\n"
 """The first line of metrics.csv."""
+_MOST_EPOCHS = 1_000_000
 
 
 def write_rows(file: IO[str], rows: Iterable[Row]) -> None:
@@ -63,8 +64,11 @@ def _cell(value: Any) -> Any:
 
 
 def _row(line: dict[str, str]) -> Row:
+    epoch = int(line["epoch"])
+    if not 0 <= epoch <= _MOST_EPOCHS:
+        raise ValueError("an epoch in it is no number from 0 to a million")
     return Row(
-        epoch=int(line["epoch"]),
+        epoch=epoch,
         split=line["split"],
         party=line["party"],
         layer=line["layer"],

@@ -4,21 +4,22 @@ A run records in manifest.json what a reader must know about it: its cut layers,
 Runs of older versions lack some of these facts; each property says what it returns then.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from vflbench.results.files import CONFIG, ERROR, HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, SUMMARY
+from vflbench.results.files import HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, SUMMARY
 from vflbench.results.layers import Layers, layers_of
+from vflbench.results.read import read_config, read_error, read_manifest, read_summary
+from vflbench.results.untrusted import Unreadable, read_head
 
 AS_RECORDED = "as recorded"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
+MOST_FOLDERS = 50
+"""Folders within each other in which runs are looked for."""
 _IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
 
@@ -26,7 +27,8 @@ _IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 class Run:
     """A finished run. config: its options. summary, manifest: the files of these names; an empty manifest if there is none.
 
-    honest: of a run with an adversary, the same run without it, if its folder can be read.
+    honest: of a run with an adversary, the same run without it, if its folder can be read. computed: what readers computed
+    from the others once, by whatever name.
     """
 
     folder: Path
@@ -34,6 +36,7 @@ class Run:
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any] = field(default_factory=dict)
     honest: "Run | None" = None
+    computed: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def option(self, key: str) -> Any:
         """The value of a dotted key; None if this run has no such option."""
@@ -131,7 +134,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Oddity:
-    """A folder or file that is not a finished run. kind: failed | half-written | repeated | foreign."""
+    """A folder or file that is not a finished run. kind: failed | half-written | unreadable | repeated | foreign.
+
+    reason: printable, in a line.
+    """
 
     kind: str
     path: Path
@@ -159,28 +165,21 @@ def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
 
 def read_run(folder: Path) -> Run | Oddity:
     """The finished run in that folder, or why there is none."""
-    if not (folder / SUMMARY).exists():
-        if (folder / ERROR).exists():
-            return Oddity("failed", folder, first_paragraph(folder / ERROR))
-        problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
-        return Oddity("half-written", folder, problem)
     try:
-        summary = _mapping(json.loads((folder / SUMMARY).read_text()), SUMMARY)
-        config = _mapping(yaml.load((folder / CONFIG).read_text(), _LOADER), CONFIG)
-        has_manifest = (folder / MANIFEST).exists()
-        manifest = _mapping(json.loads((folder / MANIFEST).read_text()), MANIFEST) if has_manifest else {}
+        if not os.path.lexists(folder / SUMMARY):
+            reason = read_error(folder)
+            if reason is not None:
+                return Oddity("failed", folder, reason)
+            problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
+            return Oddity("half-written", folder, problem)
+        summary, config = read_summary(folder), read_config(folder)
+        manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else {}
     except FileNotFoundError as error:
         return Oddity("half-written", folder, f"no {Path(str(error.filename)).name}")
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        return Oddity("half-written", folder, f"a file that can't be read: {' '.join(str(error).split())[:200]}")
-    honest = read_run(folder / HONEST) if manifest.get("adversary") else None
+    except Unreadable as error:
+        return Oddity("half-written" if error.kind == "torn" else "unreadable", folder, error.problem)
+    honest = None if not manifest.get("adversary") or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
     return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
-
-
-def first_paragraph(file: Path) -> str:
-    """The message for the user; the traceback follows it."""
-    text = file.read_text(errors="replace").strip()
-    return " ".join(text.split("\n\n")[0].split())[:600] or "no message"
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
@@ -189,7 +188,10 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    top = len(folder.parts)
     for place, folders, files in os.walk(folder):
+        if len(Path(place).parts) - top >= MOST_FOLDERS:
+            folders[:] = []
         if _is_report(Path(place), files):
             files = [f for f in files if f in MARKS]
             folders[:] = [f for f in folders if f not in ("tables", "figures")]
@@ -207,16 +209,10 @@ def _is_run(place: Path, files: Sequence[str]) -> bool:
 def _is_report(place: Path, files: Sequence[str]) -> bool:
     for name in files:
         if name.endswith(".html"):
-            with (place / name).open(errors="replace") as page:
-                if PAGE_MARK in page.read(400):
+            with suppress(OSError, Unreadable):
+                if PAGE_MARK in read_head(place / name, 400):
                     return True
     return False
-
-
-def _mapping(value: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} holds no options or results")
-    return value
 
 
 def _mappings_in(value: Any) -> Mapping[str, Mapping[str, Any]]:

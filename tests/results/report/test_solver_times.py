@@ -17,7 +17,7 @@ from vflbench.results.runs import Run
 def one(attack, seconds, proved=1.0, batches=3, **figures):
     values = {"solver_seconds": seconds, "proved": proved, **figures}
     figures = {name: {"mean": value, "low": None, "high": None} for name, value in values.items()}
-    return {"attack": attack, "message": "update", "figures": figures, "batches": batches}
+    return {"attack": attack, "message": "update", "party": "all", "layer": "model", "figures": figures, "batches": batches}
 
 
 def run(rows, columns, *reconstructions):

@@ -39,7 +39,7 @@ def test_everything_is_reported_with_its_reason(tmp_path):
     assert "no summary.json" in reasons["half-written", "stopped"]
     assert "can't be read" in reasons["half-written", "torn"]
     assert "no config.yaml" in reasons["half-written", "headless"]
-    assert "config.yaml holds no options" in reasons["half-written", "listed"]
+    assert "config.yaml can't be read: it holds no options" in reasons["half-written", "listed"]
     assert "counted once" in reasons["repeated", "none0"]
     assert {name for kind, name in reasons if kind == "foreign"} == {"notes.txt", "cat.png"}
 
@@ -67,7 +67,7 @@ def test_the_same_folder_twice_counts_once(tmp_path):
 
 def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
     folder = write_run(tmp_path / "bare")
-    (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}, 3], "guarantees": None}))
+    (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}], "guarantees": None}))
     (folder / "metrics.csv").unlink()
     assert "1 finished run in" in write_report([tmp_path], tmp_path / "report").read_text()
 

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
+from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
-from vflbench.results.read import read_metrics
+from vflbench.results.plain_values import MOST_NUMBER
+from vflbench.results.read import MOST_ON_PAGE, read_metrics
 from vflbench.results.report import quantity
 from vflbench.results.report.chart import Chart, Level, Point, Series, exact
 from vflbench.results.report.groups import Group
@@ -13,6 +16,8 @@ from vflbench.results.report.sections import Section, chosen
 from vflbench.results.report.table_formats import text_of
 from vflbench.results.rows import Row, readings
 from vflbench.results.runs import Run
+
+_MOST_EPOCHS = 500  # of a curve; more can't be told apart
 
 
 def epoch_charts(section: Section) -> list[Chart]:
@@ -48,10 +53,9 @@ def epoch_charts(section: Section) -> list[Chart]:
 
 
 def _metrics(run: Run) -> list[Row]:
-    try:
-        return read_metrics(run.folder)
-    except (OSError, ValueError, KeyError, TypeError):
-        return []  # a run without curves is still a run
+    with suppress(OSError, UserError):  # a run without curves is still a run
+        return [row for row in read_metrics(run.folder, MOST_ON_PAGE) if not abs(row.value) > MOST_NUMBER]
+    return []
 
 
 def _utility(rows: Iterable[Row], metric: str) -> dict[int, float]:
@@ -71,8 +75,15 @@ def _leak(rows: Iterable[Row], metric: str, attack: str, run: Run) -> dict[int, 
 
 def _curve(group: Group, runs: Sequence[dict[int, float]], what: str, figure: str = "auc") -> tuple[Point, ...]:
     points = []
-    for epoch in sorted({epoch for run in runs for epoch in run}):
+    for epoch in _some(sorted({epoch for run in runs for epoch in run})):
         interval = over_runs((run[epoch] for run in runs if epoch in run), range_of(figure))
         name = f"{group.name}\n{what}, epoch {epoch}: {text_of(interval)}\n{group.count}"
         points.append(Point(exact(epoch), interval, name))
     return tuple(points)
+
+
+def _some(epochs: Sequence[int]) -> Sequence[int]:
+    """All of a few; of many some, evenly chosen, the first and the last among them."""
+    if len(epochs) <= _MOST_EPOCHS:
+        return epochs
+    return [epochs[round(i * (len(epochs) - 1) / (_MOST_EPOCHS - 1))] for i in range(_MOST_EPOCHS)]

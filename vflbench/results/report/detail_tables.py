@@ -1,6 +1,5 @@
 """The folded tables of a section: layers, reconstructions, guarantees, cost, attacks without a result."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.results.report import quantity
+from vflbench.results.report.other_tables import other_lists
 from vflbench.results.report.privacy_lines import checked
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 from vflbench.results.runs import mappings
 
-_MOST_ROWS = 60
 _FIGURES = ("leak_raw", "leak_two_sided", "leak_oriented", "leak_coin", "leak_net", "leak_ami", "leak_accuracy")
 _ANSWERS = {True: "tested: not refused", False: "tested: does not hold", None: "not tested"}
-_KNOWN_LISTS = {"leaks", "figures", "reconstructions"}
 
 
 def details(section: Section) -> list[Table]:
@@ -75,39 +73,6 @@ def reconstructions(section: Section) -> Table:
     ]
     columns = ("setting", "attack", "message", "party", "layer", "runs", *(name.replace("_", " ") for name in names))
     return Table(f"{section.slug}_reconstructions", "Reconstructions", columns, rows, "Means over runs (95 % t-interval).")
-
-
-def other_lists(section: Section) -> list[Table]:
-    """Every other list of mappings in summary.json as a table over the settings."""
-    keys = dict.fromkeys(
-        key for run in section.runs for key, v in run.summary.items() if isinstance(v, list) and key not in _KNOWN_LISTS
-    )
-    made = []
-    for key in keys:
-        cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
-        for g in section.groups:
-            for run in g.runs:
-                for entry in mappings(run.summary.get(key)):
-                    flat = _flat(entry)
-                    place = json.dumps({k: v for k, v in flat.items() if not isinstance(v, float)})
-                    values = cells.setdefault((g.name, place), {})
-                    for name, value in flat.items():
-                        if isinstance(value, float) and not math.isnan(value):
-                            values.setdefault(name, []).append(value)
-        words = list(dict.fromkeys(word for _, place in cells for word in json.loads(place)))
-        names = list(dict.fromkeys(name for values in cells.values() for name in values))
-        rows = [
-            [
-                setting,
-                *(json.loads(place).get(word) for word in words),
-                *(over_runs(values.get(n, []), range_of(n)) for n in names),
-            ]
-            for (setting, place), values in cells.items()
-        ]
-        columns = ("setting", *(text.replace("_", " ") for text in (*words, *names)))
-        note = "Means over runs (95 % t-interval)." + (f" The first {_MOST_ROWS} lines." if len(rows) > _MOST_ROWS else "")
-        made.append(Table(f"{section.slug}_{key}", key.replace("_", " ").capitalize(), columns, rows[:_MOST_ROWS], note))
-    return made
 
 
 def guarantees(section: Section) -> Table:
@@ -229,17 +194,3 @@ def without_result(section: Section) -> Table:
 
 def finite(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
-
-
-def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Numbers as floats, an interval as its mean, the rest as text."""
-    flat: dict[str, Any] = {}
-    for key, value in entry.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= {name: quantity.number(value["mean"])} if "mean" in value else _flat(value, f"{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            flat[name] = float(value)
-        else:
-            flat[name] = str(value)[:200]
-    return flat

@@ -5,7 +5,9 @@ from typing import Any
 
 from vflbench.results.report.sections import Section
 from vflbench.results.runs import Run
+from vflbench.results.untrusted import shown
 
+_MOST = 2_000  # characters of a fact
 NOT_RECORDED = "not recorded: an older version made these runs"
 
 
@@ -42,7 +44,7 @@ def facts(section: Section) -> list[tuple[str, str]]:
             if not name.startswith("vflbench.")
         ),
     }
-    return [(name, text) for name, text in named.items() if text]
+    return [(name, shown(text, _MOST)) for name, text in named.items() if text]
 
 
 def threats(section: Section) -> list[tuple[str, str]]:
@@ -55,7 +57,7 @@ def threats(section: Section) -> list[tuple[str, str]]:
                 threat = run.threats[name]
                 texts[name][" ".join(str(threat[part]) for part in ("text", "does") if threat.get(part))] = None
     lines = [(name, text) for name, different in texts.items() for text in different or (f"{NOT_RECORDED.capitalize()}.",)]
-    return lines + _adversaries(section.runs)
+    return [(shown(name), shown(text, _MOST)) for name, text in [*lines, *_adversaries(section.runs)]]
 
 
 def _adversaries(runs: list[Run]) -> list[tuple[str, str]]:
@@ -84,7 +86,7 @@ def _cut_layers(run: Run) -> str:
 
 def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:
     """Every different value once."""
-    texts = [str(v) for v in dict.fromkeys(values) if v is not None and v != ""]
+    texts = [shown(v) for v in dict.fromkeys(values) if v is not None and v != ""]
     return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 

@@ -1,9 +1,11 @@
 """One run as pictures: AUC per epoch, and leak per layer."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -11,6 +13,7 @@ from vflbench.results.files import EPOCHS_PICTURE, LAYERS_PICTURE, RECONSTRUCTIO
 from vflbench.results.layers import Layers, layers_of
 from vflbench.results.levels import OWN_COLUMNS, PROBE
 from vflbench.results.read import read_manifest, read_metrics
+from vflbench.results.report.output import Output
 from vflbench.results.report.picture_rows import NO_MESSAGE, few, is_reference, references_in, worst, worst_of_epochs
 from vflbench.results.report.rebuilt import draw_rebuilt
 from vflbench.results.rows import Row, readings
@@ -25,8 +28,13 @@ REFERENCES = {PROBE: "#7F3C8D", OWN_COLUMNS: "#8C564B"}
 def draw(folder: Path) -> list[Path]:
     """Draw auc_per_epoch.png, leak_per_layer.png if any layer was attacked, and reconstructions.png if data were rebuilt.
 
-    Returns the files that were drawn.
+    Returns the files that were drawn. Texts are drawn as they are: a dollar sign begins no formula.
     """
+    with rc_context({"text.parse_math": False}):
+        return _draw(folder)
+
+
+def _draw(folder: Path) -> list[Path]:
     rows, manifest = read_metrics(folder), read_manifest(folder)
     pictures = {EPOCHS_PICTURE: draw_epochs(rows)}
     leaks = [row for row in rows if row.layer and row.attack and row.message != NO_MESSAGE]
@@ -41,7 +49,9 @@ def draw(folder: Path) -> list[Path]:
     if rebuilt is not None:
         pictures[RECONSTRUCTIONS_PICTURE] = rebuilt
     for name, figure in pictures.items():
-        figure.savefig(folder / name, dpi=150)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=150)
+        Output(folder, "hydra.run.dir").write(name, drawn.getvalue())
     return [folder / name for name in pictures]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,8 @@ from vflbench.results.runs import Run
 
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 """Defense -> the option and the value at which it changes nothing, if no other option asks for noise."""
+
+_MOST_NAME = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         made_by += names_of([part[0] for part in parts])
     options = distinguishing(groups)
     named = [
-        replace(g, name=", ".join(filter(None, [_name(g, o), made])), options=o, made_by=made)
+        replace(g, name=", ".join(filter(None, [_short(_name(g, o)), made])), options=o, made_by=made)
         for g, o, made in zip(groups, options, made_by, strict=True)
     ]
     return sorted(_told_apart(named), key=_order)
@@ -121,11 +124,15 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 def _told_apart(groups: Sequence[Group]) -> list[Group]:
     """Tables collect values by name: of several groups with one name, each also has a digest of its options in it."""
-    names = [g.name for g in groups]
+    times = Counter(g.name for g in groups)
     return [
-        g if names.count(g.name) == 1 else replace(g, name=f"{g.name}, options {digest({**g.config, 'seed': None})}")
+        g if times[g.name] == 1 else replace(g, name=f"{g.name}, options {digest({**g.config, 'seed': None})}")
         for g in groups
     ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_NAME else f"{name[:_MOST_NAME]}..."
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:

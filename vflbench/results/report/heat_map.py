@@ -19,6 +19,7 @@ _SCALE = ((255, 255, 255), (253, 219, 160), (239, 122, 74), (165, 0, 38))  # eve
 _MISSING = "#e4e4e4"
 _DARK = 0.86  # from here on white letters are easier to read
 _CELL, _LETTER, _DPI = (0.4, 0.25), 0.066, 110  # inches: width and height; mean width of a letter
+_POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
 _GAP = 0.5  # between groups, in cells
 _STYLE = """
 body{font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -142,8 +143,8 @@ def page(drawn: HeatMap) -> str:
         body.append(f"<tr>{''.join(row)}</tr>")
     head = f'<tr><th colspan="{1 + len(drawn.facts)}"></th>{titles}</tr><tr><th></th>{"".join(turned)}</tr>'
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}<title>{escape(drawn.title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body><h1>{escape(drawn.title)}</h1><p>{escape(drawn.note)}</p>\n"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}{_POLICY}'
+        f"<title>{escape(drawn.title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(drawn.title)}</h1><p>{escape(drawn.note)}</p>\n"
         f"<div><table><thead>{head}</thead>\n<tbody>{chr(10).join(body)}</tbody></table></div></body></html>\n"
     )
 

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import ANY, UNIT, Interval, OverRuns, Range, interval_text, over_runs
+from vflbench.results.arrays import read_arrays
 from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.read import read_metrics
 from vflbench.results.report.comparison import Line
@@ -135,12 +136,12 @@ def _draw_grids(part: Figure, grids: Sequence[tuple[str, np.ndarray, np.ndarray]
 
 
 def _pictures(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
-    path = folder / RECONSTRUCTIONS
-    if not path.exists():
+    try:
+        arrays = read_arrays(folder / RECONSTRUCTIONS)
+    except FileNotFoundError:
         return None
-    with np.load(path) as arrays:
-        names = [n for n in arrays.files if n.startswith(f"{attack}/") and n.endswith("/truth") and arrays[n].ndim > 2]
-        return (arrays[names[-1]], arrays[names[-1].replace("/truth", "/answer")]) if names else None
+    names = [n for n in arrays if n.startswith(f"{attack}/") and n.endswith("/truth") and arrays[n].ndim > 2]
+    return (arrays[names[-1]], arrays[names[-1].replace("/truth", "/answer")]) if names else None
 
 
 def _name(line: Line) -> str:

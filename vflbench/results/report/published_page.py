@@ -16,7 +16,7 @@ from vflbench.results.report.published_tables import (
 )
 from vflbench.results.report.reproductions import PublishedExperiment
 from vflbench.results.report.sections import Section, Wishes, sections
-from vflbench.results.report.table_formats import text_of
+from vflbench.results.report.table_formats import markdown_text, text_of
 from vflbench.results.runs import Run
 
 View = Callable[[Part, "Results"], str]
@@ -134,12 +134,12 @@ def layers_view(part: Part, results: Results) -> str:
     for section in _shown(part, results):
         order = section.runs[0].layers.order
         crossing = section.runs[0].layers.crossing
-        names = [f"{layer} (cut)" if layer in crossing else layer for layer in order]
+        names = [markdown_text(f"{layer} (cut)" if layer in crossing else layer) for layer in order]
         rows = [
-            [g.name, len(g.runs), g.interval("test_auc"), *(spectral_at(g, layer) for layer in order)]
+            [markdown_text(g.name), len(g.runs), g.interval("test_auc"), *(spectral_at(g, layer) for layer in order)]
             for g in section.groups
         ]
-        note = f"Two-sided leak AUC of the spectral attack. Here on {scale_of(section)}."
+        note = f"Two-sided leak AUC of the spectral attack. Here on {markdown_text(scale_of(section))}."
         blocks.append(f"{table(('setting', 'runs', 'test AUC', *names), rows)}\n\n{note}")
     return "\n\n".join(blocks) or _no_runs(part)
 
@@ -173,7 +173,7 @@ def _claims(document: Document, results: Results, ours: Ours) -> str:
             published += [
                 _numbers_of(document.part(see), results, part.which) for see in part.see if not values and not compared
             ]
-            here = [f"{text_of(one.here)} on {one.where}" for one in compared if one.here.runs]
+            here = [f"{text_of(one.here)} on {markdown_text(one.where)}" for one in compared if one.here.runs]
             here += [ours.answers[part.ours](results)] if part.ours else []
             here += [part.reason] if part.reason else []
             here += [f"see {see}" for see in part.see if not here]

@@ -1,16 +1,18 @@
 """The tables of docs/published.md as Markdown."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflbench.results.report.groups import Group
 from vflbench.results.report.published import NOT_MEASURED, Compared, scale_of
 from vflbench.results.report.sections import Section
-from vflbench.results.report.table_formats import text_of
+from vflbench.results.report.table_formats import markdown_text, text_of
 
 _RANGE = ("end of the range", "up to")
 """Words of values that bound others."""
+_PIPE = re.compile(r"(?<!\\)\|")  # that isn't escaped already
 
 
 def values_table(compared: Sequence[Compared]) -> str:
@@ -22,7 +24,7 @@ def values_table(compared: Sequence[Compared]) -> str:
             one.here if one.here.runs else NOT_MEASURED,
             one.here.runs or None,
             one.difference,
-            one.where or None,
+            markdown_text(one.where) or None,
         ]
         for one in compared
     ]
@@ -58,9 +60,12 @@ def summary_sentence(compared: Sequence[Compared]) -> str:
 def settings_table(section: Section, layer: str | None = None) -> str:
     """Test AUC and every attack's two-sided leak AUC at the cut by setting."""
     attacks = section.attacks()
-    rows = [[g.name, len(g.runs), g.interval("test_auc"), *(leak_at(g, a, layer) for a in attacks)] for g in section.groups]
-    columns = ("setting", "runs", "test AUC", *(f"leak, {attack}" for attack in attacks))
-    return f"{table(columns, rows)}\n\nHere on {scale_of(section)}."
+    rows = [
+        [markdown_text(g.name), len(g.runs), g.interval("test_auc"), *(leak_at(g, a, layer) for a in attacks)]
+        for g in section.groups
+    ]
+    columns = ("setting", "runs", "test AUC", *(f"leak, {markdown_text(attack)}" for attack in attacks))
+    return f"{table(columns, rows)}\n\nHere on {markdown_text(scale_of(section))}."
 
 
 def leak_at(group: Group, attack: str, layer: str | None) -> Any:
@@ -88,4 +93,4 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return _PIPE.sub(r"\\|", text).replace("\n", " ")

@@ -1,7 +1,7 @@
 """A number of a run by its name: what the axes and columns of a report show."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vflbench.results.levels import REFERENCE, level_of
@@ -65,6 +65,11 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
+def mean_of(figure: Any) -> float:
+    """Of {mean, low, high} the mean; a number is its own."""
+    return number(figure.get("mean") if isinstance(figure, Mapping) else figure)
+
+
 def leaks(run: Run) -> Iterator[Mapping[str, Any]]:
     """The leaks of the last epoch that name their attack and layer."""
     for leak in mappings(run.summary.get("leaks")):
@@ -125,12 +130,27 @@ def by_attack(run: Run, name: str = "leak_auc", layer: str | None = None, *, ref
 
     reference: the probe and attacks on own columns, in place of the others.
     """
-    worst: dict[str, float] = {}
-    for leak in leaks(run):
-        if is_reference(leak, run) == reference and counts(leak, run, layer):
-            value, old = leak_value(leak, name), worst.get(label(leak), math.nan)
-            worst[label(leak)] = value if math.isnan(old) else old if math.isnan(value) else max(value, old)
-    return worst
+    key = ("by_attack", name, layer, reference)
+    if key not in run.computed:
+        worst: dict[str, float] = {}
+        for leak in leaks(run):
+            if is_reference(leak, run) == reference and counts(leak, run, layer):
+                value, old = leak_value(leak, name), worst.get(label(leak), math.nan)
+                worst[label(leak)] = value if math.isnan(old) else old if math.isnan(value) else max(value, old)
+        run.computed[key] = worst
+    found: dict[str, float] = run.computed[key]
+    return found
+
+
+def leaks_of(run: Run, attack: str, layer: str) -> Sequence[Mapping[str, Any]]:
+    """The leaks with that label at that layer, of all parties."""
+    if "leaks_of" not in run.computed:
+        by_place: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for leak in leaks(run):
+            by_place.setdefault((label(leak), leak["layer"]), []).append(leak)
+        run.computed["leaks_of"] = by_place
+    there: Sequence[Mapping[str, Any]] = run.computed["leaks_of"].get((attack, layer), ())
+    return there
 
 
 def value(run: Run, name: str, layer: str | None = None) -> float:
@@ -158,7 +178,7 @@ def value(run: Run, name: str, layer: str | None = None) -> float:
 
 def _rebuilt(run: Run, figure: str, attack: str) -> float:
     values = [
-        number(((entry.get("figures") or {}).get(figure) or {}).get("mean"))
+        mean_of((entry.get("figures") or {}).get(figure))
         for entry in mappings(run.summary.get("reconstructions"))
         if entry.get("message") != NO_MESSAGE and attack in ("", entry.get("attack"))
     ]

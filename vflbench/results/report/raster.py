@@ -2,8 +2,9 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -16,8 +17,17 @@ _LINES = {"solid": "-", "dashed": "--", "dotted": ":", "none": "none"}
 _INCH = 100
 
 
-def write_png(chart: Chart, file: Path) -> None:
-    labels = [series.label for series in chart.series if series.label]
+_MOST_LABELS, _LABEL = 60, 90  # entries of the legend; characters of one
+
+
+def write_png(chart: Chart, file: Path | BinaryIO) -> None:
+    """Texts are drawn as they are: a dollar sign begins no formula."""
+    with rc_context({"text.parse_math": False}):
+        _write_png(chart, file)
+
+
+def _write_png(chart: Chart, file: Path | BinaryIO) -> None:
+    labels = [series.label for series in chart.series if series.label][:_MOST_LABELS]
     rows = math.ceil(len(labels) / 2)
     height = 4.4 + 0.22 * rows
     figure = Figure(figsize=(7.2, height))
@@ -37,12 +47,14 @@ def write_png(chart: Chart, file: Path) -> None:
     for point in chart.points():
         if point.tag and math.isfinite(point.x.mean + point.y.mean):
             axes.annotate(point.tag[:34], (point.x.mean, point.y.mean), (5, 5), textcoords="offset points", fontsize=7)
-    axes.set(xlabel=chart.x_title, ylabel=chart.y_title)
-    axes.set_title(chart.title, loc="left", fontsize=10)
+    axes.set(xlabel=chart.x_title[:_LABEL], ylabel=chart.y_title[:_LABEL])
+    axes.set_title(chart.title[:_LABEL], loc="left", fontsize=10)
     axes.grid(axis="y", color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
     if labels:
-        figure.legend(loc="lower left", ncols=2, frameon=False, fontsize=8)
+        handles, named = axes.get_legend_handles_labels()
+        few = handles[:_MOST_LABELS], [text[:_LABEL] for text in named[:_MOST_LABELS]]
+        figure.legend(*few, loc="lower left", ncols=2, frameon=False, fontsize=8)
     figure.savefig(file, dpi=_INCH)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
+from vflbench.results.arrays import read_arrays
 from vflbench.results.files import RECONSTRUCTIONS
 
 WRONG = "#D55E00"
@@ -22,11 +23,10 @@ def draw_rebuilt(folder: Path) -> Figure | None:
     Pictures, (n, height, width) or (n, height, width, channels), are in rows of ten, the true ones above the rebuilt ones.
     A table (n, columns) is shown as two images side by side; entries that are wrong by 0.5 or more are marked.
     """
-    path = folder / RECONSTRUCTIONS
-    if not path.exists():
+    try:
+        pairs = _pairs(read_arrays(folder / RECONSTRUCTIONS))
+    except FileNotFoundError:
         return None
-    with np.load(path) as arrays:
-        pairs = _pairs({name: arrays[name] for name in arrays.files})
     if not pairs:
         return None
     heights = [_height(truth) for truth, _ in pairs.values()]

@@ -182,7 +182,7 @@ def _at_layer(group: Group, attack: str, figure: str, layer: str) -> tuple[OverR
     """The leak over the runs, at the party where it is largest, and whether it is visible; visible ones take precedence."""
     values, visible = [], False
     for run in group.runs:
-        leaks = [leak for leak in quantity.leaks(run) if quantity.label(leak) == attack and leak["layer"] == layer]
+        leaks = quantity.leaks_of(run, attack, layer)
         seen = [leak for leak in leaks if leak.get("visible")]
         visible = visible or bool(seen)
         numbers = [quantity.leak_value(leak, figure) for leak in seen or leaks]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from vflbench.results.runs import Run
 
 MOST_LINES = 7
 """So many lines of a chart can be distinguished."""
+_MOST_NAMED = 100  # quantities in an error
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,27 @@ def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
     by_part: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         by_part.setdefault((run.experiment, run.dataset), []).append(run)
-    made = []
+    made: list[Section] = []
     for (experiment, dataset), members in sorted(by_part.items()):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
         title = f"{experiment or 'Runs'} on {dataset}"
-        slug = re.sub(r"[^\w.-]+", "_", f"{experiment or 'runs'}_{dataset}")
+        slug = _slug(f"{experiment or 'runs'}_{dataset}", {section.slug for section in made})
         made.append(Section(title, slug, experiment, tuple(group_runs(members)), x, y, wishes.layer, wishes.by))
     return made
+
+
+def _slug(name: str, taken: Collection[str]) -> str:
+    """A name for files: ASCII letters, digits and ._- alone, not of another section."""
+    slug = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).lstrip(".-")[:100] or "runs"
+    lower = {other.lower() for other in taken}
+    return next(s for s in (slug, *(f"{slug}_{i}" for i in range(2, len(taken) + 3))) if s.lower() not in lower)
 
 
 def _refuse_unknown(runs: Sequence[Run], wishes: Wishes) -> None:
     for option, name in (("--x", wishes.x), ("--y", wishes.y)):
         if runs and name and _first((name,), runs, wishes.layer) is None:
             names = dict.fromkeys((*(n for run in runs for n in run.quantities), *quantity.TITLES))
-            there = ", ".join(n for n in names if _first((n,), runs, wishes.layer))
+            there = ", ".join([n for n in names if _first((n,), runs, wishes.layer)][:_MOST_NAMED])
             raise UserError(f"no run has this quantity; they have {there}", key=option, value=name)
 
 

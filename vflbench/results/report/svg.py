@@ -13,6 +13,7 @@ WIDTH, PLOT = 720, 340
 LEFT, RIGHT, TOP = 64, 18, 34
 COLOURS = 7
 _ROW = 20
+_MOST = 1000  # characters of a text
 _DASH = {"solid": "", "dashed": "7 4", "dotted": "2 4", "none": ""}
 
 STYLE = """
@@ -39,7 +40,7 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
         across = LEFT + (x - x0) / (x1 - x0) * (WIDTH - LEFT - RIGHT)
         return across, TOP + (y1 - y) / (y1 - y0) * PLOT
 
-    parts = [f'<text class="title" x="{LEFT - 44}" y="18">{escape(chart.title)}</text>']
+    parts = [f'<text class="title" x="{LEFT - 44}" y="18">{escape(chart.title[:_MOST])}</text>']
     for tick in nice_ticks(y0, y1):
         _, y = place(x0, tick)
         parts.append(f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
@@ -48,10 +49,10 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
     parts.append(f'<path class="axis" fill="none" d="M{LEFT} {TOP}V{TOP + PLOT}H{WIDTH - RIGHT}"/>')
     middle = TOP + PLOT / 2
     turned = f'transform="translate(14 {middle}) rotate(-90)" text-anchor="middle"'
-    parts.append(f'<text class="soft" {turned}>{escape(chart.y_title)}</text>')
+    parts.append(f'<text class="soft" {turned}>{escape(chart.y_title[:_MOST])}</text>')
     foot = TOP + PLOT + below + 18
     parts.append(
-        f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{foot}" text-anchor="middle">{escape(chart.x_title)}</text>'
+        f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{foot}" text-anchor="middle">{escape(chart.x_title[:_MOST])}</text>'
     )
     for level in chart.levels:
         _, y = place(x0, level.y)
@@ -64,7 +65,7 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
     parts += _tags(chart, place)
     legend, rows = _legend(chart, foot + 24)
     height = foot + 10 + rows * _ROW + 8
-    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(chart.title, quote=True)}"'
+    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(chart.title[:_MOST])}"'
     if standalone:
         head += f' xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}"'
         parts.insert(0, f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--paper)"/>')
@@ -102,7 +103,7 @@ def _points(series: Series, place: Place) -> Iterator[str]:
         x, y = place(point.x.mean, point.y.mean)
         bars = "".join(_bar(place(*a), place(*b)) for a, b in _whiskers(point))
         whiskers = f'<path d="{bars}" stroke="{_colour(series)}" fill="none" stroke-width="1.2"/>' if bars else ""
-        title = f"<title>{escape(point.name or series.label)}</title>"
+        title = f"<title>{escape((point.name or series.label)[:_MOST])}</title>"
         yield f'<g class="point" tabindex="0">{title}{whiskers}{mark(series, x, y)}</g>'
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vflbench.errors import UserError
 from vflbench.results.files import HONEST, METRICS, SUMMARY
 from vflbench.results.levels import REFERENCE, level_of
 from vflbench.results.read import read_manifest, read_summary
@@ -14,6 +15,7 @@ from vflbench.results.report.privacy_lines import privacy_lines
 from vflbench.results.report.verdict_lines import verdict_lines
 from vflbench.results.report.verdict_sentence import verdict_block
 from vflbench.results.runs import Run
+from vflbench.results.untrusted import shown
 
 _NOTES = 3
 _PLACE = ("attack", "message", "party", "layer")
@@ -32,7 +34,15 @@ def final_table(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()
     without a result are named with the reason. colour: for a terminal. gates: lines on thresholds, which follow the first.
     """
     run = Run(folder, {}, read_summary(folder), _manifest(folder))
-    summary = run.summary
+    try:
+        return _table(run, colour, gates)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+        problem = f"its results can't be shown, as of another version or by another hand: {type(error).__name__} {error}"
+        raise UserError(shown(problem, 300), key="folder", value=folder) from error
+
+
+def _table(run: Run, colour: bool, gates: Sequence[str]) -> str:
+    folder, summary = run.folder, run.summary
     honest = _honest_summary(run)
     lines = verdict_block(run, colour=colour, gates=gates)
     lines += [""] if lines else []
@@ -72,12 +82,12 @@ def number(value: float | None) -> str:
 def _manifest(folder: Path) -> Mapping[str, Any]:
     try:
         return read_manifest(folder)
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return {}
 
 
 def _honest_summary(run: Run) -> Mapping[str, Any] | None:
-    if not run.adversaries:
+    if not run.adversaries or (run.folder / HONEST).is_symlink():
         return None
     try:
         return read_summary(run.folder / HONEST)

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflbench.numerics.interval import Interval, interval_text
+from vflbench.results.untrusted import shown
 
 NOTHING = "-"
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+_MARKDOWN = {"\\": "&#92;", "|": "\\|", "`": "\\`", "*": "\\*", "[": "\\[", "]": "\\]"}
+_TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w)")
+"""What begins a tag or an entity of HTML, which Markdown lets through."""
+_FORMULA = re.compile(r"(?:^|(?<=[;\t]))(\s*)(?=[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+"""Where a spreadsheet takes what follows for a formula; after a semicolon too, which separates cells in many countries."""
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_MOST, _MOST_CSV = 2_000, 20_000  # characters of a cell
 
 
 @dataclass(frozen=True)
@@ -31,25 +39,26 @@ class Table:
         header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
+        writer.writerow([_csv_text(name) for name in header])
         for row in self.rows:
             writer.writerow([word for j, cell in enumerate(row) for word in _csv_cells(cell, wide=j in wide)])
         return text.getvalue()
 
     def markdown(self) -> str:
-        lines = [[c.replace("|", "\\|") for c in self.columns]]
-        lines += [[text_of(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.rows]
+        lines = [[markdown_text(c) for c in self.columns]]
+        lines += [[markdown_text(text_of(cell)) for cell in row] for row in self.rows]
         text = ["| " + " | ".join(line) + " |" for line in lines]
         text.insert(1, "|" + "---|" * len(self.columns))
-        return "\n".join([f"**{self.title}**", "", *text, *(["", self.note] if self.note else []), ""])
+        note = ["", markdown_text(self.note, _MOST_CSV)] if self.note else []
+        return "\n".join([f"**{markdown_text(self.title)}**", "", *text, *note, ""])
 
     def latex(self) -> str:
         """A tabular that needs the package booktabs."""
         numeric = [any(isinstance(row[j], Interval | int | float) for row in self.rows) for j in range(len(self.columns))]
         head = " & ".join(map(_latex, self.columns))
-        body = [" & ".join(_latex(text_of(cell)) for cell in row) + r" \\" for row in self.rows]
+        body = [_latex_row(row) for row in self.rows]
         columns = "".join("r" if right else "l" for right in numeric)
-        lines = [rf"% {self.title}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{head} \\", r"\midrule"]
+        lines = [rf"% {shown(self.title)}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{head} \\", r"\midrule"]
         return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -63,7 +72,7 @@ def text_of(cell: Any) -> str:
         return NOTHING if math.isnan(cell) else f"{cell:{_digits(cell)}}"
     if isinstance(cell, int):
         return f"{cell:,}"
-    return NOTHING if cell is None else str(cell)
+    return NOTHING if cell is None else shown(cell, _MOST)
 
 
 def sort_key(cell: Any) -> float | str:
@@ -71,7 +80,7 @@ def sort_key(cell: Any) -> float | str:
     value = cell.mean if isinstance(cell, Interval) else cell
     if isinstance(value, int | float):
         return "" if math.isnan(value) else float(value)
-    return "" if value is None else str(value)
+    return "" if value is None else shown(value, _MOST)
 
 
 def is_number(cell: Any) -> bool:
@@ -91,7 +100,26 @@ def _csv_cells(cell: Any, *, wide: bool) -> list[Any]:
     if isinstance(cell, Interval):
         return ["" if math.isnan(v) else v for v in (cell.mean, cell.low, cell.high)]
     text = "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else cell
+    text = text if isinstance(text, int | float) else _csv_text(text)
     return [text, "", ""] if wide else [text]
+
+
+def _csv_text(value: Any) -> str:
+    """With an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
+    text = shown(value, _MOST_CSV)
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"'\1", text)
+
+
+def markdown_text(text: str, most: int = _MOST) -> str:
+    """The text for a line of Markdown, or a cell of a table in it, as it is: no tag, link or code begins in it."""
+    plain = _TAG.sub(lambda sign: "&lt;" if sign[0] == "<" else "&amp;", shown(text, most))
+    return "".join(_MARKDOWN.get(sign, sign) for sign in plain)
+
+
+def _latex_row(row: Sequence[Any]) -> str:
+    """A bracket or a star after the end of a row would be an option of it."""
+    text = " & ".join(_latex(text_of(cell)) for cell in row)
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def _latex(text: str) -> str:

@@ -150,7 +150,7 @@ def _is_there(entry: Mapping[str, Any], figure: str) -> bool:
 
 
 def _mean(entry: Mapping[str, Any], figure: str) -> float:
-    return quantity.number(((entry.get("figures") or {}).get(figure) or {}).get("mean"))
+    return quantity.mean_of((entry.get("figures") or {}).get(figure))
 
 
 def _share(entry: Mapping[str, Any], figure: str, entries: Sequence[Mapping[str, Any]]) -> str:

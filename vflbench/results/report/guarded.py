@@ -1,0 +1,48 @@
+"""Keeps one run whose values can't be shown from ending a report.
+
+What a file may hold is checked when it is read (`vflbench.results.schema`). This is for what is noticed only when a table, a
+chart or a sentence is made.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from vflbench.errors import UserError
+from vflbench.results.runs import Oddity, Run
+from vflbench.results.untrusted import shown
+
+T = TypeVar("T")
+
+
+def without_bad_runs(runs: Sequence[Run], make: Callable[[Sequence[Run]], T]) -> tuple[T, list[Run], list[Oddity]]:
+    """What `make` returns for the runs, those that it could be made of, and why it could not be of the others.
+
+    First those are left out that fail alone, then each that fails beside those before it. Raises UserError if `make` does.
+    """
+    kept, odd = list(runs), []
+    error = _error(kept, make)
+    if error is not None:
+        wrong = {id(run): reason for run in kept if (reason := _error([run], make)) is not None}
+        odd = [_oddity(run, wrong[id(run)]) for run in kept if id(run) in wrong]
+        kept = [run for run in kept if id(run) not in wrong]
+    while kept and (error := _error(kept, make)) is not None:
+        low, high = 0, len(kept)  # the first `low` can be shown, the first `high` can't
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _error(kept[:middle], make) else (middle, high)
+        odd.append(_oddity(kept.pop(high - 1), error))
+    return make(kept), kept, odd
+
+
+def _error(runs: Sequence[Run], make: Callable[[Sequence[Run]], T]) -> Exception | None:
+    try:
+        with suppress(UserError):  # what the user asked for, which is no fault of a run
+            make(runs)
+    except Exception as error:  # whatever it is: the other runs are to be shown
+        return error
+    return None
+
+
+def _oddity(run: Run, error: Exception) -> Oddity:
+    return Oddity("unreadable", run.folder, shown(f"it can't be shown: {type(error).__name__}: {error}", 300))

@@ -1,0 +1,340 @@
+"""What the values in a run's files must be. Anything may be missing, as in runs of older versions, or null; names that are
+not listed may hold anything. Nothing is converted: a number in quotes is a text, and true is no number.
+
+It has more lines than other modules, as it lists every name that a table, a chart or a sentence reads.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from vflbench.results.untrusted import shown
+
+MOST_LEAKS, MOST_REBUILT, MOST_NAMES, MOST_MODULES = 20_000, 2_000, 500, 20_000
+"""Of a run. Names: its attacks, its layers, its figures, the entries of its mappings. More can't be shown in seconds."""
+
+_FEW = Field(max_length=MOST_NAMES)
+_SOME = Field(max_length=MOST_MODULES)
+Number = float | None
+Text = str | None
+Names = Annotated[dict[str, Text], _FEW] | None
+Lists = Annotated[dict[str, Annotated[list[str], _FEW]], _FEW] | None
+_STRICT = ConfigDict(strict=True, extra="allow")
+
+
+@with_config(_STRICT)
+class _Interval(TypedDict, total=False):
+    mean: Number
+    low: Number
+    high: Number
+
+
+@with_config(_STRICT)
+class _Place(TypedDict, total=False):
+    """Where something was measured."""
+
+    attack: str
+    message: str
+    party: str
+    layer: str
+    visible: bool | None
+    batches: int | None
+
+
+class _Leak(_Place, total=False):
+    raw: _Interval | None
+    two_sided: _Interval | None
+    oriented: _Interval | None
+    net: _Interval | None
+    coin: Number
+    left_out: int | None
+    classes: Annotated[dict[str, _Interval], _FEW] | None
+
+
+@with_config(_STRICT)
+class _Reading(TypedDict, total=False):
+    """What the worst attack reads, of `verdict`."""
+
+    attack: Required[str]
+    message: Required[str]
+    party: Required[str]
+    layer: Required[str]
+    figure: Required[Literal["AUC", "macro AUC", "AMI"]]
+    value: Required[float]
+    low: Required[Number]
+    high: Required[Number]
+    own_columns: Number
+
+
+class _Worst(_Reading, total=False):
+    readings: Required[int]
+
+
+class _Fall(_Reading, total=False):
+    because: Required[str]
+
+
+@with_config(_STRICT)
+class _Verdict(TypedDict, total=False):
+    worst: _Worst | None
+    levels: Annotated[dict[str, _Reading], _FEW] | None
+    on_changed: Annotated[dict[str, _Reading], _FEW] | None
+    references: Annotated[dict[str, _Reading], _FEW] | None
+    falls: _Fall | None
+    changed: list[str] | None
+
+
+@with_config(_STRICT)
+class _Above(TypedDict, total=False):
+    """A leak above a ceiling."""
+
+    attack: Required[str]
+    message: Required[str]
+    party: Required[str]
+    layer: Required[str]
+    figure: Required[Literal["AUC", "macro AUC", "AMI"]]
+    value: Required[float]
+    low: Required[float]
+    ceiling: Required[float]
+
+
+@with_config(_STRICT)
+class _Promise(TypedDict, total=False):
+    claim: Text
+    bounds: Text
+    message: Text
+    messages: int | None
+    leak_auc_one_message: Number
+    leak_auc_all_messages: Number
+    error_one_message: Number
+    error_all_messages: Number
+    assumption: Text
+    assumption_holds: bool | None
+    tested: list[dict[str, str | float | None]] | None
+    exceeded: list[_Above] | None
+
+
+@with_config(_STRICT)
+class _Release(TypedDict, total=False):
+    defense: str
+    mechanism: str
+    epsilon: Number
+    mu: Number
+    times: int | None
+    epochs: int | None
+
+
+@with_config(_STRICT)
+class _Privacy(TypedDict, total=False):
+    epsilon: Number
+    mu: Number
+    delta: Number
+    epsilon_at_delta: Number
+    epsilon_low: Number
+    mu_low: Number
+    epsilon_low_by: Text
+    mu_low_by: Text
+    releases: list[_Release] | None
+    canaries: int | None
+    confidence: Number
+    tried: dict[str, Any] | None
+
+
+@with_config(_STRICT)
+class _Noise(TypedDict, total=False):
+    """What noise on embeddings promises."""
+
+    party: str
+    layer: str
+    defense: str
+    mechanism: str
+    reason: Text
+    width: int | None
+    messages: int | None
+    epsilon: Number
+    delta: Number
+    epsilon_all: Number
+    delta_all: Number
+    exact: bool | None
+    epsilon_exact: Number
+    epsilon_exact_all: Number
+
+
+@with_config(_STRICT)
+class _Rebuilt(TypedDict, total=False):
+    attack: Required[str]
+    message: Required[str]
+    party: Required[str]
+    layer: Required[str]
+    visible: bool | None
+    batches: int | None
+    figures: Annotated[dict[str, _Interval | float | None], _FEW] | None
+    notes: dict[str, int] | None
+
+
+@with_config(_STRICT)
+class _Dependence(TypedDict, total=False):
+    party: str
+    layer: str
+    dcor: _Interval
+
+
+@with_config(_STRICT)
+class _Figure(TypedDict, total=False):
+    party: str
+    layer: str
+    message: str
+    figure: str
+    value: Number
+
+
+@with_config(_STRICT)
+class _Observed(TypedDict, total=False):
+    verdict: Text
+
+
+@with_config(_STRICT)
+class _Summary(TypedDict, total=False):
+    epochs: int | None
+    seconds: Number
+    loss: Number
+    test_auc: Number
+    train_auc: Number
+    test_accuracy: Number
+    train_accuracy: Number
+    test_log_loss: Number
+    train_log_loss: Number
+    leaks: Annotated[list[_Leak], Field(max_length=MOST_LEAKS)] | None
+    verdict: _Verdict | None
+    distance_correlation: list[_Dependence] | None
+    reconstructions: Annotated[list[_Rebuilt], Field(max_length=MOST_REBUILT)] | None
+    skipped: Names
+    unscored: Names
+    claims_refused: Names
+    guarantees: Annotated[dict[str, _Promise | None], _FEW] | None
+    privacy: _Privacy | None
+    observed_privacy: _Observed | None
+    embedding_privacy: list[_Noise] | None
+    figures: Annotated[list[_Figure], Field(max_length=MOST_LEAKS)] | None
+    bytes_sent: Annotated[dict[str, Number], _FEW] | None
+    failed: Text
+
+
+@with_config(_STRICT)
+class _Threat(TypedDict, total=False):
+    seat: Text
+    knows: list[str] | None
+    known_rows: int | None
+    hints: int | None
+    active: bool | None
+    level: Text
+    text: Text
+    does: Text
+
+
+@with_config(_STRICT)
+class _Adversary(TypedDict, total=False):
+    party: Text
+    text: Text
+
+
+@with_config(_STRICT)
+class _Data(TypedDict, total=False):
+    train_rows: int | None
+    test_rows: int | None
+    classes: int | None
+    train_positive_ratio: Number
+    train_class_ratios: list[float] | None
+
+
+@with_config(_STRICT)
+class _Model(TypedDict, total=False):
+    test_auc: Number
+    train_auc: Number
+
+
+@with_config(_STRICT)
+class _Choices(TypedDict, total=False):
+    dataset: Text
+    experiment: Text
+
+
+@with_config(_STRICT)
+class _Manifest(TypedDict, total=False):
+    vflbench: Text
+    git_commit: Text
+    python: Text
+    platform: Text
+    versions: Names
+    kind: Text
+    seed: int | None
+    device: Text
+    threads: int | None
+    batch_size: int | None
+    choices: _Choices | None
+    data: _Data | None
+    model: _Model | None
+    source: dict[str, Any] | None
+    modules: Annotated[dict[str, Text], _SOME] | None
+    identity: dict[str, Any] | None
+    changed_while_running: list[str] | None
+    cut_layers: Lists
+    layers: Lists
+    threats: Annotated[dict[str, _Threat], _FEW] | None
+    adversary: Annotated[dict[str, _Adversary], _FEW] | None
+    skipped: Names
+    unscored: Names
+    quantities: Annotated[list[str], _SOME] | None
+    notes: Annotated[list[str], _FEW] | None
+
+
+_Parts = Annotated[dict[str, dict[str, Any] | None], _FEW]
+
+
+@with_config(_STRICT)
+class _Config(TypedDict, total=False):
+    seed: int | None
+    dataset: dict[str, Any] | None
+    defense: _Parts | None
+    attack: _Parts | None
+    adversary: _Parts | None
+
+
+_SUMMARY, _MANIFEST, _CONFIG = TypeAdapter(_Summary), TypeAdapter(_Manifest), TypeAdapter(_Config)
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Raises ValueError, with one line, for options of another type."""
+    _check(_CONFIG, config)
+
+
+def check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Raises ValueError, with one line, for facts of another type."""
+    _check(_MANIFEST, manifest)
+
+
+def check_summary(summary: Mapping[str, Any]) -> None:
+    """Raises ValueError, with one line, for results of another type, and for more of them than can be shown."""
+    _check(_SUMMARY, summary)
+    if len(summary) > MOST_NAMES:
+        raise ValueError(f"it has {len(summary):,} names, and at most {MOST_NAMES} are read")
+    leaks, entries = summary.get("leaks") or [], summary.get("reconstructions") or []
+    names = {
+        "attacks": {(leak.get("attack"), leak.get("message")) for leak in (*leaks, *entries)},
+        "layers": {leak.get("layer") for leak in leaks},
+        "figures": {name for entry in entries for name in entry.get("figures") or ()},
+    }
+    for what, there in names.items():
+        if len(there) > MOST_NAMES:
+            raise ValueError(f"it has {len(there):,} different {what}, and at most {MOST_NAMES} are read")
+
+
+def _check(kind: TypeAdapter[Any], content: Mapping[str, Any]) -> None:
+    try:
+        kind.validate_python(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(shown(part, 60) for part in first["loc"])
+        raise ValueError(f"{place} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
