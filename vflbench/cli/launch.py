@@ -107,7 +107,7 @@ class SurvivingLauncher(Launcher):
 
     def _launch(self, jobs: Sequence[Job]) -> Exception | None:
         """Launch each job once. Returns the launcher's own error, such as a worker that was killed."""
-        cores = _cores()
+        cores = _usable_cores()
         width = cores if starts_all_at_once(self.inner) else len(jobs)
         for part in _parts(jobs, width, in_order=self.numbered):
             with self._threads(len(part), cores):
@@ -241,11 +241,10 @@ def reason_of(error: Exception) -> str:
 
 
 def _returned(job: Job) -> JobReturn:
-    returned = JobReturn(overrides=list(job.overrides), working_dir=os.getcwd(), status=JobStatus.COMPLETED)
+    returned = JobReturn(list(job.overrides), working_dir=os.getcwd(), status=JobStatus.COMPLETED)
     returned.return_value = job.outcome.test_auc if job.outcome is not None else float("nan")
     return returned
 
 
-def _cores() -> int:
-    """The number of cores that this process may use."""
+def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
