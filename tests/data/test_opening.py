@@ -262,6 +262,6 @@ def test_an_error_is_one_printable_paragraph_whatever_it_holds():
     endless: dict = {}
     endless["itself"] = endless
     for value in (bomb, endless, 10**6000, b"\xff\0", "\u202e\udcff"):
-        assert len(shown(value)) <= 80
+        assert len(shown(value, 80)) <= 80
         assert str(UserError("p", key="k", value=value)).isprintable()
     assert str(UserError("wrong", key="dataset.columns", value=["a", "b"])) == "dataset.columns=['a', 'b']: wrong"

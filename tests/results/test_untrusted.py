@@ -59,7 +59,8 @@ def test_numbers_that_are_none_in_json_are_refused(tmp_path, text):
 
 def test_texts_are_shown_in_one_printable_line():
     assert shown("a\nb\tc\x1b[31m\u202e\ud800é") == "a b c\\x1b[31m\\u202e\\ud800é"
-    assert shown("x" * 300) == "x" * 197 + "..."
+    assert len(shown("x" * 300)) == 200
+    assert "x ... x" in shown("x" * 300)
 
 
 def test_error_txt_of_others_is_a_bounded_paragraph_and_a_link_is_none(tmp_path):

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from vflbench.errors import UserError
-from vflbench.results.files import ERROR, LOCK, MARKS
+from vflbench.results.files import CONFIG, ERROR, LOCK, MARKS
 
 _NAME = re.compile(r"\w[\w .,+=@()-]*(?<![ .])")
 _LONGEST_NAME = 200  # bytes; a folder's name has 255 at most, and a digest follows
 _LOGS = {".log", ".txt", ".out", ".err"}  # what a shell writes there at the same time
-_OURS = MARKS - {"config.yaml"} | {LOCK, ERROR}
+_OURS = MARKS - {CONFIG} | {LOCK, ERROR}
 
 
 def run_name(name: Any) -> str:

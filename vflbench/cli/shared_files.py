@@ -103,6 +103,8 @@ def _text(file: Path) -> str:
         with open_plain(file.resolve()) as opened:
             content = opened.read(LARGEST + 1)
         text = content.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError("there is no such file", key=str(file)) from error
     except OSError as error:
         raise UserError(f"it can't be read: {error.strerror}", key=str(file)) from error
     except UnicodeDecodeError as error:

@@ -5,9 +5,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-import torch
-
-from vflbench.errors import NonFiniteError, UserError
+from vflbench.errors import NonFiniteError
 from vflbench.generators import Generators
 from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
@@ -22,7 +20,7 @@ from vflbench.run.interruption import Interruption
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
 from vflbench.run.progress import Epoch, Progress
-from vflbench.run.resume import begin_or_go_on, blamed, save
+from vflbench.run.resume import begin_or_go_on, blaming, save
 from vflbench.run.settings import Settings, choose_device
 from vflbench.run.setup import Experiment, seat
 from vflbench.run.summary import summarise
@@ -38,17 +36,12 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
     """
     try:
-        summary = train_and_attack(experiment, recorder, checkpoint)
+        with blaming(checkpoint):
+            summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.discard()
         return run(experiment, recorder, checkpoint)
-    except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        if not checkpoint.gone_on:
-            raise
-        raise blamed(checkpoint, error) from error
     return summary | ({"honest": honest_run(experiment, recorder, checkpoint)} if experiment.adversaries else {})
 
 

@@ -1,5 +1,7 @@
 """A run begins, or resumes from its checkpoint; and it saves its progress."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,13 +46,21 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
     recorder.go_on(state["metrics_bytes"], str(progress), **facts)
 
 
-def blamed(checkpoint: Checkpoint, error: Exception) -> UserError:
-    """What to say of a fault after a run has gone on from a file: nobody can tell whether the file or the code is wrong."""
-    problem = (
-        f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
-        "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
-    )
-    return UserError(problem, key="checkpoint", value=checkpoint.wanted)
+@contextmanager
+def blaming(checkpoint: Checkpoint) -> Iterator[None]:
+    """While entered, a fault in a run that has gone on from a file is a UserError: the file or the code may be wrong."""
+    try:
+        yield
+    except (UserError, UnusableCheckpointError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if not checkpoint.gone_on:
+            raise
+        problem = (
+            f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
+            "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
+        )
+        raise UserError(problem, key="checkpoint", value=checkpoint.wanted) from error
 
 
 def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:

@@ -128,9 +128,10 @@ def test_audits_of_a_recording_in_two_states_are_apart(tmp_path):
     assert len(values(tmp_path)) == 2
 
 
-def test_a_damaged_identity_is_one_of_an_older_version(tmp_path):
+def test_a_damaged_identity_is_a_run_that_cannot_be_read_or_one_of_an_older_version(tmp_path):
     for number, identity in enumerate((3, [], {"plugins": 3, "data": [1]}, None)):
         write_run(tmp_path / f"run{number}", seed=number, facts={"identity": identity}, leaks=[leak("norm", "f2", 0.9)])
-    assert sum(map(len, values(tmp_path).values())) == 4
+    assert [len(of) for of in values(tmp_path).values()] == [1, 1]
+    assert {odd.path.name for odd in read_tree([tmp_path]).odd} == {"run0", "run1"}
     assert json.dumps(sorted(values(tmp_path)))
     write_report([tmp_path], tmp_path / "report")
