@@ -78,7 +78,7 @@ def _number(digits: str) -> float:
 def _yaml(text: str, *, as_it_is: bool) -> Any:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
     _check_events(yaml.parse(text, loader))
-    made = yaml.load(text, loader)  # nosec B506: one of PyYAML's two safe loaders
+    made = yaml.load(text, loader)  # nosec B506  # one of PyYAML's two safe loaders
     return made if as_it_is else _plain(made, 0)
 
 

@@ -114,7 +114,7 @@ def git_commit() -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", os.fspath(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603: git, no shell
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603  # git, no shell
     return done.stdout.strip()
 
 

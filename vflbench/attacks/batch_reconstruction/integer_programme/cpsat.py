@@ -6,7 +6,7 @@ different versions, and a process can load only the first of them. Therefore thi
 
 import importlib.util
 import os
-import pickle  # nosec B403: only between this process and the one that it starts
+import pickle  # nosec B403  # only between this process and the one that it starts
 import sys
 import time
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def cpsat(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverR
     output = run_program(command, budget.left + STARTUP_SECONDS, task, {**os.environ, "PYTHONPATH": paths})
     if output is None:
         return SolverResult(None, None, f"CP-SAT: killed {STARTUP_SECONDS} seconds after the time limit")
-    return pickle.loads(output)  # nosec B301: from the process that was started above
+    return pickle.loads(output)  # nosec B301  # from the process that was started above
 
 
 class CpProgramme:
@@ -85,7 +85,7 @@ def solve_in_process(gram: Gram, formulation: Formulation, budget: SolverBudget)
 
 def _worker() -> None:
     """Read a task from stdin, write its result to stdout."""
-    gram, formulation, seconds, threads, seed, steps = pickle.load(sys.stdin.buffer)  # nosec B301: of `cpsat`, above
+    gram, formulation, seconds, threads, seed, steps = pickle.load(sys.stdin.buffer)  # nosec B301  # of `cpsat`, above
     result = solve_in_process(gram, formulation, SolverBudget(time.monotonic() + seconds, threads, seed, steps))
     sys.stdout.buffer.write(pickle.dumps(result))
 

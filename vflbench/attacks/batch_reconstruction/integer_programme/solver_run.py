@@ -52,7 +52,7 @@ def run_program(
     RuntimeError with the program's stderr if it fails.
     """
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=env, **pipes) as program:  # nosec B603: a list, no shell; made by our own solvers
+    with subprocess.Popen(command, env=env, **pipes) as program:  # nosec B603  # a list, no shell; made by our own solvers
         try:
             written, errors = program.communicate(stdin, timeout=seconds)
         except BaseException as end:
