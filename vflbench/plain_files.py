@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from vflbench.errors import printable
+
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -102,7 +104,7 @@ def in_a_line(reason: object, most: int = 500) -> str:
         reason = reason.strerror
     text = f"there is no {reason}" if isinstance(reason, KeyError) else " ".join(str(reason).split())
     text = text[:most] or type(reason).__name__
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return printable(text)
 
 
 def _for_all(path: str, flags: int) -> int:
