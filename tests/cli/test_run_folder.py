@@ -89,7 +89,7 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path):
 def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
     cwd = tmp_path / "deep" / "work"
     cwd.mkdir(parents=True)
-    for words in (["name=../../x"], ["-m", "name=../../x,ok"], ["name='${oc.env:HOME}/x'"], ["hydra.run.dir=''"]):
+    for words in (["name=../../x"], ["-m", "name=../../x,ok"], ["name='${chosen:dataset}/x'"], ["hydra.run.dir=''"]):
         result = command("train", *words[:1], *SMALL, *words[1:], cwd=cwd)
         assert result.returncode == 1, words
         assert "Traceback" not in result.stderr

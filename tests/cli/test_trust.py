@@ -68,6 +68,13 @@ EXPERIMENTS = {
         {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "$\\{oc.env\\:HOME\\}"}}}},
         "oc.env",
     ),
+    "a secret in what is swept, computed twice": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "x${oc.select:zzz,'$'}{oc.env:HOME}"}}}},
+        "plain values",
+    ),
+    "the digest of all options as one of them": ({"seed": "${digest:}"}, "${digest:}"),
+    "an option without a name": ({None: 2}, "null"),
+    "itself": ({"defaults": ["x"]}, "circle"),
     "another's server": (
         {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
         "logger.mlflow.uri",

@@ -42,6 +42,8 @@ def _description(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
         where = "hydra.run.dir=" if _raised_by_hydra(error) else ""
         return f"{where}{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, RecursionError) and _raised_by_hydra(error):
+        return "config: the configs that were chosen include each other in a circle, or are nested too deeply"
     if isinstance(error, HydraException | OmegaConfBaseException) or _raised_by_hydra(error):
         return _describe_hydra(error)
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
@@ -72,7 +74,7 @@ def _raised_by_hydra(error: Exception) -> bool:
 
 def _describe_hydra(error: Exception) -> str:
     """Hydra's message in one paragraph, and the command that helps."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()) or f"the configs can't be used ({type(error).__name__})"
     if unknown := re.match(r"(?:In '\w+': )?Could not override '(?P<key>[^']+)'", text):
         hint = nearest_options(config_folder(), unknown["key"])
         return f"{unknown['key']}: there is no such option here{hint} (see: vflbench train --cfg job)"

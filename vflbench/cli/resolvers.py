@@ -9,6 +9,7 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.cli.plugins import recorded_folders
 from vflbench.cli.run_folder import run_name
+from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results import identity
 from vflbench.run.identity import origin_of
@@ -39,15 +40,32 @@ def _keys(file: Path, group: str) -> list[str]:
     return list(map(str, node.get(group, node)))
 
 
+def refuse_environment(*_: Any) -> str:
+    """`${oc.env:NAME}`: a config could carry a secret into results that are shared, however it spells this."""
+    raise UserError("options don't read environment variables; on the command line, the shell puts $NAME in", key="oc.env")
+
+
 def digest(_root_: DictConfig) -> str:
     """`${digest:}`: 8 hexadecimal digits that identify all that can change a result: options, code, plug-ins, data files.
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
-    if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
-        run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
-    options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
-    return identity.digest(options, origin_of(options, recorded_folders(_root_)))
+    if _Within.digest:
+        raise UserError("an option can't depend on the digest of all options", key="digest")
+    _Within.digest = True
+    try:
+        if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
+            run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
+        options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
+        return identity.digest(options, origin_of(options, recorded_folders(_root_)))
+    finally:
+        _Within.digest = False
+
+
+class _Within:
+    """Whether a digest is being computed."""
+
+    digest = False
 
 
 def difference(minuend: int, subtrahend: int) -> int:
@@ -67,6 +85,7 @@ def _resolved(root: DictConfig, key: Any) -> Any:
     return plain(value) if OmegaConf.is_config(value) else value
 
 
+OmegaConf.register_new_resolver("oc.env", refuse_environment, replace=True)
 OmegaConf.register_new_resolver("names", names, replace=True)
 OmegaConf.register_new_resolver("chosen", chosen, replace=True)
 OmegaConf.register_new_resolver("difference", difference, replace=True)

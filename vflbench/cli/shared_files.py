@@ -13,8 +13,9 @@ from vflbench.places import config_folder
 from vflbench.plain_files import open_plain
 
 LARGEST = 100_000  # bytes of a file
+DEEPEST = 40  # mappings and lists within each other
 MOST = 20_000  # values in it, where each alias counts as all that it stands for
-RESOLVERS = ("names", "chosen", "difference", "digest", "hydra", "oc.select")
+RESOLVERS = ("names", "chosen", "difference", "hydra", "oc.select")
 """What `${NAME:...}` may be in a config from elsewhere. `oc.env` would carry secrets into results that are shared."""
 
 HYDRAS = (
@@ -82,6 +83,8 @@ def tree(file: Path, *, references: bool = True) -> yaml.Node | None:
     for node in nodes:
         if node.tag not in _TAGS:
             raise UserError(f"a config has no values of the type {node.tag}", key=str(file))
+        if isinstance(node, yaml.MappingNode) and any(key.tag.endswith(":null") for key, _ in node.value):
+            raise UserError("an option must have a name, and one of its keys is null", key=str(file))
         unknown = unknown_interpolation(node.value) if references and isinstance(node, yaml.ScalarNode) else None
         if unknown:
             problem = f"a config from elsewhere may have ${{KEY}}, for another option, and {', '.join(RESOLVERS)}"
@@ -122,10 +125,12 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values it stands for. One that contains itself never ends, and raises RecursionError."""
+def _count(node: yaml.Node, known: dict[int, int], depth: int = 0) -> int:
+    """How many values it stands for. Raises RecursionError for one that is nested too deeply, or contains itself."""
+    if depth > DEEPEST:
+        raise RecursionError
     if id(node) not in known:
-        known[id(node)] = 1 + sum(_count(child, known) for child in _children(node))
+        known[id(node)] = 1 + sum(_count(child, known, depth + 1) for child in _children(node))
     return known[id(node)]
 
 

@@ -101,6 +101,10 @@ def check_shared(file: str, config: Any) -> None:
                 f"a config from elsewhere can't sweep over it, in {file}; what is swept are options of ours, but for loggers"
             )
             raise UserError(problem, key="hydra.sweeper.params", value=name)
+        if "$" in str(params[name] if isinstance(params, Mapping) else ""):  # Hydra computes it twice
+            raise UserError(
+                f"a config from elsewhere sweeps over plain values, in {file}", key=f"hydra.sweeper.params.{name}"
+            )
     runs = math.prod(_runs(name, value) for name, value in params.items()) if isinstance(params, Mapping) else 1
     if runs > _MOST_RUNS:
         problem = f"a config from elsewhere sweeps over at most {_MOST_RUNS:,} runs, in {file}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 from vflbench.data.archives import READ_ERRORS, check_expansion, open_members
@@ -201,12 +202,12 @@ def _last_line_end(data: bytes, quotes: bool) -> int:
     end = data.rfind(b"\n")
     if not quotes or end < 0:
         return end + 1
-    open_quotes = data.count(b'"', 0, end)
-    while open_quotes % 2 and end >= 0:
-        before = data.rfind(b"\n", 0, end)
-        open_quotes -= data.count(b'"', max(before, 0), end)
-        end = before
-    return end + 1
+    if data.count(b'"', 0, end) % 2 == 0:
+        return end + 1
+    signs = np.frombuffer(data, np.uint8, end + 1)
+    inside = np.bitwise_xor.accumulate((signs == ord('"')).view(np.uint8))
+    ends = np.flatnonzero((signs == ord("\n")) & (inside == 0))
+    return int(ends[-1]) + 1 if len(ends) else 0
 
 
 def _one_line(error: BaseException) -> str:

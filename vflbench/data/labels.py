@@ -1,6 +1,7 @@
 """What can be a class: the one place that decides it, for every reader."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from itertools import islice
 
 from vflbench.data.files import listed
@@ -50,7 +51,7 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
             problem = f"no row has this label; the labels are {listed(in_order)}"
             raise UserError(problem, key="dataset.positive", value=positive)
         return [f"not {positive}", str(positive)], {label: int(label in chosen) for label in in_order}
-    names: dict[tuple[int, float, str], str] = {}
+    names: dict[tuple[int, Decimal, str], str] = {}
     for label in in_order:
         names.setdefault(_place(label), label.strip())
     places = {place: number for number, place in enumerate(names)}
@@ -99,9 +100,10 @@ def listed_rows(rows_of: Mapping[str, int], most: int = 12) -> str:
     return ", ".join(some) + (f" and {len(rows_of) - most:,} more" if len(rows_of) > most else "")
 
 
-def _place(label: str) -> tuple[int, float, str]:
+def _place(label: str) -> tuple[int, Decimal, str]:
+    """Numbers by their value as it is written: two that float64 can't tell apart are two classes."""
     label = label.strip()
-    return (0, float(label) + 0.0, "") if is_real(label) else (1, 0.0, label)
+    return (0, Decimal(label), "") if is_real(label) else (1, Decimal(0), label)
 
 
 def _is_same(label: str, value: str | int | float | bool) -> bool:
@@ -109,7 +111,9 @@ def _is_same(label: str, value: str | int | float | bool) -> bool:
     label = label.strip()
     if isinstance(value, bool):
         return label.lower() == str(value).lower()
-    return label == str(value).strip() or (not isinstance(value, str) and is_real(label) and float(label) == value)
+    return label == str(value).strip() or (
+        not isinstance(value, str) and is_real(label) and Decimal(label) == Decimal(str(value))
+    )
 
 
 def _quoted(text: str) -> str:

@@ -46,8 +46,12 @@ def read_header(block: Block, form: TextFormat) -> tuple[tuple[str, ...], Block]
     return names, rest
 
 
-def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | None = None) -> Parsed:
+def parse(
+    block: Block, form: TextFormat, names: Sequence[str], limit: int | None = None, *, first_bad: bool = False
+) -> Parsed:
     """Parse the rows of a block, at most the first `limit`; lines after these are not checked.
+
+    first_bad: stop at the first line that doesn't fit, as it ends the run.
 
     names: the columns in the part's order. A missing integer or real is null, a missing category the empty string.
     """
@@ -70,6 +74,8 @@ def parse(block: Block, form: TextFormat, names: Sequence[str], limit: int | Non
         problem = line_error(line, form, names)
         if problem:
             bad.append(BadRow(number, problem))
+            if first_bad:
+                break
         else:
             good.append(raw)
             rows += 1

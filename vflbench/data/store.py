@@ -170,7 +170,15 @@ class Store:
             for name, table, checksums in zip(_TABLES, self._tables.values(), self._checksums, strict=True):
                 if zlib.crc32(table.array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) != checksums[chunk]:
                     raise DamagedStoreError(f"{name} differs from its checksum near row {chunk * CHUNK_ROWS}")
+            self._check_codes(slice(chunk * CHUNK_ROWS, (chunk + 1) * CHUNK_ROWS))
             self._checked[chunk] = True
+
+    def _check_codes(self, rows: slice) -> None:
+        """Compiled steps take them as positions in tables."""
+        codes, labels = self._tables["categorical"].array[rows], self._tables["labels"].array[rows]
+        beyond = codes.size and (codes.min() < 0 or (codes.max(0) >= self.schema["sizes"]).any())
+        if beyond or labels.min() < 0 or labels.max() >= self.schema["classes"]:
+            raise DamagedStoreError(f"there is no such category or class near row {rows.start}")
 
     def _check_or_remove(self, chunks: np.ndarray) -> None:
         try:

@@ -133,7 +133,7 @@ class Preparation:
         return True
 
     def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> BlockCodes:
-        parsed = parse(block, form, columns, limit)
+        parsed = parse(block, form, columns, limit, first_bad=not self.request.skip)
         if parsed.bad and not self.request.skip:
             raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(block.part))
         several = len(self.request.parts) > 1

@@ -85,12 +85,11 @@ class NumbaRows(LazyRows):
             self._scratch = np.empty((c, n), np.int32), np.empty((c, n, self.dim), np.float32), np.zeros(c, np.int64)
         return self._scratch
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "reads": self._reads}
-
     def restore(self, state: dict[str, Any]) -> None:
+        """The stamps and slots of rows serve one batch alone; those of a file are not believed."""
         super().restore(state)
-        self._reads = state["reads"]
+        self._ints[:, 3 * self.dim + 1 : 3 * self.dim + 3] = 0
+        self._reads = 0
 
 
 @njit(nogil=True, cache=True)
