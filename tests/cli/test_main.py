@@ -83,6 +83,10 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     ]
     assert {"dataset", "attack"} <= set(complete("vflbench list "))
     assert "dataset.rows=" in complete("vflbench train dataset.")
+    for name in ("d_good.csv", "d$(touch${IFS}evil).csv", "d`touch evil`.csv", "d;touch evil.csv"):
+        (tmp_path / name).touch()
+    there = f"vflbench train dataset=csv dataset.path={tmp_path}/d"
+    assert complete(there) == [f"dataset.path={tmp_path}/d_good.csv"]  # the shell would execute the others
     install = command("-sc", "install=bash", cwd=tmp_path)
     assert "complete -o nospace" in install.stdout
 

@@ -74,6 +74,11 @@ EXPERIMENTS = {
     ),
     "the digest of all options as one of them": ({"seed": "${digest:}"}, "${digest:}"),
     "an option without a name": ({None: 2}, "null"),
+    "results replaced": ({"overwrite": True}, "overwrite=True"),
+    "results replaced by what is swept": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"+overwrite": "true"}}}},
+        "hydra.sweeper.params=+overwrite",
+    ),
     "itself": ({"defaults": ["x"]}, "circle"),
     "another's server": (
         {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
@@ -85,7 +90,7 @@ EXPERIMENTS = {
     ),
     "a billion runs": (
         {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "range(0,1000000000)"}}}},
-        "at most 100,000 runs",
+        "at most 1,000 runs",
     ),
     "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
     "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
@@ -257,6 +262,14 @@ FILES = {
     ),
     "what contains itself": ("experiment/x.yaml", "a: &a [*a]\n", "experiment=x", "contains itself"),
     "depth": ("experiment/x.yaml", f"a: {'[' * 40_000}\n", "experiment=x", "nested too deeply"),
+    "a key twice": ("experiment/x.yaml", "seed: 1\nseed: 2\n", "experiment=x", "seed in"),
+    "a number in base 60": ("experiment/x.yaml", "batch_size: 1:30\n", "experiment=x", "base 60"),
+    "thousands of defaults": (
+        "experiment/x.yaml",
+        f"# @package _global_\ndefaults: [{', '.join(f'/attack@p{i}: norm' for i in range(1100))}]\n",
+        "experiment=x",
+        "more than 1,000 times",
+    ),
     "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "100,000 bytes"),
     "a search path by a merge key": (
         "x.yaml",

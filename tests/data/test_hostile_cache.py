@@ -8,6 +8,7 @@ import stat
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from raw_files import criteo_line, write
 
@@ -216,7 +217,32 @@ def test_a_schema_with_odd_values_and_a_right_checksum_is_damage(raw):
     assert Criteo(path=raw).prepare().made
 
 
-def slice_of(table):
-    import numpy as np
+def test_arrays_with_right_checksums_that_name_no_category_or_class_are_damage(raw):
+    folder = Criteo(path=raw).prepare().folder
+    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
+    schema = json.loads(whole["schema.json"].decode().rsplit("\n", 2)[0])
+    for name, kind, value in (
+        ("categorical", np.int32, 10**8),
+        ("categorical", np.int32, -1),
+        ("labels", np.uint8, 200),
+        ("labels", np.uint8, 2),
+        ("counts", np.int64, -5),
+        ("counts", np.int64, 10**12),
+    ):
+        values = np.frombuffer(whole[name], kind).copy()
+        values[1] = value
+        (folder / name).write_bytes(values.tobytes())
+        if name == "counts":
+            sums = {"counts": zlib.crc32(values.tobytes()), "checksums": schema["checksums"]["checksums"]}
+        else:
+            place = ("numeric", "categorical", "labels").index(name)
+            checksums = np.frombuffer(whole["checksums"], np.uint32).reshape(3, -1).copy()
+            checksums[place, 0] = zlib.crc32(values.tobytes())
+            (folder / "checksums").write_bytes(checksums.tobytes())
+            sums = {"counts": schema["checksums"]["counts"], "checksums": zlib.crc32(checksums.tobytes())}
+        write_schema(folder, {**schema, "checksums": sums})
+        assert Criteo(path=raw).prepare().made, (name, value)
 
+
+def slice_of(table):
     return np.arange(len(table))

@@ -14,7 +14,7 @@ from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE, component
 from vflbench.cli.classes import locate
 from vflbench.cli.shared_files import check_file, is_ours
-from vflbench.errors import UserError
+from vflbench.errors import UserError, paragraph, printable
 from vflbench.places import config_folder
 from vflbench.results.report.reproductions import comments_of
 
@@ -38,7 +38,7 @@ class Entry:
         """The entry in one line, its name padded to this width."""
         parts = [self.does, self.threat and f"[{self.threat}]", self.source and f"({self.source})"]
         parts.append(self.cost and f"[{self.cost}]")
-        return f"  {self.name:<{width}}  " + "  ".join(part for part in parts if part)
+        return printable(f"  {self.name:<{width}}  " + "  ".join(part for part in parts if part))
 
 
 def catalog(folders: list[Path], group: str | None = None) -> list[Entry]:
@@ -104,21 +104,24 @@ def sets_options(file: Path) -> bool:
 
 
 def _entry(group: str, name: str, file: Path) -> Entry:
+    """Of an entry of others that can't be used, why; the rest is still listed."""
     try:
         if not is_ours(file):
             check_file(file.parents[1], file)
-        node: Any = OmegaConf.load(file)
-    except (UserError, YAMLError, OmegaConfBaseException, OSError) as error:  # of others; the rest is still listed
-        return Entry(group, name, f"can't be used: {' '.join(str(error).split())}", "", "")
+        return _entry_of(group, name, file, OmegaConf.load(file))
+    except (UserError, YAMLError, OmegaConfBaseException, OSError) as error:
+        return Entry(group, name, f"can't be used: {paragraph(str(error))}", "", "")
+
+
+def _entry_of(group: str, name: str, file: Path, node: Any) -> Entry:
     node = node if isinstance(node, DictConfig) else OmegaConf.create()
     node = node.get(name) if group in KEYED else node.get(group, node)  # a set of several has no entry of its own name
     if group not in {*SINGLE, *KEYED} or not node:
         comments = comments_of(file)
         return Entry(group, name, comments["does"], "", comments["source"], comments["cost"])
-    try:
-        cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
-    except UserError as error:  # a class of the user's own that doesn't work; the others are still listed
-        return Entry(group, name, f"can't be used: {error}", "", "")
+    if not isinstance(node, DictConfig):
+        raise UserError("it must be a mapping of options", key=f"{group}/{name}", value=node)
+    cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(cls) or "").split("\n\n")]
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
     return Entry(group, name, paragraphs[0], _threat(cls, node, group, name), source)

@@ -1,12 +1,17 @@
 """Tab completion: Hydra's, for a command line without the command and its --plugins folders."""
 
+import io
 import os
 import re
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 from vflbench.cli.plugins import FLAG as PLUGINS
 from vflbench.cli.plugins import split_plugins, use_plugins
 from vflbench.errors import UserError
+
+_PLAIN = re.compile(r"[\w./@:=+~,%-]+")
+"""A suggestion: shells expand them, so that `$(...)` in the name of a file would be executed."""
 
 _WITH_VALUE = ("--fail-above", "--scores-only", "--labels", "--out")
 
@@ -37,7 +42,13 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
         os.environ["COMP_LINE"] = " ".join(words) + (" " if line.endswith(" ") else "")
     from vflbench.cli.train import hand_over_to_hydra, train_one
 
-    hand_over_to_hydra(train_one, "audit" if is_audit else "train")
+    if not any(word.startswith("query=") for word in arguments[1:]):
+        hand_over_to_hydra(train_one, "audit" if is_audit else "train")
+        return
+    with redirect_stdout(io.StringIO()) as answer:
+        hand_over_to_hydra(train_one, "audit" if is_audit else "train")
+    words = [word for word in answer.getvalue().split(" ") if _PLAIN.fullmatch(word.strip())]
+    print(" ".join(word.strip() for word in words))
 
 
 def _without_recording(line: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -113,20 +113,23 @@ class Rules:
 
 
 _guards: list[Rules] = []
+_MOST_LOOKS = 1_000  # at configs, in one composition
 
 
 @contextmanager
 def guarded_composition(rules: Rules) -> Iterator[None]:
     """While entered, Hydra composes nothing that the rules refuse.
 
-    Hydra reads a config in ConfigRepository.load_config, places it in ConfigLoaderImpl._load_single_config, and adds
-    packages to its search path in _parse_overrides_and_create_caching_repo; it acts on what load_configuration returns.
+    Hydra looks for a config in CachingConfigRepository, reads it in ConfigRepository.load_config, places it in
+    ConfigLoaderImpl._load_single_config, and adds packages to its search path in _parse_overrides_and_create_caching_repo;
+    it acts on what load_configuration returns.
     """
     if _guards:
         yield
         return
     load_config, place = ConfigRepository.load_config, ConfigLoaderImpl._load_single_config
     parse, compose = ConfigLoaderImpl._parse_overrides_and_create_caching_repo, ConfigLoaderImpl.load_configuration
+    look, looks = CachingConfigRepository.load_config, [0]
 
     def guarded_load(self: ConfigRepository, config_path: str) -> Any:
         source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
@@ -135,6 +138,13 @@ def guarded_composition(rules: Rules) -> Iterator[None]:
         elif source is not None and source.scheme() == "pkg" and not _is_hydras(source.path):
             raise UserError("configs are not read from packages", key=config_path, value=source.path)
         return load_config(self, config_path)
+
+    def guarded_look(self: CachingConfigRepository, config_path: str) -> Any:
+        looks[0] += 1
+        if looks[0] > _MOST_LOOKS:
+            problem = f"configs include each other more than {_MOST_LOOKS:,} times"
+            raise UserError(problem, key="defaults", value=config_path)
+        return look(self, config_path)
 
     def guarded_place(self: ConfigLoaderImpl, default: Any, repo: Any) -> Any:
         result = place(self, default, repo)
@@ -147,6 +157,7 @@ def guarded_composition(rules: Rules) -> Iterator[None]:
 
     def guarded_parse(self: ConfigLoaderImpl, config_name: str | None, overrides: list[str]) -> Any:
         rules.words(overrides)
+        looks[0] = 0
         return parse(self, config_name, overrides)
 
     def guarded_compose(self: ConfigLoaderImpl, *args: Any, **kwargs: Any) -> DictConfig:
@@ -156,6 +167,7 @@ def guarded_composition(rules: Rules) -> Iterator[None]:
 
     _guards.append(rules)
     ConfigRepository.load_config = guarded_load  # type: ignore[method-assign]
+    CachingConfigRepository.load_config = guarded_look  # type: ignore[method-assign]
     ConfigLoaderImpl._load_single_config = guarded_place  # type: ignore[method-assign]
     ConfigLoaderImpl._parse_overrides_and_create_caching_repo = guarded_parse  # type: ignore[method-assign]
     ConfigLoaderImpl.load_configuration = guarded_compose  # type: ignore[method-assign]
@@ -164,6 +176,7 @@ def guarded_composition(rules: Rules) -> Iterator[None]:
     finally:
         _guards.clear()
         ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+        CachingConfigRepository.load_config = look  # type: ignore[method-assign]
         ConfigLoaderImpl._load_single_config = place  # type: ignore[method-assign]
         ConfigLoaderImpl._parse_overrides_and_create_caching_repo = parse  # type: ignore[method-assign]
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]

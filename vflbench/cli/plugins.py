@@ -1,6 +1,7 @@
 """`--plugins DIR`: folders of the user's with Python modules and, in subfolders named after groups, configs."""
 
 import importlib.util
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
     """
     folders = []
     for name in named:
-        folder = Path(name).expanduser()
+        folder = Path(os.path.expanduser(name))
         if not name or not folder.is_dir():
             raise UserError("there is no such folder", key=FLAG, value=name)
         folders.append(folder.resolve())

@@ -1,5 +1,6 @@
 """`--privacy FILE`: label DP as the YAML of MindSpore Federated has it, `privacy: {label_dp: {eps: 1.0}}`."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ def _file(word: str, remaining: Iterator[str]) -> Path:
     name = word.removeprefix(f"{FLAG}=") if word != FLAG else next(remaining, "")
     if not name or name.startswith("-"):
         raise UserError("it must be followed by a YAML file", key=FLAG)
-    return Path(name).expanduser()
+    return Path(os.path.expanduser(name))
 
 
 def _eps_in(file: Path) -> float:

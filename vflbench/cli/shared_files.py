@@ -2,13 +2,14 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.places import config_folder
 from vflbench.plain_files import open_plain
 
@@ -83,13 +84,26 @@ def tree(file: Path, *, references: bool = True) -> yaml.Node | None:
     for node in nodes:
         if node.tag not in _TAGS:
             raise UserError(f"a config has no values of the type {node.tag}", key=str(file))
-        if isinstance(node, yaml.MappingNode) and any(key.tag.endswith(":null") for key, _ in node.value):
-            raise UserError("an option must have a name, and one of its keys is null", key=str(file))
+        _check_node(node, file)
         unknown = unknown_interpolation(node.value) if references and isinstance(node, yaml.ScalarNode) else None
         if unknown:
             problem = f"a config from elsewhere may have ${{KEY}}, for another option, and {', '.join(RESOLVERS)}"
             raise UserError(problem, key=str(file), value=unknown)
     return root
+
+
+def _check_node(node: yaml.Node, file: Path) -> None:
+    if isinstance(node, yaml.MappingNode):
+        times = Counter((key.tag, str(key.value)) for key, _ in node.value)
+        if any(tag.endswith(":null") for tag, _ in times):
+            raise UserError("an option must have a name, and one of its keys is null", key=str(file))
+        twice = [name for (tag, name), count in times.items() if count > 1 and not tag.endswith(":merge")]
+        if twice:
+            raise UserError("it is there twice", key=f"{shown(twice[0])} in {file}")
+    elif isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float")) and ":" in node.value:
+        raise UserError(
+            "YAML reads this in base 60; write a plain number, or quotes around it", key=str(file), value=node.value
+        )
 
 
 def unknown_interpolation(text: str) -> str | None:

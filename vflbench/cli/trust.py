@@ -47,7 +47,7 @@ _NEVER = {
 _LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
 _LOG_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _NAME = re.compile(r"[^./\\][^/\\]{0,199}")
-_MOST_RUNS = 100_000
+_MOST_RUNS = 1_000
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -84,31 +84,31 @@ def check_words(words: Sequence[str]) -> None:
 
 def check_shared(file: str, config: Any) -> None:
     """Refuse what a config from elsewhere may not set. config: its options, at the place where Hydra puts them."""
-    hydra = _container(config).get("hydra", {})
-    if not hydra:
-        return
-    for key, value in leaves(hydra, "hydra"):
+    options = _container(config)
+    hydra = options.get("hydra") or {}
+    for key, value in leaves(hydra, "hydra") if hydra else ():
         if not (_is_under(key, "hydra.sweeper.params") or key == "hydra.mode"):
             raise UserError(f"{HYDRAS}, in {file}", key=key, value=value)
-    params = (hydra.get("sweeper") or {}).get("params") or {}
-    for name in params if isinstance(params, Mapping) else [params]:
+    params = _at(hydra, "sweeper.params") or {}
+    if not isinstance(params, Mapping):
+        raise UserError(f"it must be a mapping of options, in {file}", key="hydra.sweeper.params", value=params)
+    for name, value in params.items():
         key = str(name).lstrip("+~")
         group, _, package = key.partition("@")
         if not re.fullmatch(r"[\w./@:\-]+", key, re.ASCII) or any(
-            re.match(r"(_global_\.)?(hydra|logger)\b", part) for part in (group.lstrip("/"), *package.split(":"))
+            re.match(r"(_global_\.)?(hydra|logger|overwrite)\b", part) for part in (group.lstrip("/"), *package.split(":"))
         ):
-            problem = (
-                f"a config from elsewhere can't sweep over it, in {file}; what is swept are options of ours, but for loggers"
-            )
-            raise UserError(problem, key="hydra.sweeper.params", value=name)
-        if "$" in str(params[name] if isinstance(params, Mapping) else ""):  # Hydra computes it twice
-            raise UserError(
-                f"a config from elsewhere sweeps over plain values, in {file}", key=f"hydra.sweeper.params.{name}"
-            )
-    runs = math.prod(_runs(name, value) for name, value in params.items()) if isinstance(params, Mapping) else 1
-    if runs > _MOST_RUNS:
+            problem = "a config from elsewhere can't sweep over it; what is swept are options of ours, but for loggers"
+            raise UserError(f"{problem} and overwrite, in {file}", key="hydra.sweeper.params", value=name)
+        if "$" in str(value):  # Hydra computes it twice
+            problem = f"a config from elsewhere sweeps over plain values, in {file}"
+            raise UserError(problem, key=f"hydra.sweeper.params.{name}")
+    if math.prod(_runs(name, value) for name, value in params.items()) > _MOST_RUNS:
         problem = f"a config from elsewhere sweeps over at most {_MOST_RUNS:,} runs, in {file}"
         raise UserError(problem, key="hydra.sweeper.params", value=params)
+    if options.get("overwrite", False) is not False:
+        problem = f"results are replaced only where the command line says so, in {file}"
+        raise UserError(problem, key="overwrite", value=options["overwrite"])
 
 
 def _runs(key: Any, value: Any) -> float:

@@ -1,6 +1,7 @@
 """Input files of a dataset: plain paths, patterns and members of archives."""
 
 import glob
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def listed(names: Iterable[object], most: int = 20) -> str:
 
 def _files(word: str) -> list[Path]:
     try:
-        file = Path(word).expanduser()
+        file = Path(os.path.expanduser(word))
     except RuntimeError as error:  # ~nobody
         raise UserError("there is no such user", key="dataset.path", value=word) from error
     kind = kind_of(file) if word.strip() else kind_of(word)

@@ -59,7 +59,8 @@ class Prepared:
 
 def cache_folder() -> Path:
     """The folder in VFLBENCH_CACHE, by default the platform's folder for caches."""
-    return Path(os.environ.get("VFLBENCH_CACHE") or platformdirs.user_cache_dir("vflbench", appauthor=False)).expanduser()
+    named = os.environ.get("VFLBENCH_CACHE") or platformdirs.user_cache_dir("vflbench", appauthor=False)
+    return Path(os.path.expanduser(named))
 
 
 def prepare(request: Request) -> Prepared:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,9 @@ class Store:
         self._tables = {name: _map(folder / name, rows, **arrays[name]) for name in _TABLES}
         self._checksums = self._small("checksums", np.uint32, (len(_TABLES), chunks))
         self._counts = self._small("counts", np.int64, (sum(self.schema["sizes"]),))
+        ends = np.cumsum([0, *self.schema["sizes"]])
+        if (self._counts < 0).any() or any(self._counts[a:b].sum() != rows for a, b in pairwise(ends)):
+            raise DamagedStoreError("counts are not those of its rows")
         self._checked = np.zeros(chunks, dtype=bool)
         self._check_some()
 

@@ -1,7 +1,7 @@
 """What the schema of a prepared table holds: checked before any of it is used, as files may be damaged or another's."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -18,6 +18,18 @@ class _Array(TypedDict):
     width: Annotated[int, Field(ge=0, le=2**24)] | None
 
 
+class _BadRows(TypedDict):
+    count: Annotated[int, Field(ge=0)]
+    first: list[str]
+
+
+class _Facts(TypedDict, total=False):
+    file_sha256: Required[list[Sha256 | None]]
+    classes_are: list[str]
+    class_rows: dict[str, Annotated[int, Field(ge=0)]]
+    bad_rows: _BadRows
+
+
 class _Schema(TypedDict):
     version: int
     rows: Annotated[int, Field(ge=1, le=2**40)]
@@ -30,7 +42,7 @@ class _Schema(TypedDict):
     high: list[float]
     options: str
     raw_bytes: Annotated[int, Field(ge=0)]
-    facts: dict[str, Any]
+    facts: _Facts
     fingerprint: Sha256
     key: Digest
     arrays: dict[Literal["numeric", "categorical", "labels"], _Array]
@@ -38,14 +50,12 @@ class _Schema(TypedDict):
 
 
 _SCHEMA = TypeAdapter(_Schema)
-_HASHES = TypeAdapter(list[Sha256 | None])
 
 
 def check_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The same as a dict. Raises ValueError where something is missing, of another type, or doesn't fit the rest."""
     try:
         _SCHEMA.validate_python(schema, strict=True)
-        _HASHES.validate_python(schema["facts"].get("file_sha256"), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))[:80]}: {first['msg']}") from error

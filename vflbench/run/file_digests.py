@@ -71,7 +71,7 @@ def _content(word: str, *, everything: bool) -> list[str]:
     """The digests of what a text names; none if it names nothing. everything: also folders and patterns."""
     if not word or len(word) > 4096 or "\0" in word:
         return []
-    path = Path(word).expanduser()
+    path = Path(os.path.expanduser(word))
     with suppress(OSError, RuntimeError):
         if _is_file(path):
             return [file_digest(path)]

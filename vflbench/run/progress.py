@@ -68,9 +68,13 @@ class Epoch:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Raises ValueError for a number of steps that its losses aren't of."""
         values = {"order": state["order"].clone()}
         values |= {name: state[name].tolist() for name in ("losses", "penalties")}
-        return cls(**{**state, **values})
+        epoch = cls(**{**state, **values})
+        if type(epoch.step) is not int or not epoch.step == len(epoch.losses) == len(epoch.penalties):
+            raise ValueError("its losses are of another number of steps")
+        return epoch
 
 
 @dataclass
@@ -130,3 +134,6 @@ class Progress:
         self.session.wire.restore(state["traffic"])
         self.results = [EpochResult.from_state(result) for result in state["results"]]
         self.epoch = None if state["epoch"] is None else Epoch.from_state(state["epoch"])
+        numbers = [result.epoch for result in self.results] + ([] if self.epoch is None else [self.epoch.number])
+        if numbers != list(range(len(numbers))):
+            raise ValueError("its epochs are not those of a run")

@@ -57,7 +57,9 @@ def load_state(stepper: Stepper, state: dict[str, Any]) -> None:
             raise ValueError("the optimiser has a state of no parameter")
         for name, value in values.items():
             if isinstance(value, Tensor) and (
-                value.dtype not in (torch.float32, parameter.dtype)
+                not value.is_contiguous()  # as one number that stands for all would be
+                or value.device != parameter.device
+                or value.dtype not in (torch.float32, parameter.dtype)
                 or (value.shape != parameter.shape and not (name == "step" and value.dim() == 0))
             ):
                 raise ValueError(f"the optimiser's {name} is {tuple(value.shape)} for a parameter {tuple(parameter.shape)}")
