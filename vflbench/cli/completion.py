@@ -47,8 +47,8 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
         return
     with redirect_stdout(io.StringIO()) as answer:
         hand_over_to_hydra(train_one, "audit" if is_audit else "train")
-    words = [word for word in answer.getvalue().split(" ") if _PLAIN.fullmatch(word.strip())]
-    print(" ".join(word.strip() for word in words))
+    typed = "" if line.endswith(" ") else line.split()[-1]
+    print(" ".join(word for word in answer.getvalue().split() if word.startswith(typed) and _PLAIN.fullmatch(word)))
 
 
 def _without_recording(line: str) -> str:
