@@ -1,6 +1,7 @@
 """One named random generator per purpose, so that drawing for one never shifts another."""
 
 import hashlib
+import struct
 from collections.abc import Mapping
 
 import torch
@@ -41,6 +42,18 @@ class Generators:
         return states
 
     def restore(self, states: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Raises ValueError or RuntimeError for what is no state of such a generator."""
         for device, named in states.items():
             for name, state in named.items():
+                if torch.device(device).type == "cpu":
+                    _check_twister(state)
                 self.on(torch.device(device), name).set_state(state.clone())
+
+
+def _check_twister(state: Tensor) -> None:
+    """torch reads words beyond the 624 of its Mersenne Twister where a state says that they are there."""
+    if state.dtype != torch.uint8 or state.dim() != 1 or len(state) < 24:
+        raise ValueError("it is no state of a generator")
+    left, seeded, place = struct.unpack_from("<iiQ", state.contiguous().numpy().tobytes(), 8)
+    if seeded != 1 or not ((left + place == 625 and left >= 1) or (left, place) == (1, 0)):
+        raise ValueError("it is no state of a generator")

@@ -198,7 +198,7 @@ MISTAKES = [
     (["live/recording", "overwrite=3"], ["overwrite=3: it must be true or false"]),
     (["live/recording", "recording=x"], ["recording: it is given as RECORDING"]),
     (["live/recording", "other"], ["other: it is no option"]),
-    (["live/recording", "name=a/../../b", "attack=norm"], ["name=a/../../b: it is the beginning of a folder's name"]),
+    (["live/recording", "name=a/../../b", "attack=norm"], ["name=a/../../b: it is the beginning of the folder's name"]),
     (["live/recording", "--frobnicate"], ["--frobnicate"]),
     (["live/recording", "--fail-above"], ["--fail-above"]),
     (["live/recording", "--fail-above", "leak=0.5"], ["--fail-above=leak=0.5", "leak_auc_worst"]),

@@ -105,7 +105,7 @@ EXPERIMENTS = {
     "a relative name": ({"defense": {"x": {"_target_": "vflbench..x.Y"}}}, "there is no such class"),
     "signs that look alike": ({"defense": {"x": {"_target_": "vflb\u0435nch.evil.X"}}}, "there is no such class"),
     "a NUL in a name": ({"defense": {"x": {"_target_": "evil\0.X"}}}, "there is no such class"),
-    "a very long name": ({"defense": {"x": {"_target_": "a" * 50_000 + ".X"}}}, "50,002 characters"),
+    "a very long name": ({"defense": {"x": {"_target_": "a" * 50_000 + ".X"}}}, "MODULE:CLASS"),
     "a class among options": ({"dataset": {"parties": {"_target_": "os.mkdir", "path": MARKER}}}, "dataset.parties"),
     "an installed package": ({"optimizer": {"_target_": "hydra.core.plugins.Plugins"}}, "hydra is not imported"),
 }

@@ -414,7 +414,7 @@ def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
     found = batches(tmp_path)
     assert list(found) == steps(len(found))
     assert len(found) >= 15
-    stray = tmp_path / "messages" / ".media-00000099.safetensors.tmp"
+    stray = tmp_path / "messages" / ".media-00000099.safetensors.0123456789abcdef.tmp"
     stray.write_bytes(b"half a file")
     with pytest.raises(UserError, match=f"there are {len(found)} files of party media already; go_on=True adds"):
         Recording(tmp_path, "media")

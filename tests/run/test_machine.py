@@ -81,14 +81,17 @@ def test_a_number_of_the_users_is_kept_and_one_of_a_launchers_is_a_limit(monkeyp
     assert set_threads(1 << 20, 1024) == 4
 
 
+ALWAYS = {"MPLBACKEND": "agg", "PYTHONSAFEPATH": "1"}
+
+
 def test_a_command_says_who_chose_the_number_and_lets_threads_sleep(monkeypatch):
     monkeypatch.setattr(os, "environ", {"VFLBENCH_THREADS": "given"})
     prepare_environment()
-    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONSAFEPATH": "1", "VFLBENCH_THREADS": "auto"}
+    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "VFLBENCH_THREADS": "auto"} | ALWAYS
     monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE"})
     prepare_environment()
     given = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE", "VFLBENCH_THREADS": "given"}
-    assert os.environ == given | {"PYTHONSAFEPATH": "1"}
+    assert os.environ == given | ALWAYS
 
 
 @pytest.mark.slow

@@ -48,11 +48,12 @@ def _train(overrides: Sequence[str]) -> tuple[Path, JobOutcome]:
     with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", overrides=list(overrides), return_hydra_config=True)
         with current_config(config):
-            folder = Path(os.path.abspath(config.hydra.run.dir))
+            typed = config.hydra.run.dir
+        folder = Path(os.path.abspath(typed))
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.runtime.output_dir = str(folder)
             config.hydra.mode = RunMode.RUN
-        check_folder(config.hydra.run.dir, folder)
+        check_folder(typed, folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with current_config(config):

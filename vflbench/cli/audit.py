@@ -37,6 +37,13 @@ def obey(arguments: Sequence[str]) -> None:
     if wrong:
         problem = "it is no option: options are KEY=VALUE, and only one recording is audited at a time"
         raise UserError(problem, key=wrong[0], see="vflbench audit --help")
+    placed = next(
+        (word for word in options.options if word.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep."))), None
+    )
+    if placed:
+        raise UserError(
+            "the results of an audit go where --out says", key=placed.partition("=")[0], see="vflbench audit --help"
+        )
     from vflbench.cli.audit_config import absolute, plan
 
     recording = absolute(options.recording)

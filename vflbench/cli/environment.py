@@ -18,6 +18,7 @@ def prepare_environment() -> None:
     that in a worker it limits the number of threads and does not determine it (vflbench/run/machine.py).
     """
     wait_passively()
+    os.environ["MPLBACKEND"] = "agg"  # no window is opened
     os.environ["VFLBENCH_THREADS"] = "given" if "OMP_NUM_THREADS" in os.environ else "auto"
     leave_working_folder()
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,6 +34,7 @@ from vflbench.cli.hydra_internals import (
 )
 from vflbench.cli.plugins import recorded_folders
 from vflbench.cli.resolvers import plain
+from vflbench.cli.run_folder import refuse_shared
 from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, finished_elsewhere, outcome_of
 from vflbench.results.files import ERROR
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
@@ -44,7 +44,6 @@ from vflbench.run.interruption import Interrupted
 from vflbench.run.provenance import rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
-_write_once = cache(tqdm.write)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -77,6 +76,7 @@ class SurvivingLauncher(Launcher):
         jobs = [Job(tuple(job_overrides[i]), at.folder, initial_job_idx + i) for i, at in enumerate(places)]
         self.sweep.add(jobs)
         self.numbered = bool(places) and place(configs[0], initial_job_idx + len(places)).folder != places[0].folder
+        refuse_shared((at.folder, at.options) for at in places)
         for job, at in zip(jobs, places, strict=True):
             if not self.numbered:
                 skip_finished(job, at, self.sweep)
@@ -223,7 +223,7 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
         return
     sweep.report(job, outcome if outcome.status is Status.FAILED else JobOutcome(Status.SKIPPED, outcome.test_auc))
     for notice in notices:
-        _write_once(notice.replace("this run was", "finished runs were"))
+        sweep.say_once(notice.replace("this run was", "finished runs were"))
 
 
 def outcome_returned(returned: JobReturn) -> JobOutcome:

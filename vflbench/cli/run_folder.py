@@ -1,6 +1,7 @@
 """The name of a run, and the folder that the command line gives it: checked before anything is written there."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,12 @@ def check_folder(typed: Any, folder: Path) -> None:
         listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         problem = f"this folder holds what no run has written ({listed}); name a new one, or that of a run"
         raise UserError(problem, key="hydra.run.dir", value=typed)
+
+
+def refuse_shared(runs: Iterable[tuple[Path, Any]]) -> None:
+    """Raise UserError where runs of a sweep have other options and the same folder. runs: folder and options of each."""
+    first: dict[Path, Any] = {}
+    for folder, options in runs:
+        if first.setdefault(folder, options) != options:
+            problem = "runs of other options would share this folder; it must depend on what is swept"
+            raise UserError(problem, key="hydra.sweep.subdir", value=folder.name)

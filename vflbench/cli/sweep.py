@@ -107,6 +107,7 @@ class Sweep:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self._lock = threading.Lock()
+        self._said: set[str] = set()
         self._bar: tqdm[Any] | None = None
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -142,6 +143,12 @@ class Sweep:
             return f"failed: {' '.join(self.distinct_overrides(job))}: {outcome.reason}"
         edited = "" if folder == str(job.folder) else " (plug-ins, data or code were edited while this sweep ran)"
         return f"done ({place}): {folder}, test AUC {auc}{edited}"
+
+    def say_once(self, line: str) -> None:
+        """Print a line, unless it was printed before."""
+        if line not in self._said:
+            self._said.add(line)
+            tqdm.write(line)
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -75,6 +75,8 @@ def check_words(words: Sequence[str]) -> None:
                 raise UserError(problem, key=key, value=value)
         if override.package is not None and _is_under(override.package.removeprefix("_global_."), "hydra"):
             raise UserError("options of ours have no place among Hydra's", key=f"{key}@{override.package}", value=value)
+        if key == "hydra.output_subdir" and value is not None:
+            raise UserError("config.yaml and manifest.json have what Hydra would put there", key=key, value=value)
         if key in _KNOWN and not override.is_delete() and value not in _KNOWN[key]:
             raise UserError(f"it must be one of {', '.join(_KNOWN[key])}", key=key, value=value)
         if _is_under(key, "hydra.searchpath"):

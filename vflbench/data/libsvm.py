@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from vflbench.data.line_errors import MOST_COLUMNS
 from vflbench.data.lines import Line
 from vflbench.data.numerals import is_real
 
@@ -60,6 +61,11 @@ def read_libsvm(lines: Iterable[Line]) -> tuple[list[str], np.ndarray, list[str]
             least, most = min(least, min(here)), max(most, max(here))
             if len(set(here)) < len(here):
                 raise line.error(f"it has the index {next(k for k in here if here.count(k) > 1)} twice")
+        if most - least >= MOST_COLUMNS:
+            problem = (
+                f"with the index {max(here)} there are {most - least + 1:,} columns; there are at most {MOST_COLUMNS:,}"
+            )
+            raise line.error(problem)
         if (most - least + 1) * len(labels) > MOST_NUMBERS:
             size = f"{len(labels):,} rows of {most - least + 1:,} columns"
             raise line.error(f"with the index {max(here, default=most)} this is a table of {size}, too large for memory")

@@ -66,11 +66,12 @@ def make_marked(folder: Path) -> None:
 
 
 def remove(folder: Path) -> bool:
-    """Delete a folder of ours: the files of a table, the mark, the folder. Returns False where something else is left of it.
+    """Delete a folder of ours: the files of a table, the mark, the folder. Returns False where it is still there.
 
-    Without our mark, nothing is touched. It is renamed first, so that it disappears for other processes at once.
+    Without our mark, or with something else in it, nothing is touched. It is renamed first, so that it disappears for other
+    processes at once.
     """
-    if not is_ours(folder):
+    if not is_ours(folder) or not all(_is_part(name) for name in os.listdir(folder)):
         return False
     gone = folder.with_name(f".removed-{secrets.token_hex(8)}")
     try:
@@ -107,7 +108,7 @@ def _is_own_group(number: int) -> bool:
 
 def _delete(folder: Path) -> bool:
     for file in folder.iterdir():
-        if _PART.fullmatch(file.name) or (file.name.startswith(f".{MARK}.") and file.name.endswith(".tmp")):
+        if file.name != MARK and _is_part(file.name):
             with suppress(OSError):
                 file.unlink()
     if [file.name for file in folder.iterdir()] != [MARK]:  # what somebody has put there stays, and the mark with it
@@ -134,6 +135,11 @@ def open_own(file: Path) -> BinaryIO:
         stream.close()
         raise ValueError("it belongs to another user")
     return stream
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file of this name is one of a table's."""
+    return name == MARK or _PART.fullmatch(name) is not None or re.fullmatch(r"\..+\.[0-9a-f]{16}\.tmp", name) is not None
 
 
 def _shared(folder: Path, reason: str) -> UserError:

@@ -24,12 +24,14 @@ MOST_CLASSES = 1000
 MOST_PARTIES = 64
 MOST_LAYERS = 1000
 PARTY = re.compile(r"\w[\w.-]{0,63}")
-LAYER = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+_UNSEEN = r"\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff\ufff9-\ufffb"
+LAYER = re.compile(rf"[^{_UNSEEN}\ud800-\udfff\U000e0000-\U000e0fff]{{1,200}}")
+"""No control characters, and none that are not seen or that turn the direction of text."""
 
 Phase = Literal["train", "end"]
 """Of training, or at the end of an epoch."""
 
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+PRINTABLE = r"^[^\p{C}\p{Zl}\p{Zp}]*$"
 """What a text from others may be: a line without control characters, as it is printed on terminals and in logs."""
 
 Share = Annotated[float, Field(ge=0, le=1)]

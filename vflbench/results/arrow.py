@@ -1,18 +1,19 @@
 """All measurements of many runs as one Arrow table."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.plain_files import open_plain
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
 from vflbench.results.origins import made_by
 from vflbench.results.read import MOST_METRICS
 from vflbench.results.rows import COLUMNS, Row
-from vflbench.results.runs import Run, read_runs
+from vflbench.results.runs import Run, entries
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,7 +42,8 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
     options: dotted keys of config.yaml, each of which becomes a column; null in runs without that option.
 
-    Unreadable and half-written runs are left out, as in a report; so is the honest run that a run with an adversary keeps.
+    Half-written runs are left out, as in a report, and unreadable ones, with a warning; so is the honest run that a run with an
+    adversary keeps.
     Raises UserError if there is no finished run.
     """
     root = Path(folder)
@@ -51,7 +53,11 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
     if taken:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     runs, tables = [], []
-    for run in read_runs([root]):
+    for run in entries([root]):
+        if not isinstance(run, Run):
+            if run.kind == "unreadable":
+                warnings.warn(f"{shown(run.path)} is left out: {run.reason}", stacklevel=2)
+            continue
         table = _metrics(run)
         if table is not None:
             runs.append(run)

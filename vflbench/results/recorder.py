@@ -85,6 +85,14 @@ class Recorder:
         path = self.folder / METRICS
         return path.stat().st_size if path.exists() else 0
 
+    def ends_a_line(self, length: Any) -> bool:
+        """Whether metrics.csv has so many bytes, or more, and a line ends there."""
+        if type(length) is not int or not 0 < length <= self.length:
+            return False
+        with (self.folder / METRICS).open("rb") as file:
+            file.seek(length - 1)
+            return file.read(1) == b"\n"
+
     def begin(self, **facts: Any) -> None:
         """Delete an earlier run's results, and write what is known before training.
 

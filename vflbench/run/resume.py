@@ -34,8 +34,8 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
         problem = f"this run was begun on {state.get('device')} and can only go on there; overwrite=true begins it anew"
         raise UserError(problem, key="device", value=facts["device"])
     try:
-        if recorder.length < state["metrics_bytes"]:
-            raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with more in its metrics.csv than there is")
+        if not recorder.ends_a_line(state["metrics_bytes"]):
+            raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with another metrics.csv")
         progress.restore(state)
     except (UnusableCheckpointError, MemoryError, torch.OutOfMemoryError):
         raise

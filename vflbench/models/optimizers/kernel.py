@@ -33,6 +33,8 @@ class NumbaRows(LazyRows):
 
     def __call__(self, ids: Tensor) -> Tensor:
         rows = ids.numpy()
+        if rows.size and not 0 <= rows.min() <= rows.max() < len(self._floats):
+            raise IndexError("an id is outside its table")  # which the compiled loops don't look at
         values = torch.empty(*ids.shape, self.dim)
         tables = self.idle.tables_up_to(self.step).numpy()
         training = torch.is_grad_enabled()

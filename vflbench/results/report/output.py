@@ -1,5 +1,6 @@
 """The folder into which a report is written: whole files, none of them through a link."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Output:
                         os.unlink(temporary, dir_fd=folder)
                     raise
         except OSError as error:
-            problem = f"it can't be written: {error.strerror or error}; a report follows no link in its folder"
+            problem = f"it can't be written: {error.strerror or error}{_about_links(error)}"
             raise UserError(problem, key=self.key, value=shown(path, 500)) from error
         return path
 
@@ -62,3 +63,8 @@ class Output:
                 os.close(inner)
         finally:
             os.close(outer)
+
+
+def _about_links(error: OSError) -> str:
+    is_about_them = error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST)
+    return "; a report follows no link in its folder" if is_about_them else ""
