@@ -42,8 +42,8 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
     options: dotted keys of config.yaml, each of which becomes a column; null in runs without that option.
 
-    Half-written runs are left out, as in a report, and with a warning those that can't be read; so is the honest run that a run
-    with an adversary keeps.
+    Half-written runs are left out, as in a report, and with a warning those that can't be read. So is the honest run that
+    a run with an adversary keeps.
     Raises UserError if there is no finished run.
     """
     root = Path(folder)
