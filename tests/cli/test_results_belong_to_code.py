@@ -68,6 +68,7 @@ def replace(file, text):
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+@pytest.mark.slow
 def test_what_a_plug_in_imports_by_a_computed_name_and_reads_beside_itself_makes_another_run(user):
     train(user)
     first = area(newest(user))
@@ -114,6 +115,7 @@ def test_another_content_of_a_data_file_is_another_run_and_another_time_is_not(t
     assert "made with another content of the file in dataset.path" in fixed.stderr
 
 
+@pytest.mark.slow
 def test_a_run_names_other_packages_and_one_of_another_version_of_our_code_is_refused_in_its_folder(user):
     train(user)
     (run,) = finished_folders(user)

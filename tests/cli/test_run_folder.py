@@ -86,6 +86,7 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path):
             check_folder(typed, tmp_path)
 
 
+@pytest.mark.slow
 def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
     cwd = tmp_path / "deep" / "work"
     cwd.mkdir(parents=True)

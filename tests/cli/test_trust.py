@@ -396,6 +396,7 @@ def test_the_function_train_has_the_same_boundary(hostile, monkeypatch):
     assert list(hostile.rglob(MARKER)) == []
 
 
+@pytest.mark.slow
 def test_an_experiment_of_others_still_sets_options_and_sweeps(tmp_path):
     """Also one of its own, with choices, references and resolvers; and the folder is named after what was chosen."""
     (tmp_path / "shared" / "experiment").mkdir(parents=True)

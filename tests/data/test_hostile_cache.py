@@ -199,7 +199,7 @@ def test_a_schema_with_odd_values_and_a_right_checksum_is_damage(raw):
     places += [("checksums", k) for k in schema["checksums"]] + [("facts", k) for k in schema["facts"]]
     rng = random.Random(0)
     for place in places:
-        for odd in rng.sample(ODD, 5):
+        for odd in rng.sample(ODD, 2):
             changed = json.loads(json.dumps(schema))
             node = changed
             for key in place[:-1]:

@@ -73,7 +73,7 @@ def odd(tmp_path):
     listening.close()
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [pytest.param(r, marks=() if r == "csv" else pytest.mark.slow) for r in READERS])
 def test_what_is_no_regular_file_is_called_what_it_is(odd, reader):
     code = (
         "import sys; from test_opening import READERS, problem_of\n"
