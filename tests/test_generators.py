@@ -1,3 +1,6 @@
+import struct
+
+import pytest
 import torch
 
 from vflbench.generators import Generators
@@ -22,3 +25,21 @@ def test_a_name_goes_on_where_it_stopped_and_leaves_the_global_generator_alone()
     generators, state = Generators(0), torch.get_rng_state()
     assert not torch.equal(draw(generators, "x"), draw(generators, "x"))
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_state_that_would_read_beyond_its_words_is_refused():
+    generators = Generators(0)
+    for count in (1, 100, 624, 625, 10_000):
+        for _ in range(count):
+            draw(generators, "x", 1)
+        again = Generators(1)
+        again.restore(generators.state())
+        assert torch.equal(draw(again, "x", 3), draw(generators, "x", 3))
+    state = generators.state()["cpu"]["x"].numpy().tobytes()
+    for left, seeded, place in ((624, 1, 624), (1, 1, 625), (-5, 1, 630), (0, 1, 625), (1, 0, 0), (2**31 - 1, 1, 0)):
+        changed = bytearray(state)
+        struct.pack_into("<iiQ", changed, 8, left, seeded, place)
+        with pytest.raises(ValueError, match="no state of a generator"):
+            Generators(0).restore({"cpu": {"x": torch.tensor(list(changed), dtype=torch.uint8)}})
+    with pytest.raises(ValueError, match="no state of a generator"):
+        Generators(0).restore({"cpu": {"x": torch.zeros(3, dtype=torch.uint8)}})

@@ -312,6 +312,27 @@ def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, w
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("epoch", "step"), 10**9),
+        (("epoch", "number"), 10**6),
+        (("metrics_bytes",), -5),
+        (("metrics_bytes",), 100),
+        (("results",), []),
+    ],
+    ids=str,
+)
+def test_a_state_that_contradicts_itself_is_not_gone_on_with(tmp_path, whole, place, value, capsys):
+    stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    torch.save(changed(state, place, value), tmp_path / "checkpoint.pt")
+    run_in(tmp_path, **parts())
+    assert "starting from the beginning" in capsys.readouterr().out
+    assert results(tmp_path) == whole
+
+
+@pytest.mark.slow
 def test_odd_values_anywhere_in_a_state_are_refused_or_gone_on_with_and_never_a_fault(tmp_path):
     """A checkpoint is trusted for its numbers, as nobody could tell them from others, and for nothing else."""
     odd = [None, True, -1, 2**40, -0.5, float("nan"), 1e300, "", "x" * 1000, [], {}, [[]], {"a": 1}, torch.zeros(0)]

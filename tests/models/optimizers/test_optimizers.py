@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.base import load_state
 from vflbench.models.optimizers.sgd import Sgd
 
 
@@ -35,3 +36,21 @@ def test_sgd_with_momentum_and_weight_decay():
         velocity = g_decayed if velocity is None else 0.5 * velocity + g_decayed
         w -= 0.1 * velocity
         assert step(optimizer, layer, g) == pytest.approx(w, rel=1e-5)
+
+
+def test_a_state_that_does_not_fit_its_parameter_is_refused():
+    """torch's fused steps write as many numbers as the parameter has, whatever the memory behind the state."""
+    layer = nn.Linear(8, 8)
+    optimizer = Adam(lr=0.1).attach(layer)
+    layer(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    load_state(optimizer, state)
+    for odd in (torch.zeros(1).expand(8, 8), torch.zeros(2, 2), torch.zeros(8, 8).T[::2]):
+        for name in ("exp_avg", "exp_avg_sq"):
+            of_first = {**state["state"][0], name: odd}
+            with pytest.raises(ValueError, match="the optimiser's"):
+                load_state(optimizer, {**state, "state": {**state["state"], 0: of_first}})
+    group = {**state["param_groups"][0], "lr": "fast"}
+    with pytest.raises(ValueError, match="of other types"):
+        load_state(optimizer, {**state, "param_groups": [group]})
