@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
@@ -107,6 +108,8 @@ def in_a_child(function: Callable[[], str], *, megabytes: int = 3000, seconds: i
             there = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (there + (megabytes << 20),) * 2)
         signal.alarm(seconds)
+        torch.set_num_threads(1)  # threads of the parent's pools don't exist here, and would be waited for
+        torch.set_num_threads = lambda _: None
         try:
             answer = function()
         except BaseException:
