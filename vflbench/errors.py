@@ -2,6 +2,7 @@
 
 import os
 import reprlib
+from collections.abc import Iterator
 from itertools import islice
 
 _MOST = 999  # characters of a message
@@ -27,6 +28,16 @@ class UserError(ValueError):
 
 class NonFiniteError(ArithmeticError):
     """A loss or a prediction that nothing can be done with."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came from, each once: such a chain may lead back to itself."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and all(following is not one for one in seen):
+        yield following
+        seen.append(following)
+        following = following.__cause__ or following.__context__
 
 
 def printable(text: str) -> str:

@@ -24,7 +24,7 @@ from vflbench.data.criteo import Criteo
 from vflbench.data.csv import Csv
 from vflbench.data.image_folder import ImageFolder
 from vflbench.data.mnist import Mnist
-from vflbench.errors import UserError, shown
+from vflbench.errors import UserError, causes, shown
 
 READERS = {
     "binary": lambda path: Binary(path=path),
@@ -265,3 +265,9 @@ def test_an_error_is_one_printable_paragraph_whatever_it_holds():
         assert len(shown(value, 80)) <= 80
         assert str(UserError("p", key="k", value=value)).isprintable()
     assert str(UserError("wrong", key="dataset.columns", value=["a", "b"])) == "dataset.columns=['a', 'b']: wrong"
+
+
+def test_a_chain_of_errors_that_leads_back_to_itself_ends():
+    first, second = ValueError("first"), ValueError("second")
+    first.__context__, second.__context__ = second, first
+    assert list(causes(first)) == [first, second]

@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from vflbench.cli.catalog import choices, config_folder, nearest_options
-from vflbench.errors import UserError, paragraph
+from vflbench.errors import UserError, causes, paragraph
 from vflbench.results.folder import leave_error
 from vflbench.results.recorder import Recorder
 
@@ -52,11 +52,9 @@ def _description(error: Exception) -> str | None:
     return None
 
 
-def _user_error_behind(error: BaseException | None) -> UserError | None:
+def _user_error_behind(error: BaseException) -> UserError | None:
     """What a resolver of ours raised, which OmegaConf wraps."""
-    while error is not None and not isinstance(error, UserError):
-        error = error.__cause__ or error.__context__
-    return error
+    return next((one for one in causes(error) if isinstance(one, UserError)), None)
 
 
 def _raised_by_hydra(error: Exception) -> bool:

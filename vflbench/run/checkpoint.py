@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, causes
 from vflbench.plain_files import in_a_line, is_there, open_plain, written_whole
 from vflbench.results.files import CHECKPOINT
 
@@ -109,13 +109,9 @@ def not_plain(value: Any, name: str = "") -> str | None:
     return None
 
 
-def _system_error(error: BaseException | None) -> OSError | None:
+def _system_error(error: BaseException) -> OSError | None:
     """What the system said, where torch says that a position is not the expected one."""
-    while error is not None:
-        if isinstance(error, OSError) and error.strerror:
-            return error
-        error = error.__cause__ or error.__context__
-    return None
+    return next((one for one in causes(error) if isinstance(one, OSError) and one.strerror), None)
 
 
 def _check_archive(path: Path) -> None:
