@@ -88,6 +88,7 @@ def test_what_a_plug_in_imports_by_a_computed_name_and_reads_beside_itself_makes
     assert "finished before" in train(user)
 
 
+@pytest.mark.slow
 def test_another_content_of_a_data_file_is_another_run_and_another_time_is_not(tmp_path):
     file = tmp_path / "clicks.csv"
     rows = [f"{i % 7},{i % 5},{'yes' if i % 7 > 3 else 'nay'}" for i in range(600)]

@@ -100,6 +100,7 @@ def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
     assert made <= {"deep", "deep/work", "deep/work/outputs"}
 
 
+@pytest.mark.slow
 def test_a_dataset_in_a_folder_of_configs_has_a_name_without_separators(tmp_path):
     folder = tmp_path / "mine" / "dataset" / "clicks"
     folder.mkdir(parents=True)

@@ -58,6 +58,7 @@ def test_results_are_what_they_say():
     assert np.allclose(power, ours.power, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_no_other_noise_of_that_power_does_better():
     """Random moves along the budget, in any of the four variances."""
     generator = np.random.default_rng(1)
