@@ -38,7 +38,8 @@ def _description(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, HydraException | OmegaConfBaseException) and (ours := _user_error_behind(error)) is not None:
-        return str(ours)
+        option = getattr(error, "full_key", None)
+        return f"{option}: {ours}" if option and ours.key == "oc.env" else str(ours)
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
         where = "hydra.run.dir=" if _raised_by_hydra(error) else ""
         return f"{where}{error.filename or 'a file'}: {error.strerror}"

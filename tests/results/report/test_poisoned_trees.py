@@ -146,6 +146,7 @@ def state(folder, without):
     return {path: path.is_dir() or (one.st_mtime_ns, one.st_size, one.st_ino) for path, one in there.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.* is left out")  # as `load` says of what can't be read
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutation_ends_a_report(tmp_path, monkeypatch, capsys, part):
