@@ -88,7 +88,7 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
-    cwd = tmp_path / "deep" / "work"
+    cwd = tmp_path / "deep" / "place"
     cwd.mkdir(parents=True)
     for words in (["name=../../x"], ["-m", "name=../../x,ok"], ["name='${chosen:dataset}/x'"], ["hydra.run.dir=''"]):
         result = command("train", *words[:1], *SMALL, *words[1:], cwd=cwd)
@@ -97,7 +97,7 @@ def test_no_command_leaves_the_outputs_by_a_name(tmp_path):
         assert result.stderr.startswith(("name=", "hydra.run.dir=''")), result.stderr
         assert "UserError" not in result.stderr
     made = {os.path.relpath(os.path.join(place, name), tmp_path) for place, names, _ in os.walk(tmp_path) for name in names}
-    assert made <= {"deep", "deep/work", "deep/work/outputs"}
+    assert made <= {"deep", "deep/place", "deep/place/outputs"}
 
 
 @pytest.mark.slow

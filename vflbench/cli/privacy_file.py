@@ -12,7 +12,6 @@ from vflbench.errors import UserError
 
 FLAG = "--privacy"
 _SHAPE = "privacy: {label_dp: {eps: 1.0}}"
-_MOST_BYTES = 1 << 16
 _WORD = re.compile(r"\+{0,2}privacy\.label_dp\.eps=(.*)", re.DOTALL)
 
 

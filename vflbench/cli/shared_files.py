@@ -57,20 +57,21 @@ def check_file(folder: Path, file: Path) -> None:
 def read(file: Path, *, references: bool = True) -> Any:
     """The content of a YAML file as plain values. Raises UserError where it can't be read, or is not what it should be."""
     try:
-        return yaml.safe_load(_text(file)) if tree(file, references=references) is not None else None
+        text = _text(file)  # once: what was looked at is what is loaded
+        return yaml.safe_load(text) if tree(text, file, references=references) is not None else None
     except (yaml.YAMLError, ValueError, TypeError) as error:  # such as a date that is none, or a list for a key
         if isinstance(error, UserError):
             raise
         raise UserError(f"it is no YAML file: {' '.join(str(error).split())}", key=str(file)) from error
 
 
-def tree(file: Path, *, references: bool = True) -> yaml.Node | None:
-    """The nodes of a YAML file: bounded in size and depth, with the usual types and the resolvers that are allowed.
+def tree(text: str, file: Path, *, references: bool = True) -> yaml.Node | None:
+    """The nodes of a YAML text: bounded in size and depth, with the usual types and the resolvers that are allowed.
 
     references: whether `${...}` in it is one of OmegaConf's, and not just text.
     """
     try:
-        root = yaml.compose(_text(file), Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
         values = _count(root, {}) if root is not None else 0
         nodes = list(_nodes(root, set())) if root is not None else []
     except RecursionError:

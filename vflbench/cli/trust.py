@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.cli.classes import refuse_unwritable
 from vflbench.cli.composed import parsed
 from vflbench.cli.hydra_internals import current_config, flags_of
+from vflbench.cli.run_folder import run_name
 from vflbench.cli.shared_files import HYDRAS
 from vflbench.errors import UserError
 
@@ -46,7 +47,6 @@ _NEVER = {
 }
 _LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
 _LOG_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_NAME = re.compile(r"[^./\\][^/\\]{0,199}")
 _MOST_RUNS = 1_000
 
 
@@ -151,7 +151,9 @@ def check_composed(config: DictConfig) -> None:
     typed = [word.partition("=")[0].lstrip("+") for word in _at(hydra, "overrides.task") or []]
     _check_stores(options.get("logger"), typed)
     if _at(hydra, "job.config_name") != "audit":
-        _check_name(config)
+        name = _quietly(lambda: OmegaConf.select(config, "name"), config)
+        if name is not None:
+            run_name(name)
 
 
 def leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -212,17 +214,6 @@ def _check_stores(loggers: Any, typed: Sequence[str]) -> None:
         if uri != "auto" and not {f"logger.{name}.uri", f"logger.{name}", "logger"} & set(typed):
             problem = "where results are sent is said on the command line, not by a config alone"
             raise UserError(f"{problem}: logger.{name}.uri=...", key=f"logger.{name}.uri", value=uri)
-
-
-def _check_name(config: DictConfig) -> None:
-    """`name` is the beginning of a folder's name in outputs, and nothing that leads elsewhere."""
-    name = _quietly(lambda: OmegaConf.select(config, "name"), config)
-    if name is None:
-        return
-    text = str(name)
-    if not isinstance(name, str | int | float) or not _NAME.fullmatch(text) or not text.isprintable():
-        problem = "it is the beginning of a folder's name: 1 to 200 characters without / and \\, and no dot first"
-        raise UserError(f"{problem}; for another place there is hydra.run.dir=...", key="name", value=text or "''")
 
 
 def _quietly(value: Callable[[], Any], config: DictConfig) -> Any:

@@ -15,7 +15,6 @@ MOST_NUMBERS = 1 << 28
 
 _ODD = re.compile(r"[^ \t!-~]")  # what Python takes for blanks or digits beside those of ASCII, too
 _INDEX = re.compile(r"[0-9]+")
-_COUNTS = (frozenset({-1, 1}), frozenset({0, 1}))
 _SHAPE = "`label index:value index:value ...`"
 
 
