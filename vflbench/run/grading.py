@@ -40,8 +40,12 @@ class Grader:
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._train, self._held_out, self._seed = train, held_out, seed
 
-    def grade(self, attack: str, rebuilt: RebuiltRows, rows: VerticalTable, number: int, table: ReconstructionTable) -> None:
-        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn.
+    def grade(
+        self, attack: str, rebuilt: RebuiltRows, rows: VerticalTable, number: int, table: ReconstructionTable,
+        message: Kind = Kind.EMBEDDING,
+    ) -> None:
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. message: what the
+        attack read.
 
         Rows of the picture are chosen by class, a few of each.
         """
@@ -53,7 +57,7 @@ class Grader:
         shown = _by_class(rows.labels)
         for party, figures, example in self._figures(rows, answer, parts=True):
             pair = None if example is None else (example[0][shown], example[1][shown])
-            table.add((attack, str(Kind.EMBEDDING), party, rebuilt.layer, True), figures, pair)
+            table.add((attack, str(message), party, rebuilt.layer, True), {**figures, **rebuilt.figures}, pair, rebuilt.note)
         for name, guess in self._guesses(rows, list(answer), drawn).items():
             for party, figures, _ in self._figures(rows, guess, parts=False):
                 table.add((attack, "none", party, name, name != "true"), figures)
