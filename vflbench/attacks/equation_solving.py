@@ -17,7 +17,7 @@ from vflbench.attacks.prediction_message import log_odds, probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
-from vflbench.messages.label_facts import OwnTop
+from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
@@ -45,15 +45,16 @@ class EquationSolving(Attack):
 
     which is `error_bound` (stated for model=logistic in float32, and honest predictions). Otherwise `directions_missing` says
     how many are not determined. The answer then lies at most as far from the truth as the guess does: a projection onto a
-    convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `ids_that_fit` is the mean
+    convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `matches` is the mean
     number that fit up to rounding; where there are more, each column in turn from the largest entries of its relaxed vector.
-    `misfit`: root mean square of the logits of the answer about the true ones.
+    `residual`: root mean square of the logits of the answer about the true ones.
 
     message: logits, all of which the label party computes itself; or probabilities as published, of which K say K - 1
     differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
     decimals: to which probabilities are rounded before the attacker gets them; it uses the intervals that this leaves.
-    prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows), or normal (its
-    mean given the own columns, distances in the auxiliary rows' covariance). box: the nearest solution within the box;
+    prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows),
+    class_mean (of those of the row's class, which the label party knows), or normal (their mean given the own columns and the
+    class, with distances in their covariance about it). box: the nearest solution within the box;
     otherwise the nearest of all, clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker
     knows; u is then the mean given z under a normal prior around g. nonlinear: where logits are not affine, newton takes
     steps within the box from the guess and from `restarts` - 1 random points (`attacks.equation_solving_newton`), which is
@@ -68,7 +69,7 @@ class EquationSolving(Attack):
     rows: Rows = 32
     message: Literal["logits", "probabilities"] = "logits"
     decimals: Decimals | None = None
-    prior: Literal["zero", "middle", "mean", "normal"] = "middle"
+    prior: Literal["zero", "middle", "mean", "class_mean", "normal"] = "middle"
     box: bool = True
     noise: Sigma = 0.0
     tolerance: Fraction = 1e-6
@@ -85,7 +86,9 @@ class EquationSolving(Attack):
     @property
     def threat(self) -> Threat:
         knows: set[type[Fact]] = {Predictions, PeerModels, OwnTop, OwnColumns}
-        return Threat(Seat.LABEL, knows | ({Auxiliary} if self.prior in ("mean", "normal") else set()))
+        knows |= {Auxiliary} if self.prior in ("mean", "class_mean", "normal") else set()
+        knows |= {Labels} if self.prior in ("class_mean", "normal") else set()
+        return Threat(Seat.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
         logits = view[Predictions].logits[: self.rows]
@@ -101,7 +104,7 @@ class EquationSolving(Attack):
             x, ids, figures = self._by_equations(system, logits, guess)
             note = _note(system, figures)
         fitted = model.in_parts(x, ids, own)
-        figures["misfit"] = float((fitted - logits.double()).square().mean().sqrt())
+        figures["residual"] = float((fitted - logits.double()).square().mean().sqrt())
         parts = model.split(x.float(), ids)
         features = {party: OwnColumns(numeric, categorical) for party, (numeric, categorical) in parts.items()}
         return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, note)
@@ -127,7 +130,7 @@ class EquationSolving(Attack):
         if bool(bound.isfinite().all()):
             figures["error_bound"] = float(bound.mean())
         if sizes and not bool(fit.isnan().any()):
-            figures["ids_that_fit"] = float(fit.mean())
+            figures["matches"] = float(fit.mean())
         return u[:, :k], ids, figures
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor):  # type: ignore[no-untyped-def]
@@ -140,7 +143,9 @@ class EquationSolving(Attack):
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")
         if model.cardinalities:
-            problem = "with categorical columns it needs a model whose logits are affine, as model=logistic; use generator here"
+            problem = (
+                "with categorical columns it needs a model whose logits are affine, as model=logistic; use generator here"
+            )
             raise UserError(problem, key="attack", value="equation_solving")
         none = torch.empty(0, 0, dtype=torch.int32, device=logits.device)
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

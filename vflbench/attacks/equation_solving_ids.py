@@ -64,11 +64,21 @@ class Fitting:
     def _seen(self) -> Tensor:
         """(k, k) A^+ A, a projection."""
         inverse = self._inverse
-        return torch.linalg.pinv(inverse) @ inverse if inverse.numel() else inverse.new_zeros(inverse.shape[1], inverse.shape[1])
+        return (
+            torch.linalg.pinv(inverse) @ inverse
+            if inverse.numel()
+            else inverse.new_zeros(inverse.shape[1], inverse.shape[1])
+        )
 
 
 def fitting_ids(
-    equations: Equations, cardinalities: tuple[int, ...], relaxed: Tensor, guess: Tensor, *, combinations: int, tolerance: float
+    equations: Equations,
+    cardinalities: tuple[int, ...],
+    relaxed: Tensor,
+    guess: Tensor,
+    *,
+    combinations: int,
+    tolerance: float,
 ) -> tuple[Tensor, Tensor]:
     """Ids (m, c) that fit best, and how many combinations fit as well (m,); nan where not all were tried.
 

@@ -77,9 +77,7 @@ class Solved:
     bound: float
 
 
-def solved(
-    equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise: float, tolerance: float
-) -> Solved:
+def solved(equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise: float, tolerance: float) -> Solved:
     """u = argmin |u - guess|^2 under the equations, and within the box where that is asked for. guess: of the same rows.
 
     sums: (c, u), further left sides whose right side is 1. With noise, the mean of u given the right sides, under a normal

@@ -1,6 +1,5 @@
 """What is guessed of other parties' columns before any equation is solved."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from vflbench.attacks.joint_model import FlatModel, one_hot
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
+from vflbench.messages.label_facts import Labels
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.view import View
 
@@ -45,8 +45,10 @@ class Guess:
 
 
 def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: int) -> Guess:
-    """zero, middle (1/2, and of a categorical column the same share for each id), mean of auxiliary rows, or normal: their
-    mean given the own columns, by a linear regression, and the covariance about it.
+    """A guess of each row.
+
+    zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of those of
+    its class; normal: their mean given the own columns and the class, by a linear regression, and the covariance about it.
 
     own: of the rows that are guessed. rows: of the auxiliary ones, at most.
     """
@@ -56,32 +58,29 @@ def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: in
         parts = [own.numeric.new_full((n, model.columns), is_half / 2, dtype=torch.float64)]
         parts += [own.numeric.new_full((n, size), is_half / size, dtype=torch.float64) for size in sizes]
         return Guess(torch.cat(parts, dim=1))
-    known = view[Auxiliary].columns
-    numeric, ids = model.joined(known)
+    known = view[Auxiliary]
+    numeric, ids = model.joined(known.columns)
     x = torch.cat([numeric[:rows].double(), one_hot(ids[:rows], sizes)], dim=1)
     if not len(x):
         raise UserError("there are no auxiliary rows", key="attack.equation_solving.prior", value=prior)
     mean = x.mean(dim=0)
     if prior == "mean":
         return Guess(mean.expand(n, -1))
+    classes, theirs = view[Labels].classes[:n].long(), known.labels[:rows].long().to(x.device)
+    if prior == "class_mean":
+        means = {k: x[theirs == k] for k in classes.unique().tolist()}
+        return Guess(torch.stack([means[k].mean(dim=0) if len(means[k]) else mean for k in classes.tolist()]))
     if x.shape[1] > _MOST:
         problem = f"a covariance of {x.shape[1]} columns and ids is too large; {_MOST} at most"
         raise UserError(problem, key="attack.equation_solving.prior", value=prior)
-    given = _own_of_known(known, model.parties, len(x))
+    count = int(torch.cat([classes, theirs]).max()) + 1
+    others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.parties]
+    given = torch.cat([*others, one_hot(theirs[:, None], [count])], dim=1)
+    mine = torch.cat([*([own.numeric.double()] if others else []), one_hot(classes[:, None], [count])], dim=1)
     left, right = x - mean, given - given.mean(dim=0)
-    gram = right.T @ right
-    if gram.numel():
-        slope = torch.linalg.solve(_raised(gram), right.T @ left)  # (own, u)
-        left = left - right @ slope
-        mean = mean + (own.numeric.double() - given.mean(dim=0)) @ slope
-    return Guess(mean.expand(n, -1), _raised(left.T @ left / len(x)))
-
-
-def _own_of_known(known: dict[str, OwnColumns] | object, parties: Sequence[str], rows: int) -> Tensor:
-    """The label party's own numeric columns of the auxiliary rows, (m, k); none where it has none."""
-    others = [columns for party, columns in known.items() if party not in parties]  # type: ignore[attr-defined]
-    blocks = [columns.numeric[:rows].double() for columns in others]
-    return torch.cat(blocks, dim=1) if blocks else torch.empty(rows, 0, dtype=torch.float64)
+    slope = torch.linalg.solve(_raised(right.T @ right), right.T @ left)  # (given, u)
+    left = left - right @ slope
+    return Guess(mean + (mine - given.mean(dim=0)) @ slope, _raised(left.T @ left / len(x)))
 
 
 def _raised(matrix: Tensor) -> Tensor:

@@ -42,7 +42,9 @@ class System:
         """
         k, sizes = model.columns, tuple(model.cardinalities)
         if k + sum(sizes) > _MOST:
-            problem = f"the other parties hold {k} numeric columns and {sum(sizes)} ids together; it solves for {_MOST} at most"
+            problem = (
+                f"the other parties hold {k} numeric columns and {sum(sizes)} ids together; it solves for {_MOST} at most"
+            )
             raise UserError(problem, key="attack", value="equation_solving")
         device = own.numeric.device
         eye = torch.eye(k, dtype=torch.float64, device=device)

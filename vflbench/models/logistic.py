@@ -47,7 +47,9 @@ class _LogisticBottom(Bottom):
         self.layers = self.sends = ("f1",)
         self.cut_width = outputs
         self.cardinalities = list(cardinalities)
-        self.numeric = nn.Parameter(linear(numeric, outputs, rng).weight.detach().T.clone() if numeric else torch.zeros(0, outputs))
+        self.numeric = nn.Parameter(
+            linear(numeric, outputs, rng).weight.detach().T.clone() if numeric else torch.zeros(0, outputs)
+        )
         self.categories = ColumnEmbedding(cardinalities, outputs, rng, _STD)
 
     def tables(self) -> tuple[Tensor, ...]:

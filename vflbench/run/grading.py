@@ -41,7 +41,12 @@ class Grader:
         self._train, self._held_out, self._seed = train, held_out, seed
 
     def grade(
-        self, attack: str, rebuilt: RebuiltRows, rows: VerticalTable, number: int, table: ReconstructionTable,
+        self,
+        attack: str,
+        rebuilt: RebuiltRows,
+        rows: VerticalTable,
+        number: int,
+        table: ReconstructionTable,
         message: Kind = Kind.EMBEDDING,
     ) -> None:
         """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. message: what the
