@@ -147,7 +147,6 @@ class EquationSolving(Attack):
                 "with categorical columns it needs a model whose logits are affine, as model=logistic; use generator here"
             )
             raise UserError(problem, key="attack", value="equation_solving")
-        none = torch.empty(0, 0, dtype=torch.int32, device=logits.device)
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         is_known = torch.ones_like(observed, dtype=torch.bool)
         if self.message == "probabilities":
@@ -158,7 +157,7 @@ class EquationSolving(Attack):
         is_difference = self.message == "probabilities" and logits.shape[1] > 1
 
         def f(x: Tensor, rows: Tensor) -> Tensor:
-            out = model(x, none.expand(len(x), 0), own.rows(rows))
+            out = model(x, x.new_empty(len(x), 0).int(), own.rows(rows))
             return out - out.gather(1, reference[rows][:, None]) if is_difference else out
 
         x, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)
