@@ -142,7 +142,8 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         seat = str((run.threats.get(attack) or {}).get("seat") or "")
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
         shown = ", ".join(shares or errors[:1]) or "nothing that could be measured"
-        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}."
+        read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
+        yield f"From {read}, {attack} rebuilds data of party {entry['party']}: {shown}."
 
 
 def _is_there(entry: Mapping[str, Any], figure: str) -> bool:
