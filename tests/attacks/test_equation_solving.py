@@ -343,7 +343,7 @@ def test_who_knows_the_noise_is_nearer(rng):
     assert errors[1.0] < 0.8 * errors[0.0]
 
 
-def test_it_reads_predictions_and_no_other_message(rng):
+def test_it_reads_predictions_and_no_other_message():
     for options in ({}, {"prior": "normal"}, {"prior": "mean", "message": "probabilities"}):
         threat = EquationSolving(**options).threat
         assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)

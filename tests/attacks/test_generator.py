@@ -119,7 +119,7 @@ def test_published_settings_read_neither_predictions_nor_labels_of_a_row(rng):
     assert spread[False] < spread[True] / 5
 
 
-def test_what_it_reads(rng):
+def test_what_it_reads():
     for options in ({}, {"auxiliary": 10}, {"sees_labels": True}):
         threat = Generator(**options).threat
         assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)

@@ -20,9 +20,10 @@ def test_it_is_what_a_general_solver_finds(rng):
         for i in range(len(start)):
             between = LinearConstraint(c.numpy(), value[i].numpy() - width, value[i].numpy() + width)
             best = minimize(
-                lambda x, s=start[i].numpy(): 0.5 * np.square(x - s).sum(),
-                *(np.full(5, 0.5),),
-                jac=lambda x, s=start[i].numpy(): x - s,
+                lambda x, s: 0.5 * np.square(x - s).sum(),
+                np.full(5, 0.5),
+                (start[i].numpy(),),
+                jac=lambda x, s: x - s,
                 bounds=[(0, 1)] * 5,
                 constraints=between,
                 method="SLSQP",
@@ -50,13 +51,13 @@ def test_without_conditions_it_is_clipped(rng):
     assert torch.equal(nearest_in_box(start, torch.zeros(2, 3, dtype=torch.float64), zero, zero), start.clamp(0, 1))
 
 
-def test_conditions_that_contradict_each_other_leave_a_point_of_the_box(rng):
+def test_conditions_that_contradict_each_other_leave_a_point_of_the_box():
     c = torch.ones(1, 3, dtype=torch.float64)
     found = nearest_in_box(torch.full((1, 3), 0.5, dtype=torch.float64), c, *([torch.tensor([[7.0]]).double()] * 2))
     torch.testing.assert_close(found, torch.ones(1, 3, dtype=torch.float64))
 
 
-def test_singular_values_below_the_tolerance_count_as_none(rng):
+def test_singular_values_below_the_tolerance_count_as_none():
     c = torch.diag(torch.tensor([1.0, 1e-3, 1e-8, 0.0], dtype=torch.float64))
     assert [len(singular_rows(c, tolerance)[1]) for tolerance in (1e-2, 1e-6, 1e-9)] == [1, 2, 3]
     assert len(singular_rows(torch.zeros(2, 3, dtype=torch.float64), 1e-6)[1]) == 0

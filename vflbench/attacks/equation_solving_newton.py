@@ -29,10 +29,10 @@ def newton(
         x' = clip(g + S J^T (J S J^T + noise^2 I)^-1 (r + J (x - g)), 0, 1),   r = observed - f(x),  J = df/dx
         x' = clip(x + S J_F^T (J_F S J_F^T + m I)^-1 r, 0, 1)
 
-    The first is the point nearest to the guess g, in the metric of its covariance S, at which the linearised f fits. The second
-    stays near x, the more so the larger the damping m, and moves no column that is at a bound and would leave the box. m grows
-    by 10 where neither step helps, and shrinks where one does. This finds a point that fits, not the truth, and may end in a
-    local minimum; of all starts, each row keeps the one that fits best.
+    The first is the point nearest to the guess g, in the metric of its covariance S, at which the linearised f fits. The
+    second stays near x, the more so the larger the damping m, and moves no column that is at a bound and would leave the
+    box. m grows by 10 where neither step helps, and shrinks where one does. This finds a point that fits, not the truth,
+    and may end in a local minimum; of all starts, each row keeps the one that fits best.
 
     f: (x (m, k), rows (m,)) -> (m, r), differentiable in x. observed: (n, r); is_known: (n, r) bool, others don't count.
     starts: the guess, and random points. Returns x (n, k) and |f(x) - observed|^2 (n,).

@@ -20,9 +20,9 @@ def probabilities(logits: Tensor, decimals: int | None = None) -> Tensor:
 def log_odds(p: Tensor, decimals: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """What probabilities say of logits: the differences z_j - z_r, between bounds.
 
-    p: (n, K), or (n, 1) for two classes, of which class 0 is then r and z_r = 0. r: the likeliest class of the row. Returns r
-    (n,), lower and upper bounds (n, K) of the differences; infinite where a probability is 0, or 1 - p is: there float32, or
-    the rounding, has kept nothing but an inequality. decimals: to which they were rounded.
+    p: (n, K), or (n, 1) for two classes, of which class 0 is then r and z_r = 0. r: the likeliest class of the row.
+    Returns r (n,), lower and upper bounds (n, K) of the differences; infinite where a probability is 0, or 1 - p is:
+    there float32, or the rounding, has kept nothing but an inequality. decimals: to which they were rounded.
     """
     p = p.double()
     half = 0.5 * 10.0**-decimals if decimals is not None else 0.0
