@@ -352,6 +352,20 @@ def test_it_reads_predictions_and_no_other_message():
         EquationSolving(decimals=2)
 
 
+@pytest.mark.parametrize("options", [{}, {"prior": "mean"}, {"prior": "class_mean"}, {"prior": "normal"}])
+def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
+    rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
+
+    def noted(view, kind):
+        read.add(kind)
+        return original(view, kind)
+
+    monkeypatch.setattr(View, "__getitem__", noted)
+    known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
+    answer(rows, started_with(rows, rng), Auxiliary(known, rows.labels), **options)
+    assert read == EquationSolving(**options).threat.knows
+
+
 def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng):
     rows = rows_of(rng, {"a": 2})
     empty = {"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))}

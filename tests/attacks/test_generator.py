@@ -128,6 +128,21 @@ def test_what_it_reads():
         Generator(decimals=2, message="logits")
 
 
+@pytest.mark.parametrize("options", [{}, {"auxiliary": 5}, {"auxiliary": 5, "sees_labels": True}])
+def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
+    rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
+
+    def noted(view, kind):
+        read.add(kind)
+        return original(view, kind)
+
+    monkeypatch.setattr(View, "__getitem__", noted)
+    known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
+    attack = Generator(width=8, steps=2, **options)
+    attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(known, rows.labels)))
+    assert read == attack.threat.knows
+
+
 def test_without_auxiliary_rows_it_says_so(rng):
     rows = rows_of(rng, {"a": 2})
     empty = Auxiliary({"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))})
