@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.equation_solving_ids import fitting_ids
-from vflbench.attacks.equation_solving_linear import Equations, equations_of, solved
+from vflbench.attacks.equation_solving_linear import Equations, Solved, equations_of, solved
 from vflbench.attacks.equation_solving_newton import newton
 from vflbench.attacks.equation_solving_prior import Guess, guess_of
 from vflbench.attacks.equation_solving_system import System
@@ -133,7 +133,7 @@ class EquationSolving(Attack):
             figures["matches"] = float(fit.mean())
         return u[:, :k], ids, figures
 
-    def _solved(self, equations: Equations, guess: Guess, sums: Tensor):  # type: ignore[no-untyped-def]
+    def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
         return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
 
     def _by_newton(
