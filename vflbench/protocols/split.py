@@ -49,7 +49,7 @@ class Split(Protocol):
         cheating = by_party(seating.adversaries, names)
         bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
         parties = [
-            NonLabelParty(
+            self.party(
                 party,
                 partial(seating.rows.features, party),
                 bottoms[party],
@@ -80,7 +80,15 @@ class Split(Protocol):
             None if entrance is None else entrance.to(seating.device),
         )
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
-        return SplitSession(parties, label_party, outputs, seating, autocast)
+        return self.session(parties, label_party, outputs, seating, autocast)
+
+    def party(self, *parts: Any) -> NonLabelParty:
+        """A non-label party. parts: what `NonLabelParty` takes."""
+        return NonLabelParty(*parts)
+
+    def session(self, *parts: Any) -> "SplitSession":
+        """The session of these parties. parts: what `SplitSession` takes."""
+        return SplitSession(*parts)
 
 
 class SplitSession(Session):
@@ -113,7 +121,7 @@ class SplitSession(Session):
         if not watch:
             return Round(epoch, step, ids, training=training)
         facts = {party.name: self._facts_of(party, gradients.get(party.name), ids) for party in self.parties}
-        facts[LABEL_PARTY] = {**_facts_of_label_party(embeddings, response, self.layers()[LABEL_PARTY]), **of_peers}
+        facts[LABEL_PARTY] = {**facts_of_label_party(embeddings, response, self.layers()[LABEL_PARTY]), **of_peers}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
 
@@ -125,8 +133,8 @@ class SplitSession(Session):
         parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
         summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
         return {
-            Embeddings: Embeddings(_in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
-            Gradients: Gradients(_in_place(layers, order)),
+            Embeddings: Embeddings(in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
+            Gradients: Gradients(in_place(layers, order)),
             SummedGradients: SummedGradients(summed),
             OwnColumns: OwnColumns(columns.numeric, columns.categorical),
             OwnModel: OwnModel(party.own_layers),
@@ -193,9 +201,9 @@ class SplitSession(Session):
         self.label_party.restore(state[LABEL_PARTY])
 
 
-def _facts_of_label_party(embeddings: list[Message], response: Response, order: Sequence[str]) -> dict[type[Fact], Fact]:
+def facts_of_label_party(embeddings: list[Message], response: Response, order: Sequence[str]) -> dict[type[Fact], Fact]:
     """order: of its layers in its network."""
-    own = _in_place({layer: h.detach().float() for layer, h in response.activations.items()}, order)
+    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, order)
     encoded = {message.sender: message.encoded for message in embeddings}
     means = {
         party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
@@ -209,7 +217,7 @@ def _facts_of_label_party(embeddings: list[Message], response: Response, order: 
     }
 
 
-def _in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
+def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
     """The layers of a network in their order, and then what crosses beside them."""
     return {
         layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
