@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
+from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
+from vflbench.messages.peer_facts import PeerModel, PeerModels, Queries
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom
 from vflbench.protocols.parties import Lookup, Noise, context_of
@@ -23,8 +25,6 @@ class OwnEmbedding:
 
     rows: looks its columns up. bottom: its network, which it trains by itself.
     """
-
-    name = LABEL_PARTY
 
     def __init__(self, rows: Lookup, bottom: Bottom, defense: Callable[[], Chain], noise: Noise):
         self.rows, self.bottom, self.noise = rows, bottom, noise
@@ -52,6 +52,17 @@ class OwnEmbedding:
             return dict(self._message(activations, copy.deepcopy(defenses), context).tensors)
 
         return answer
+
+    def copies(self, columns: Columns, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
+        """Of its network and of what it would send, for other parties that may know them. columns: those that it takes."""
+        facts: dict[type[Fact], Fact] = {}
+        if PeerModels in watch:
+            facts[PeerModels] = PeerModels(
+                {LABEL_PARTY: PeerModel(self.bottom.frozen(), columns.numeric, columns.cardinalities)}
+            )
+        if Queries in watch:
+            facts[Queries] = Queries({LABEL_PARTY: self.answerer()})
+        return facts
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""

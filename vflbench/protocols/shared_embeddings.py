@@ -5,8 +5,7 @@ from typing import Any, Literal
 from vflbench.defenses.base import LabelDefense
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel, Predictions
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.facts import OwnModel
 from vflbench.messages.threat import Seat
 from vflbench.options import Steps, options
 from vflbench.protocols.base import Seating
@@ -44,16 +43,17 @@ class SharedEmbeddings(Split):
     links: Literal["server", "direct"] = "server"
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        if seat is Seat.NON_LABEL:
-            return frozenset({Embeddings, OwnColumns, OwnModel, PeerModels, Queries, Compression, NoiseMean, Predictions})
-        return super().offers(seat)
+        offered = super().offers(Seat.LABEL)  # every party has what the label party has
+        return {Seat.LABEL: offered, Seat.NON_LABEL: offered | {OwnModel}}.get(seat, frozenset())
 
     def start(self, seating: Seating) -> SharingSession:
         for name in seating.defense().at(LabelDefense):
             problem = "it hides labels from other parties, and in shared_embeddings every party holds the labels"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
         for name in seating.adversaries:
-            problem = "it cheats in split learning, where gradients are sent; in shared_embeddings every party computes its own"
+            problem = (
+                "it cheats in split learning; in shared_embeddings no gradient is sent, and every party holds the labels"
+            )
             raise UserError(problem, key="adversary", value=name)
         session = super().start(seating)
         if not isinstance(session, SharingSession):

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflbench.data.table import LABEL_PARTY
+from vflbench.messages.fact import Layers
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
-from vflbench.models.base import WIDE, TopModel
+from vflbench.models.base import WIDE, TopModel, frozen_copy
 from vflbench.protocols.label_party import classification_loss
 from vflbench.protocols.non_label_party import NonLabelParty
 
@@ -75,12 +77,35 @@ class SharingParty(NonLabelParty):
         columns = self.rows(self._ids)
         self.activations = self.bottom(columns.numeric, columns.categorical)
 
-    def _logits(self, inputs: Sequence[Mapping[str, Tensor]]) -> Tensor:
+    def _logits(self, inputs: Sequence[Layers]) -> Tensor:
         if self.top is None:
             raise RuntimeError(f"party {self.name} has no top")
-        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-        deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
-        return self.top(deep, wide)[1].float()
+        return logits_of(self.top, inputs)
+
+
+class SentTop(nn.Module):
+    """A party's own network and the top that it was sent, as they stand. order: of all parties, as the top takes them."""
+
+    def __init__(self, party: SharingParty, order: Sequence[str]):
+        super().__init__()
+        if party.top is None:
+            raise RuntimeError(f"party {party.name} has no top")
+        self._name, self._order = party.name, tuple(order)
+        self._bottom, self._top = party.bottom.frozen().eval(), frozen_copy(party.top, "the top").eval()
+
+    def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+        """(n, outputs) logits. embeddings: of each other party. columns: the party's own."""
+        layers = self._bottom(columns.numeric, columns.categorical)
+        own = {layer: layers[layer] for layer in self._bottom.sends}
+        return logits_of(self._top, [own if name == self._name else embeddings[name] for name in self._order])
+
+
+def logits_of(top: TopModel, inputs: Sequence[Layers]) -> Tensor:
+    """(n, outputs) float32. inputs: what each party sends, layer -> (n, d), in the order in which the top takes them."""
+    wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+    deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
+    logits: Tensor = top(deep, wide)[1]
+    return logits.float()
 
 
 def model_message(top: TopModel) -> Message:

@@ -11,14 +11,18 @@ from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.chain import Figures
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel, Predictions
+from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModel, PeerModels, Queries
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.protocols.base import NOTHING, Seating
 from vflbench.protocols.own_embedding import OwnEmbedding
-from vflbench.protocols.sharing_party import SharingParty, model_message
-from vflbench.protocols.split import SplitSession, facts_of_label_party, in_place
+from vflbench.protocols.sharing_party import SentTop, SharingParty, model_message
+from vflbench.protocols.split import SplitSession
+from vflbench.protocols.split_facts import facts_of_label_party, in_place, networks
+
+_COPIED: frozenset[type[Fact]] = frozenset({PeerModels, Queries, OwnTop})
 
 
 class SharingSession(SplitSession):
@@ -42,11 +46,12 @@ class SharingSession(SplitSession):
             sent = [party.embed(ids, epoch) for party in self.parties]
             arrived = [self.wire.send(message) for message in sent]
             model = model_message(self.label_party.top)
-            peers = self._peers(watch)  # before they learn from this batch
+            for party in self.parties:
+                party.take(self.wire.send(replace(model, receiver=party.name)))
+            copies = self._copies(watch)  # before they learn from this batch
             response = self.label_party.respond(arrived, epoch)
             own = None if self.own is None else self.own.message(response.activations, ids, epoch)
             for party in self.parties:
-                party.take(self.wire.send(replace(model, receiver=party.name)))
                 received = self._delivered(party.name, sent if self._direct else arrived, own)
                 party.work(received, self._order, response.labels, self.local_steps)
             for _ in range(1, self.local_steps):
@@ -54,14 +59,16 @@ class SharingSession(SplitSession):
         training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
         if not watch:
             return Round(epoch, step, ids, training=training)
-        facts: dict[str, Facts] = {party.name: {**self._known_to(party, ids), **peers[party.name]} for party in self.parties}
-        of_label_party = facts_of_label_party(arrived, response, self.layers()[LABEL_PARTY])
-        facts[LABEL_PARTY] = {**of_label_party, **peers[LABEL_PARTY]}
+        facts: dict[str, Facts] = {
+            party.name: {**self._known_to(party, ids), **copies[party.name]} for party in self.parties
+        }
+        of_label_party = facts_of_label_party(self.label_party, arrived, response, self.layers()[LABEL_PARTY])
+        facts[LABEL_PARTY] = {**of_label_party, **copies[LABEL_PARTY]}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def _delivered(self, receiver: str, messages: Sequence[Message], own: Message | None) -> dict[str, Message]:
-        """Party -> its embedding as this one gets it: from that party itself, or from the label party, which passes it on."""
+        """Party -> its embedding as this one gets it: from that party itself, or passed on by the label party."""
         received = {}
         for message in messages:
             if message.sender != receiver:
@@ -82,6 +89,7 @@ class SharingSession(SplitSession):
         logits = torch.empty(0, self.outputs) if party.logits is None else party.logits
         return {
             Embeddings: Embeddings(in_place(party.embedded, party.bottom.layers), received),
+            Labels: Labels(self.label_party.labels(ids)),
             OwnColumns: OwnColumns(columns.numeric, columns.categorical),
             OwnModel: OwnModel(party.own_layers),
             Compression: Compression(encoded),
@@ -89,29 +97,20 @@ class SharingSession(SplitSession):
             Predictions: Predictions(logits),
         }
 
-    def _peers(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
-        """Party -> what is known there about the networks of the others."""
-        models: dict[str, PeerModel] = {}
-        if PeerModels in watch:
-            bottoms = {party.name: party.bottom for party in self.parties}
-            bottoms |= {} if self.own is None else {LABEL_PARTY: self.own.bottom}
-            for name, bottom in bottoms.items():
-                columns = self._columns[name]
-                models[name] = PeerModel(bottom.frozen(), columns.numeric, columns.cardinalities)
-        senders = [*self.parties, *([] if self.own is None else [self.own])] if Queries in watch else []
-        answers = {sender.name: sender.answerer() for sender in senders}
-        known: dict[str, dict[type[Fact], Fact]] = {}
-        for name in (*(party.name for party in self.parties), LABEL_PARTY):
-            known[name] = {}
-            if PeerModels in watch:
-                known[name][PeerModels] = PeerModels({other: m for other, m in models.items() if other != name})
-            if Queries in watch:
-                known[name][Queries] = Queries({other: a for other, a in answers.items() if other != name})
+    def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
+        """Party -> copies of networks that are known there."""
+        known = {LABEL_PARTY: networks(self.parties, self.label_party, self._columns, watch)}
+        own = {} if self.own is None else self.own.copies(self._columns[LABEL_PARTY], watch)
+        for party in self.parties:
+            known[party.name] = {kind: _others(fact, own.get(kind), party.name) for kind, fact in known[LABEL_PARTY].items()}
+            if OwnTop in watch:
+                known[party.name][OwnTop] = OwnTop(TopNetworks(SentTop(party, self._order)))
         return known
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        between, peers = super().facts(ids, watch - {PeerModels, Queries}), self._peers(watch)
-        return {name: {**between.get(name, {}), **known} for name, known in peers.items()}
+        between, copies = super().facts(ids, watch - _COPIED), self._copies(watch)
+        labels: dict[type[Fact], Fact] = {Labels: between[LABEL_PARTY][Labels]} if Labels in watch else {}
+        return {name: {**between[name], **labels, **known} for name, known in copies.items()}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
         return {**super().cut_layers(), **({} if self.own is None else {LABEL_PARTY: self.own.bottom.sends})}
@@ -132,3 +131,14 @@ class SharingSession(SplitSession):
         super().restore(state)
         if self.own is not None:
             self.own.restore(state["own_embedding"])
+
+
+def _others(fact: Fact, own: Fact | None, name: str) -> Fact:
+    """What the label party knows of all others, and what others know of it, without the party of that name."""
+    if isinstance(fact, PeerModels):
+        models = {**fact.models, **(own.models if isinstance(own, PeerModels) else {})}
+        return PeerModels({other: model for other, model in models.items() if other != name})
+    if isinstance(fact, Queries):
+        answer = {**fact.answer, **(own.answer if isinstance(own, Queries) else {})}
+        return Queries({other: asked for other, asked in answer.items() if other != name})
+    return fact
