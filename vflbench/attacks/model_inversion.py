@@ -58,6 +58,9 @@ class ModelInversion(Attack):
     Who has such rows does best with pca where messages are plain numbers or of many levels, and with auxiliary and
     knows_compression where they are coarse, sparse or noisy.
 
+    seat: of the attacker, the label party, or each other party where a protocol gives it the embeddings of others
+    (`shared_embeddings`); it then rebuilds all but its own. party: at the seat `non_label`, the one that attacks, or `all`.
+
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
     rows: rows of each audited batch that are rebuilt, from the first. strength: of total variation or l2. knows_compression:
     the same compression is applied to f(x) before the comparison, with a straight-through gradient; a quantized number then
@@ -74,7 +77,10 @@ class ModelInversion(Attack):
     """
 
     max_classes = math.inf
+    on_labels = False
 
+    seat: Literal["label", "non_label"] = "label"
+    party: str = "all"
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Rows = 32
     prior: Literal["auto", "total_variation", "l2", "pca", "auxiliary", "none"] = "auto"
@@ -92,6 +98,8 @@ class ModelInversion(Attack):
     decoder_steps: Steps = 300
 
     def __post_init__(self) -> None:
+        if self.seat == "label" and self.party != "all":
+            raise UserError("it goes with seat=non_label; the label party is one alone", key="party", value=self.party)
         if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
         if self.mode == "black_box" and self.prior in LEARNED:
@@ -109,9 +117,11 @@ class ModelInversion(Attack):
         knows |= black_box if self.prior in LEARNED else set()
         knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
-        return Threat(Seat.LABEL, knows)
+        return Threat(Seat.LABEL if self.seat == "label" else Seat.NON_LABEL, knows)
 
-    def batch(self, view: View) -> RebuiltRows:
+    def batch(self, view: View) -> RebuiltRows | None:
+        if self.party not in ("all", view.party):
+            return None
         means = view[NoiseMean].means if self.knows_noise_mean else {}
         received = {
             party: {
