@@ -9,11 +9,11 @@ from sklearn.metrics import r2_score
 from vflbench.metrics.inversion import (
     id_accuracy,
     mean_squared_error,
-    picture_figures,
+    compare_pictures,
+    compare_tables,
     psnr,
     r_squared,
     ssim,
-    table_figures,
 )
 
 
