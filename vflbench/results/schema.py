@@ -162,6 +162,12 @@ class _Noise(TypedDict, total=False):
     epsilon_exact_all: Number
 
 
+class _Margin(_Interval, total=False):
+    """By how much the error of a guess without a message exceeds that of an answer."""
+
+    beats: bool | None
+
+
 @with_config(_STRICT)
 class _Rebuilt(TypedDict, total=False):
     attack: Required[str]
@@ -172,6 +178,10 @@ class _Rebuilt(TypedDict, total=False):
     batches: int | None
     figures: Annotated[dict[str, _Interval | float | None], _FEW] | None
     notes: dict[str, int] | None
+    rows: int | None
+    beats_guesses: Annotated[dict[str, _Margin], _FEW] | None
+    told_apart: bool | None
+    beats_every_guess: bool | None
 
 
 @with_config(_STRICT)
