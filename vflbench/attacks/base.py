@@ -38,12 +38,15 @@ class RebuiltRows:
     """Features that an attack rebuilt from one batch. Graded column by column, or as pictures.
 
     ids: (m,) names of the rows. layer: the layer whose messages they were made of. features: party -> its columns of these
-    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids. figures: of the search, reported beside those of the answer.
+    note: what the attack says of its answer.
     """
 
     ids: Tensor
     layer: str
     features: Mapping[str, OwnColumns]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,10 @@ class Grader:
         number: int,
         table: ReconstructionTable,
         party: str = LABEL_PARTY,
+        message: Kind = Kind.EMBEDDING,
     ) -> None:
         """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that attacks.
+        message: what it read.
 
         Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
         """
@@ -68,8 +70,9 @@ class Grader:
             margins = {
                 name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})
             }
-            key = (attack, str(Kind.EMBEDDING), place, rebuilt.layer, True)
-            table.add(key, compared.figures, pair, rows=compared.rows, margins=margins)
+            key = (attack, str(message), place, rebuilt.layer, True)
+            figures = {**compared.figures, **rebuilt.figures}
+            table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
             for place, compared, _ in figures:
                 table.add((attack, "none", place, name, name != "true"), compared.figures, rows=compared.rows)
