@@ -10,13 +10,10 @@ from torch import Tensor
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.models.base import Bottom
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary, usable_tensor
-
-AuxiliaryRows = Callable[[int], tuple[Mapping[str, OwnColumns], Tensor]]
-"""How many -> columns of at most so many rows that are not trained on, party -> (m, ...), and their classes (m,)."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +21,13 @@ class Surroundings:
     """What a label party that cheats has beside the messages.
 
     bottoms: party -> returns a new network of the architecture that the parties agreed on, with weights that the given
-    generator draws. layers: party -> the layers that it sends. auxiliary: rows of the label party's own. rng: a generator
-    for all that the adversary draws, on the device of the values.
+    generator draws. layers: party -> the layers that it sends. auxiliary: returns at most so many rows of its own, which are
+    not trained on. classes: K. rng: a generator for all that the adversary draws, on the device of the values.
     """
 
     bottoms: Mapping[str, Callable[[torch.Generator], Bottom]]
     layers: Mapping[str, tuple[str, ...]]
-    auxiliary: AuxiliaryRows
+    auxiliary: Callable[[int], Auxiliary]
     classes: int
     rng: torch.Generator
 
@@ -57,9 +54,7 @@ class LabelAdversary(Adversary):
     def begin(self, surroundings: Surroundings) -> None:
         """Before the run."""
 
-    def answer(
-        self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor
-    ) -> Mapping[str, Layers]:
+    def answer(self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor) -> Mapping[str, Layers]:
         """What it sends in place of the honest gradients, party -> layer -> (n, d); in training alone.
 
         received: embeddings of the same shapes. honest: gradients as the label party's defenses leave them; zeros where one

@@ -24,7 +24,7 @@ from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
-from vflbench.run.posts import unmet_attacks
+from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -71,7 +71,8 @@ def seat(
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
-    skipped = unmet_attacks(experiment.attacks, protocol.offers, classes, cheating=cheating)
+    offers = offered_with(experiment.adversaries.values(), protocol.offers)
+    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating)
     train = data.train
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.peer_facts import OwnDecoder
+from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
 from vflbench.options import NonNegativeInt, Rate, Rows, ShareOrZero, Steps, Weight, Width, options
 from vflbench.protocols.adversaries.hijack_networks import Sizes, Space
 from vflbench.protocols.label_adversary import LabelAdversary, Surroundings
@@ -30,8 +30,8 @@ class Hijack(LabelAdversary):
     1e-5 (f~, q and the party) and 1e-4 (D), for 10,000 rounds of 64 rows; ours is for hundreds of rounds. The other party
     learns by the optimiser that was agreed on, whatever comes.
 
-    The label party's own networks go on learning from what arrives, so that test AUC shows what it costs; with `top`=frozen
-    they stay as they are. Its defenses don't apply to these gradients, which cross as plain numbers. They do apply to the
+    The label party's own networks go on learning from what arrives, so that test AUC shows what it costs, unless `trains` is
+    false. Its defenses don't apply to these gradients, which cross as plain numbers. They do apply to the
     honest part that `honest_share` mixes in, and to its labels and loss.
 
     auxiliary: rows that it has of its own. start: rounds of the run that are honest first. honest_share: w of the honest
@@ -61,7 +61,7 @@ class Hijack(LabelAdversary):
     penalty: Weight = 10.0
 
     def __post_init__(self) -> None:
-        self._surroundings: Surroundings | None = None
+        self._begun: tuple[Surroundings, Auxiliary] | None = None
         self._spaces: dict[str, Space] = {}
         self._rounds = 0
 
@@ -74,11 +74,12 @@ class Hijack(LabelAdversary):
         return self.knows_labels
 
     def begin(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+        rows = surroundings.auxiliary(self.auxiliary)  # here: a run that goes on then gets the same
+        if not len(rows.labels):
+            raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="hijack")
+        self._begun = surroundings, rows
 
-    def answer(
-        self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor
-    ) -> Mapping[str, Layers]:
+    def answer(self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor) -> Mapping[str, Layers]:
         self._rounds += 1
         if self._rounds <= self.start:
             return honest
@@ -101,17 +102,18 @@ class Hijack(LabelAdversary):
         weight = (1 - self.honest_share) * lengths[0] / lengths[1].clamp_min(1e-30)
         return {layer: self.honest_share * honest[layer] + weight * g for layer, g in pull.items()}
 
-    def _new_spaces(self) -> dict[str, Space]:
-        there = self._surroundings
-        if there is None:
+    def _new_spaces(self, *, draws: bool = True) -> dict[str, Space]:
+        """draws: first weights; otherwise they are to be restored, and no generator moves."""
+        if self._begun is None:
             raise RuntimeError("the adversary was not begun")
-        columns, labels = there.auxiliary(self.auxiliary)
-        if not len(labels):
-            raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="hijack")
+        there, rows = self._begun
+        weights = torch.Generator()
+        if draws:
+            weights.manual_seed(int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)))
         sizes = Sizes(self.width, 64, self.lr, self.critic_lr, self.penalty)
         classes = there.classes if self.knows_labels else None
         return {
-            party: Space(bottom(there.rng), there.layers[party], columns[party], labels, classes, sizes, there.rng)
+            party: Space(bottom(weights), there.layers[party], rows, party, classes, sizes, weights, there.rng)
             for party, bottom in there.bottoms.items()
         }
 
@@ -126,6 +128,6 @@ class Hijack(LabelAdversary):
         state = copy.deepcopy(state)
         self._rounds = state["rounds"]
         if state["spaces"] and not self._spaces:
-            self._spaces = self._new_spaces()
+            self._spaces = self._new_spaces(draws=False)
         for party, space in self._spaces.items():
             space.restore(state["spaces"][party])

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.messages.fact import Layers
-from vflbench.messages.facts import OwnColumns
-from vflbench.messages.peer_facts import PeerDecoder
+from vflbench.messages.peer_facts import Auxiliary, PeerDecoder
 from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
 
@@ -38,31 +38,33 @@ class Space:
         pilot f~, decoder q:   min |q(u(x')) - x'|^2 + cross-entropy of categories
         critic D:              min mean D(u(x'), y') - mean D(u, y) + penalty (|dD / du| - 1)^2 between the two
 
-    x', y': auxiliary rows and their classes. The classes are left out of D unless `classes` is given.
+    x', y': auxiliary rows and their classes. The classes are left out of D unless `classes` is given. weights: what the
+    first weights are drawn from; rng: all else.
     """
 
     def __init__(
         self,
         pilot: Bottom,
         layers: Sequence[str],
-        columns: OwnColumns,
-        labels: Tensor,
+        rows: Auxiliary,
+        party: str,
         classes: int | None,
         sizes: Sizes,
+        weights: torch.Generator,
         rng: torch.Generator,
     ):
-        self.pilot, self.layers, self._columns, self._labels = pilot, tuple(layers), columns, labels
+        columns = rows.columns[party]
+        self.pilot, self.layers, self._columns, self._labels = pilot, tuple(layers), columns, rows.labels
         self._classes, self._sizes, self._rng = classes, sizes, rng
         with torch.no_grad():
             sent = pilot(columns.numeric[:1], columns.categorical[:1])
         self._widths = [sent[layer].shape[1] for layer in self.layers]
         distinct = [column.unique(return_inverse=True) for column in columns.categorical.T]
         self._ids, self._places = tuple(values for values, _ in distinct), [places for _, places in distinct]
-        drawn = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
         d, outputs = sum(self._widths), columns.numeric.shape[1] + sum(map(len, self._ids))
         device, width = columns.numeric.device, sizes.width
-        self.decoder = _dense([d, width, outputs], nn.ReLU(), drawn).to(device)
-        self.critic = _dense([d + (classes or 0), width, width, 1], nn.LeakyReLU(_SLOPE), drawn).to(device)
+        self.decoder = _dense([d, width, outputs], nn.ReLU(), weights).to(device)
+        self.critic = _dense([d + (classes or 0), width, width, 1], nn.LeakyReLU(_SLOPE), weights).to(device)
         self.scale = torch.ones(d, device=device)
         self._learner = torch.optim.Adam([*pilot.parameters(), *self.decoder.parameters()], lr=sizes.lr)
         self._judge = torch.optim.Adam(self.critic.parameters(), lr=sizes.critic_lr, betas=_BETAS)
@@ -156,6 +158,6 @@ class Space:
 
 def _dense(widths: Sequence[int], between: nn.Module, rng: torch.Generator) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for inputs, outputs in zip(widths[:-2], widths[1:-1], strict=True):
+    for inputs, outputs in pairwise(widths[:-1]):
         parts += [linear(inputs, outputs, rng, gain=math.sqrt(2)), between]
     return nn.Sequential(*parts, linear(widths[-2], widths[-1], rng))
