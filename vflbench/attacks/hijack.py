@@ -16,8 +16,8 @@ class Hijack(Attack):
     (FSHA): x_i = q(z_i).
 
     It needs adversary=hijack, which trains q and drives z into the space that q reads. Numeric columns are numbers in
-    [0, 1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. No answer before the first
-    gradient of that adversary.
+    [0, 1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. No answer before the
+    first gradient of that adversary.
 
     rows: rows of each audited batch that are rebuilt, from the first.
 

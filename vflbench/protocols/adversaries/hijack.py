@@ -107,9 +107,8 @@ class Hijack(LabelAdversary):
         if self._begun is None:
             raise RuntimeError("the adversary was not begun")
         there, rows = self._begun
-        weights = torch.Generator()
-        if draws:
-            weights.manual_seed(int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)))
+        seed = int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)) if draws else 0
+        weights = torch.Generator().manual_seed(seed)
         sizes = Sizes(self.width, 64, self.lr, self.critic_lr, self.penalty)
         classes = there.classes if self.knows_labels else None
         return {
