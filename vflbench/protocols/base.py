@@ -117,6 +117,11 @@ class Session:
         return []
 
     @property
+    def stopped(self) -> str:
+        """Why training ends with this batch, as a party takes no further part; empty if it goes on."""
+        return ""
+
+    @property
     def messages_per_row(self) -> int:
         """Most gradients about one row that any party gets in an epoch: one for each layer that crosses."""
         return 1

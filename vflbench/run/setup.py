@@ -25,7 +25,7 @@ from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
-from vflbench.run.posts import unmet_attacks
+from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -76,7 +76,8 @@ def seat(
     if shared and settings.record != "none":
         problem = "a recording serves to audit what messages tell about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
-    skipped = unmet_attacks(experiment.attacks, protocol.offers, classes, cheating=cheating, labels_shared=shared)
+    offers = offered_with(experiment.adversaries.values(), protocol.offers)
+    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
     train = data.train
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])

@@ -127,12 +127,14 @@ def summarise(
     joining: Collection[str] = (),
     mixing: Collection[str] = (),
     crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    stopped: str = "",
 ) -> dict[str, Any]:
     """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
     claims: (party, layer) -> what is claimed of embeddings. threats: attack -> what the manifest records of it. joining:
     attacks that join the messages about a row over the epochs. mixing: attacks that read several kinds of messages.
-    crossing: party -> layers that cross. failed: why the run counts as failed though it is complete, or None.
+    crossing: party -> layers that cross. stopped: why training ended early. failed: why the run counts as failed though it
+    is complete, or None.
     """
     last = results[-1]
     exposure = Exposure(len(results), len(results) * messages_per_row)
@@ -156,7 +158,7 @@ def summarise(
         "claims_refused": dict(claims_of(defenses).refused),
         "privacy": privacy,
         "embedding_privacy": embedding_account(claims, len(results)),
-        "failed": failure(privacy),
+        "failed": failure(privacy) or stopped or None,
         "figures": _figures(results),
         "bytes_sent": {
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
