@@ -100,10 +100,11 @@ class Attack:
     number). collects: its `batch` keeps what it sees of the audited batches of an epoch and answers nothing; its `epoch`
     answers about these rows. follows: for an attack that joins the messages of several epochs, how many training rows it
     follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
-    whose labels it knows, and its `epoch` is asked about the followed rows that were met. auxiliary: how many auxiliary rows
-    it knows, if it declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and
-    nothing outside the instance: they get no copies, and may be called in a thread beside other attacks. It holds for the
-    very class that says it, not for classes derived from it.
+    whose labels it knows, and its `epoch` is asked about the followed rows that were met. attends: its `batch` is called in
+    every round, with the whole batch; what it answers in rounds that are not audited is dropped. auxiliary: how many
+    auxiliary rows it knows, if it declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view
+    in place, and nothing outside the instance: they get no copies, and may be called in a thread beside other attacks. It
+    holds for the very class that says it, not for classes derived from it.
 
     A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
     instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
@@ -112,6 +113,7 @@ class Attack:
 
     max_classes: ClassVar[float] = 2
     collects: ClassVar[bool] = False
+    attends: ClassVar[bool] = False
     only_reads: ClassVar[bool] = False
     follows: int = 0
     auxiliary: int = 0

@@ -1,7 +1,7 @@
 """Facts about other parties: their models, what they would send, how they compress it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -53,14 +53,15 @@ class Queries(Fact):
 
 @dataclass(frozen=True)
 class Auxiliary(Fact):
-    """Every other party's columns of rows that are not trained on; the run takes them from the test rows.
+    """All parties' columns of rows that are not trained on, and their classes; the run takes them from the test rows.
 
-    columns: party -> its columns, of the same rows for every party.
+    columns: party -> its columns, of the same rows for every party. labels: (m,) classes of these rows.
     """
 
     title = "auxiliary rows"
 
     columns: Mapping[str, OwnColumns]
+    labels: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.optimizers.base import Optimizer
@@ -34,6 +35,32 @@ class Response:
     logits: Tensor
     activations: Mapping[str, Tensor]
     notes: tuple[str, ...]
+
+
+class LabelNetworks(nn.Module):
+    """The networks of the label party: its top, a bottom where it has features, and what stands before the top.
+
+    forward(received, columns): what each non-label party sent, layer -> (n, d) each, and its own columns. Returns its
+    activations, layer -> (n, width), and the logits.
+    """
+
+    def __init__(self, top: TopModel, bottom: Bottom | None, entrance: nn.Module | None):
+        super().__init__()
+        self.top, self.bottom, self.entrance = top, bottom, entrance
+
+    def forward(
+        self, received: Sequence[Mapping[str, Tensor]], columns: Features | OwnColumns | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own_layers, inputs = {}, list(received)
+        if self.bottom is not None and columns is not None:
+            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
+            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
+        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+        deep = [_deep(tensors) for tensors in inputs]
+        if self.entrance is not None:
+            deep[: len(received)] = self.entrance(deep[: len(received)])
+        activations, logits = self.top(deep, wide)
+        return {**own_layers, **activations}, logits
 
 
 class LabelParty:
@@ -61,7 +88,7 @@ class LabelParty:
         self._new_defense = defense
         self._gradient_defenses: dict[tuple[str, str], Chain] = {}
         self.noise = noise
-        self.network = nn.ModuleList(part for part in (top, bottom, self.entrance) if part is not None)
+        self.network = LabelNetworks(top, bottom, entrance)
         self.optimizer = attach(optimizer, self.network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
@@ -123,16 +150,8 @@ class LabelParty:
     def _forward(
         self, received: Sequence[Mapping[str, Tensor]], columns: Features | None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        own_layers, inputs = {}, list(received)
-        if self.bottom is not None and columns is not None:
-            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
-            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
-        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-        deep = [_deep(tensors) for tensors in inputs]
-        if self.entrance is not None:
-            deep[: len(received)] = self.entrance(deep[: len(received)])
-        activations, logits = self.top(deep, wide)
-        return {**own_layers, **activations}, logits.float()
+        activations, logits = self.network(received, columns)
+        return activations, logits.float()
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""

@@ -126,13 +126,6 @@ class Grader:
         return tuple(rows.ids[half] for half in halves), tuple(trained)
 
 
-def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str, Features]:
-    """Features of at most so many held-out rows, in a random order."""
-    rows = held_out.sample(count)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
-    return rows.rows(order).features
-
-
 def _whole(features: Mapping[str, Features], parties: list[str]) -> Tensor | None:
     """Pictures put together from these parties' columns; None if they are none."""
     parts: dict[Area, Tensor] = {}

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
 from vflbench.data.rows import TrainTest
@@ -20,6 +22,7 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
+from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
 from vflbench.run.posts import unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
@@ -87,6 +90,9 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(dict(experiment.adversaries)),
+            auxiliary=lambda count: auxiliary_rows(
+                data.test, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
+            ),
         )
     )
     auditor = Auditor(
