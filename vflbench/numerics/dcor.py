@@ -43,9 +43,9 @@ def distance_correlation(x: Tensor, y: Tensor | Table, statistic: Literal["squar
     """dCor^2(X, Y), or its root, as a float64 scalar that is differentiable in x.
 
     x: (n, d) floating. y: (n,) integers or booleans are classes, at distance 1 from each other; (n,) or (n, k) floating
-    values have Euclidean distances; a `Table` has both. Coinciding points contribute nothing to the gradient. If x or y is constant, the value
-    and the gradient are 0. Memory: a few times x and a few blocks of 1024^2. Relative accuracy about 1e-6 in float32 and
-    1e-12 in float64. Raises ValueError for other shapes.
+    values have Euclidean distances; a `Table` has both. Coinciding points contribute nothing to the gradient. If x or y is
+    constant, the value and the gradient are 0. Memory: a few times x and a few blocks of 1024^2. Relative accuracy about
+    1e-6 in float32 and 1e-12 in float64. Raises ValueError for other shapes.
     """
     shapes = [tuple(part.shape) for part in ((y.numeric, y.categorical) if isinstance(y, Table) else (y,))]
     allowed = (2,) if isinstance(y, Table) else (1, 2)
