@@ -226,7 +226,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(growth) * (1 if sys.platform == "darwin" else 1024) < 100 * 2**20
 
 
-def test_rows_of_a_table_are_the_vectors_with_unit_categories_over_the_root_of_two(rng, block):
+def test_rows_of_a_table_are_the_vectors_with_unit_categories_over_the_root_of_two(rng):
     n = 70
     numeric, categorical = torch.rand(n, 2, generator=rng), torch.randint(5, (n, 3), generator=rng)
     one_hot = torch.nn.functional.one_hot(categorical, 5).flatten(1).double() / math.sqrt(2)
