@@ -61,7 +61,7 @@ def visits(defense, h, rng, epochs, change=0.0):
     return torch.stack(messages)
 
 
-@pytest.mark.parametrize("mechanism, arithmetic", [("gaussian", "exact"), ("gaussian", "float"), ("laplace", "float")])
+@pytest.mark.parametrize(("mechanism", "arithmetic"), [("gaussian", "exact"), ("gaussian", "float"), ("laplace", "float")])
 def test_an_attacker_who_averages_epochs_removes_fresh_noise_and_not_that_of_a_row(rng, mechanism, arithmetic):
     h = torch.nn.functional.normalize(torch.randn(50, 4, generator=rng)) / 2
     errors = {}

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from vflbench.metrics.embedding_privacy import gaussian_epsilon
+from vflbench.metrics.analytic_gaussian import gaussian_epsilon
 from vflbench.metrics.zero_concentrated import concentrated_epsilon, concentrated_sigma
 
 

@@ -24,7 +24,7 @@ def sources(n, rng):
     return {"drawn": DrawnBits(n, rng), "keyed": KeyedBits(torch.arange(n // 10) * 7, 10, 12345)}
 
 
-@pytest.mark.parametrize("sampler, chance", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "chance"), SAMPLERS)
 @pytest.mark.parametrize("scale", [1, 3])
 def test_draws_have_the_distribution(rng, sampler, chance, scale):
     n = 20_000
@@ -37,7 +37,7 @@ def test_draws_have_the_distribution(rng, sampler, chance, scale):
         assert stats.chisquare(counts, wanted).pvalue > 1e-4, name
 
 
-@pytest.mark.parametrize("sampler, chance", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "chance"), SAMPLERS)
 def test_draws_of_large_scale_have_the_distribution(rng, sampler, chance):
     scale = gaussian_table.LARGEST_SCALE if sampler is tabled_gaussian else discrete_noise.LARGEST_SCALE
     cdf = stats.laplace.cdf if chance is laplace else stats.norm.cdf

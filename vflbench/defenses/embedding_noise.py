@@ -7,11 +7,11 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.defenses.noise_on_grid import Grid, gaussian_grid, laplace_grid
+from vflbench.metrics.analytic_gaussian import gaussian_sigma
 from vflbench.metrics.embedding_privacy import (
     Sent,
     discrete_gaussian_release,
     gaussian_release,
-    gaussian_sigma,
     laplace_release,
 )
 from vflbench.numerics.discrete_noise import Bits, DrawnBits, KeyedBits
@@ -40,14 +40,14 @@ class EmbeddingNoise(NonLabelDefense):
     memoise: what all messages about a row share. `none`: each has fresh noise, which averages out over the epochs; eps adds
     up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; but the network
     changes, and the difference of two messages is exactly that of two embeddings: no eps is claimed of more than one.
-    `message`: the first message about a row in training is sent again in all epochs, and the gradient that answers it teaches
-    nothing (0 in place of it), as the message does not depend on the network any more; eps is that of one message. It is kept
-    by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages.
+    `message`: the first message about a row in training is sent again in all epochs, and the gradient that answers it
+    teaches nothing (0 in place of it), as the message does not depend on the network any more; eps is that of one message.
+    It is kept by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
-    "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete Gaussian
-    for differential privacy", NeurIPS 2020; Mironov, "On significance of the least significant bits for differential
-    privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS 2014.
+    "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete
+    Gaussian for differential privacy", NeurIPS 2020; Mironov, "On significance of the least significant bits for
+    differential privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS 2014.
     """
 
     takes = frozenset({Form.REAL})

@@ -9,8 +9,8 @@ _BITS = "random bits that nobody can predict, and the generator of this run is n
 
 EXACT = f"whole numbers, drawn without rounding: this holds of the very numbers that cross, for {_BITS}"
 ALSO_FLOAT = (
-    "real numbers: its noise is drawn in floating point, whose least bits may tell what the proof hides (Mironov, 2012); and "
-    f"{_BITS}"
+    "real numbers: its noise is drawn in floating point, whose least bits may tell what the proof hides (Mironov, 2012); "
+    f"and {_BITS}"
 )
 BINOMIAL_SAMPLER = (
     "an exact binomial distribution: its whole numbers are drawn by rejection in floating point, which is near it; and "
