@@ -1,7 +1,8 @@
 """Zero-concentrated differential privacy: what discrete Gaussian noise guarantees, and its composition.
 
 N(0, s^2) on whole numbers, on each coordinate of vectors at most D apart in the L2 norm, is rho-zCDP with
-rho = D^2 / (2 s^2), exactly as on the real numbers: of all orders a, the Renyi divergence is at most a rho. rho adds up over messages, and
+rho = D^2 / (2 s^2), exactly as on the real numbers: of all orders a, the Renyi divergence is at most a rho. rho adds up
+over messages, and
 
     eps(delta) = min_(a > 1)  a rho + (log(1 / delta) + (a - 1) log(1 - 1 / a) - log a) / (a - 1)
 

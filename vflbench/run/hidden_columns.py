@@ -76,7 +76,9 @@ class HiddenColumns:
 
     def grade(self, post: Post, answer: ColumnScores, ids: Tensor, known: Tensor, table: ReconstructionTable) -> None:
         """attribute_auc: the mean over values of the AUC of a value against the others. attribute_gain: how much it is above
-        that of the guess without messages. Both stand under the name of the column. ids: (n,) of the rows of the answer. known: (n,) bool, rows that don't count.
+        that of the guess without messages. Both stand under the name of the column.
+
+        ids: (n,) of the rows of the answer. known: (n,) bool, rows that don't count.
         """
         column, truth = self.of[post.name], self._values(post.name, ids)
         areas = []
