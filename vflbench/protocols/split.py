@@ -1,6 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from vflbench.models.wrapped import as_bottom, as_top, drawing_from
 from vflbench.options import options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
+from vflbench.protocols.label_adversary import Surroundings, at_the_label_party
 from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.parties import Lookup, Noise
@@ -54,10 +55,11 @@ class Split(Protocol):
         own_defense = seating.defense()
         outputs = own_defense.outputs(1 if seating.classes == 2 else seating.classes)
         names = non_label_parties(seating.columns)
-        cheating = by_party(seating.adversaries, names)
+        cheating_with_gradients, others = at_the_label_party(seating.adversaries)
+        cheating = by_party(others, names)
         bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
         parties = [
-            NonLabelParty(
+            self.party(
                 party,
                 partial(seating.rows.features, party),
                 bottoms[party],
@@ -86,9 +88,20 @@ class Split(Protocol):
             _noise(LABEL_PARTY, seating),
             own_defense,
             None if entrance is None else entrance.to(seating.device),
+            cheating_with_gradients,
         )
+        if cheating_with_gradients is not None:
+            cheating_with_gradients.begin(_surroundings(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
-        return SplitSession(parties, label_party, outputs, seating, autocast)
+        return self.session(parties, label_party, outputs, seating, autocast)
+
+    def party(self, *parts: Any) -> NonLabelParty:
+        """A non-label party. parts: what `NonLabelParty` takes."""
+        return NonLabelParty(*parts)
+
+    def session(self, *parts: Any) -> "SplitSession":
+        """The session of these parties. parts: what `SplitSession` takes."""
+        return SplitSession(*parts)
 
 
 class SplitSession(Session):
@@ -113,18 +126,19 @@ class SplitSession(Session):
             copies = networks(self.parties, self.label_party, self._columns, watch)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
+            notes = response.notes
             for party, message in zip(self.parties, response.messages, strict=True):
                 if message is not None:
                     gradients[party.name] = self.wire.send(message)
-                    party.learn(gradients[party.name])
-        training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
+                    notes += party.learn(gradients[party.name])
+        training = Training(response.loss, response.penalty, ids, response.labels, notes)
         if not watch:
             return Round(epoch, step, ids, training=training)
         facts = {
             party.name: facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
             for party in self.parties
         }
-        order = self.layers()[LABEL_PARTY]
+        order, copies = self.layers()[LABEL_PARTY], {**copies, **self._made_by_adversary(watch)}
         facts[LABEL_PARTY] = {**facts_of_label_party(self.label_party, embeddings, response, order), **copies}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
@@ -133,6 +147,7 @@ class SplitSession(Session):
         known: dict[str, dict[type[Fact], Fact]] = {
             LABEL_PARTY: networks(self.parties, self.label_party, self._columns, watch)
         }
+        known[LABEL_PARTY] |= self._made_by_adversary(watch)
         for party in self.parties:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
@@ -142,6 +157,11 @@ class SplitSession(Session):
         if Labels in watch:
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
+
+    def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
+        """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
+        adversary = self.label_party.adversary
+        return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
 
     def _own_columns(self, party: NonLabelParty, ids: Tensor) -> OwnColumns:
         columns = self.rows.features(party.name, ids)
@@ -165,6 +185,10 @@ class SplitSession(Session):
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
+
+    @property
+    def stopped(self) -> str:
+        return next((f"party {party.name} stopped: {party.stopped}" for party in self.parties if party.stopped), "")
 
     def figures(self) -> list[Figures]:
         everyone = [*(party.figures() for party in self.parties), self.label_party.figures()]
@@ -190,6 +214,22 @@ def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
         module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
         draws = _training_rng(party, seating)
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
+
+
+def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
+    def bottom(party: str, rng: torch.Generator) -> Bottom:
+        columns = seating.columns[party]
+        with drawing_from(rng):
+            module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
+            return as_bottom(module, columns.numeric, columns.cardinalities, outputs, rng).to(seating.device)
+
+    return Surroundings(
+        {party: partial(bottom, party) for party in names},
+        {party: bottoms[party].sends for party in names},
+        seating.auxiliary,
+        seating.classes,
+        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
+    )
 
 
 def _training_rng(part: str, seating: Seating) -> torch.Generator:
