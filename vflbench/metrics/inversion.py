@@ -144,7 +144,7 @@ def compare_pictures(truth: Tensor, answer: Tensor) -> Compared:
 def _r2(truth: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
     """R^2 by column (k,), and values of rows (n,) whose mean is that of the columns: of sum e / sum s about means E and S
 
-    1 - mean_columns [e_i - (E / S) (s_i - S)] / S
+        1 - mean_columns [e_i - (E / S) (s_i - S)] / S
     """
     error = (truth.double() - answer.double()).square()
     spread = (truth.double() - truth.double().mean(dim=0)).square()

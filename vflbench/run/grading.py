@@ -67,7 +67,9 @@ class Grader:
         shown = _by_class(rows.labels)
         for place, compared, example in mine:
             pair = None if example is None else (example[0][shown], example[1][shown])
-            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
+            margins = {
+                name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})
+            }
             key = (attack, str(message), place, rebuilt.layer, True)
             figures = {**compared.figures, **rebuilt.figures}
             table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
