@@ -23,7 +23,6 @@ from vflbench.defenses.label_dp import (
 from vflbench.errors import UserError
 from vflbench.metrics.exposure import Exposure
 from vflbench.numerics.auc import auc
-from vflbench.numerics.randomized_response import randomized_response
 
 FINE = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000  # stands for the unit interval
 
