@@ -11,7 +11,7 @@ from vflbench.data.assignment import Assignment
 from vflbench.data.raw import MISSING_INTEGER, RawTable, Statistics
 from vflbench.data.table import Columns, Features
 
-_PIECE_ROWS = 16_384  # rows encoded at a time, so that intermediate values stay in the processor's cache
+_PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
 
 def measure(raw: RawTable, pieces: Iterator[np.ndarray]) -> Statistics:
@@ -111,8 +111,9 @@ class Encoding:
     def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
         numeric = np.empty((len(raw), len(party.numeric)), dtype=np.float32)
         categorical = np.empty((len(raw), len(party.categorical)), dtype=np.int32)
-        for start in range(0, len(raw), _PIECE_ROWS):
-            piece = slice(start, start + _PIECE_ROWS)
+        rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, len(party.numeric))))
+        for start in range(0, len(raw), rows):
+            piece = slice(start, start + rows)
             if len(party.numeric):
                 columns = raw.numeric[piece].take(party.numeric, axis=1)
                 numeric[piece] = scaled(columns, party.low, party.high, self.transform)
