@@ -8,10 +8,10 @@ from sklearn.metrics import r2_score
 
 from vflbench.metrics.inversion import (
     TableColumns,
-    id_accuracy,
-    mean_squared_error,
     compare_pictures,
     compare_tables,
+    id_accuracy,
+    mean_squared_error,
     psnr,
     r_squared,
     ssim,

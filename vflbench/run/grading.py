@@ -1,6 +1,6 @@
 """Rebuilt rows compared with the true ones, and with what anybody could have guessed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
@@ -48,7 +48,8 @@ class Grader:
         table: ReconstructionTable,
         party: str = LABEL_PARTY,
     ) -> None:
-        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that attacks.
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
+        attacks.
 
         Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
         """
@@ -65,9 +66,7 @@ class Grader:
         shown = _by_class(rows.labels)
         for place, compared, example in mine:
             pair = None if example is None else (example[0][shown], example[1][shown])
-            margins = {
-                name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})
-            }
+            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
             key = (attack, str(Kind.EMBEDDING), place, rebuilt.layer, True)
             table.add(key, compared.figures, pair, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
@@ -148,7 +147,7 @@ def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) 
     if numeric.numel() and (float(numeric.min()) < -_SLACK or float(numeric.max()) > 1 + _SLACK):
         raise fail(f"with values from {float(numeric.min()):g} to {float(numeric.max()):g}; numbers in [0, 1] are allowed")
     sizes = torch.tensor(true.columns.cardinalities, device=ids.device)
-    if ids.numel() and ids.is_floating_point() or bool((ids < 0).any()) or bool((ids >= sizes).any()):
+    if (ids.numel() and ids.is_floating_point()) or bool((ids < 0).any()) or bool((ids >= sizes).any()):
         raise fail("with ids that their column doesn't have; whole numbers from 0 to its number of ids - 1 are allowed")
     return Features(true.columns, numeric.detach(), ids.detach())
 

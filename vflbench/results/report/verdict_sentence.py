@@ -143,7 +143,8 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
         known = [*(shares or errors[:1]), *_identified(entry, entries)]
         shown = ", ".join(known) or "nothing that could be measured"
-        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}.{_against_guesses(entry)}"
+        what = f"{attack} rebuilds data of party {entry['party']}: {shown}.{_against_guesses(entry)}"
+        yield f"From what {who} received, {what}"
 
 
 def _identified(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
