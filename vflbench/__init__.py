@@ -21,6 +21,7 @@ _PLACES = {
         *("Embeddings", "Gradients", "SummedGradients", "ClassShares", "Known", "BatchHints", "ClassHints"),
         *("OwnColumns", "OwnModel", "Updates", "Predictions"),
     ),
+    "messages.label_facts": ("Labels", "OwnTop"),
     "messages.peer_facts": ("PeerModels", "Queries", "Auxiliary", "Compression", "NoiseMean"),
     "attacks.base": ("Attack", "Scores", "RebuiltRows", "RebuiltBatch", "ClassCounts"),
     "defenses.base": ("Defense", "LabelDefense", "NonLabelDefense", "ParticipantDefense", "Context", "WithheldError"),

@@ -27,6 +27,8 @@ from vflbench.messages.facts import OwnModel as OwnModel
 from vflbench.messages.facts import Predictions as Predictions
 from vflbench.messages.facts import SummedGradients as SummedGradients
 from vflbench.messages.facts import Updates as Updates
+from vflbench.messages.label_facts import Labels as Labels
+from vflbench.messages.label_facts import OwnTop as OwnTop
 from vflbench.messages.message import Kind as Kind
 from vflbench.messages.message import Message as Message
 from vflbench.messages.peer_facts import Auxiliary as Auxiliary

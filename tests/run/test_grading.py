@@ -8,7 +8,8 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.results.report.inversion import GUESSES
 from vflbench.run import judges
-from vflbench.run.grading import Grader, _by_class, auxiliary_rows
+from vflbench.run.auxiliary import auxiliary_rows
+from vflbench.run.grading import Grader, _by_class
 
 
 def graded(dataset, change):
@@ -63,11 +64,12 @@ def test_columns_of_a_table_are_told_apart():
 
 def test_auxiliary_rows_are_held_out_rows_in_no_order():
     data = Digits().load(torch.Generator().manual_seed(0))
-    known = auxiliary_rows(data.test, 50, 3)["a"].numeric
-    held_out = data.test.all().features["a"].numeric
+    drawn = auxiliary_rows(data.test, 50, 3)
+    known, held_out = drawn.columns["a"].numeric, data.test.all()
     assert known.shape == (50, 64)
-    assert all((held_out == row).all(1).any() for row in known)
-    assert not torch.equal(known, held_out[:50])
+    place = [(held_out.features["a"].numeric == row).all(1).nonzero()[0, 0] for row in known]
+    assert held_out.labels[torch.stack(place)].tolist() == drawn.labels.tolist()
+    assert not torch.equal(known, held_out.features["a"].numeric[:50])
 
 
 def test_rows_that_are_shown_are_a_few_of_each_class():

@@ -21,7 +21,20 @@ _SHARES: tuple[str, ...] = (
     "tolerance",
 )
 _SHARES += ("raw", "dcor", "distance_correlation", "dcs", "ended")
-_AT_LEAST_0 = ("seconds", "bytes", "mse", "loss", "error", "matches", "rounds", "residual", "condition", "hamming", "count")
+_AT_LEAST_0 = (
+    "seconds",
+    "bytes",
+    "mse",
+    "loss",
+    "error",
+    "matches",
+    "rounds",
+    "residual",
+    "condition",
+    "hamming",
+    "count",
+    "missing",
+)
 
 
 def range_of(name: str) -> Range:

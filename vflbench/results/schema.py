@@ -201,6 +201,15 @@ class _Figure(TypedDict, total=False):
 
 
 @with_config(_STRICT)
+class _Link(TypedDict, total=False):
+    sender: Text
+    receiver: Text
+    message: Text
+    messages: Number
+    bytes: Number
+
+
+@with_config(_STRICT)
 class _Observed(TypedDict, total=False):
     verdict: Text
 
@@ -229,6 +238,7 @@ class _Summary(TypedDict, total=False):
     embedding_privacy: list[_Noise] | None
     figures: Annotated[list[_Figure], Field(max_length=MOST_LEAKS)] | None
     bytes_sent: Annotated[dict[str, Number], _FEW] | None
+    links: Annotated[list[_Link], Field(max_length=MOST_LEAKS)] | None
     failed: Text
 
 

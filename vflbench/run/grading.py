@@ -47,9 +47,10 @@ class Grader:
         number: int,
         table: ReconstructionTable,
         party: str = LABEL_PARTY,
+        message: Kind = Kind.EMBEDDING,
     ) -> None:
         """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
-        attacks.
+        attacks. message: what it read.
 
         Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
         """
@@ -67,8 +68,9 @@ class Grader:
         for place, compared, example in mine:
             pair = None if example is None else (example[0][shown], example[1][shown])
             margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
-            key = (attack, str(Kind.EMBEDDING), place, rebuilt.layer, True)
-            table.add(key, compared.figures, pair, rows=compared.rows, margins=margins)
+            key = (attack, str(message), place, rebuilt.layer, True)
+            figures = {**compared.figures, **rebuilt.figures}
+            table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
             for place, compared, _ in figures:
                 table.add((attack, "none", place, name, name != "true"), compared.figures, rows=compared.rows)
@@ -120,13 +122,6 @@ class Grader:
     @cached_property
     def _tables(self) -> TableJudge:
         return TableJudge(self._train, self._known)
-
-
-def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str, Features]:
-    """Features of at most so many held-out rows, in a random order."""
-    rows = held_out.sample(count)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
-    return rows.rows(order).features
 
 
 def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:

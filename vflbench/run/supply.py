@@ -21,7 +21,7 @@ _BUCKETS = 8  # coordinates of a categorical column; ids that are equal modulo t
 class Supply:
     """The facts that an attack at its post may read.
 
-    names: of rows. shares: of the classes. known: rows with known labels. auxiliary: party -> rows that are not trained on.
+    names: of rows. shares: of the classes. known: rows with known labels. auxiliary: rows that are not trained on.
     rows: the columns of each party by row id, where they are at hand.
     """
 
@@ -30,11 +30,11 @@ class Supply:
         names: RowNames,
         shares: ClassShares,
         known: KnownRows,
-        auxiliary: Mapping[str, OwnColumns],
+        auxiliary: Auxiliary,
         rows: Lookup,
     ):
         self._names, self._shares, self._known, self._rows = names, shares, known, rows
-        self._auxiliary = Auxiliary(auxiliary)
+        self._auxiliary = auxiliary
 
     def to(self, post: Post, facts: Facts) -> dict[type[Fact], Fact]:
         """facts: of the round, or of the end of an epoch, of the party of the post."""

@@ -18,7 +18,7 @@ _ANSWERS = {True: "tested: not refused", False: "tested: does not hold", None: "
 
 
 def details(section: Section) -> list[Table]:
-    first, last = (layers, reconstructions), (guarantees, ledgers, counts, cost, without_result)
+    first, last = (layers, reconstructions), (guarantees, ledgers, counts, cost, links, without_result)
     return [*(table(section) for table in first), *other_lists(section), *(table(section) for table in last)]
 
 
@@ -187,6 +187,21 @@ def cost(section: Section) -> Table:
     columns = ("setting", "runs", "epochs", "seconds a run", "MB sent in training", "of which")
     note = "Seconds of one run with evaluation and attacks, on the machines named above; megabytes between the parties."
     return Table(f"{section.slug}_cost", "Cost", columns, rows, note)
+
+
+def links(section: Section) -> Table:
+    """What crossed each link, where embeddings go to more than one party."""
+    cells: dict[tuple[str, str, str, str], list[float]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            of_run = list(mappings(run.summary.get("links")))
+            if len({str(one.get("receiver")) for one in of_run if one.get("message") == "embedding"}) > 1:
+                for one in of_run:
+                    place = (g.name, *(str(one.get(k, "")) for k in ("sender", "receiver", "message")))
+                    cells.setdefault(place, []).append(quantity.number(one.get("bytes")) / 1e6)
+    rows = [[*place, len(values), over_runs(values).mean] for place, values in cells.items()]
+    columns = ("setting", "from", "to", "message", "runs", "MB sent in training")
+    return Table(f"{section.slug}_links", "Traffic by link", columns, rows)
 
 
 def without_result(section: Section) -> Table:
