@@ -49,7 +49,7 @@ class SplitGuard(NonLabelDefense):
     beta: Positive = 2.0
     policy: Literal["fast", "average", "voting"] = "average"
     window: Count = 10
-    threshold: Fraction = 0.5
+    threshold: Fraction = 0.7
     on_alarm: Literal["report", "stop"] = "report"
 
     def __post_init__(self) -> None:
@@ -60,6 +60,7 @@ class SplitGuard(NonLabelDefense):
         self._new_fakes = 0
         self._scores: list[float] = []
         self._noticed: int | None = None  # the batch, counted from 0
+        self._reported = False
         self._notes: list[str] = []
 
     def arrange(self, context: Context) -> Tensor | None:
@@ -111,15 +112,16 @@ class SplitGuard(NonLabelDefense):
         return f"split_guard noticed at batch {self._noticed} that the answers are not those of an honest label party"
 
     def figures(self) -> dict[str, float]:
-        """fakes: batches. score: the last one. noticed_step: the batch of the run, counted from 0, of the alarm, if any."""
+        """fakes: batches. score: the last one. noticed_step: the batch of the run, from 0, of the alarm; said once."""
         if not self._batches:
             return {}
         figures: dict[str, float] = {"fakes": self._new_fakes}
         self._new_fakes = 0
         if self._scores:
             figures["score"] = self._scores[-1]
-        if self._noticed is not None:
-            figures["noticed_step"] = float(self._noticed)
+        if self._noticed is not None and not self._reported:
+            self._reported = True
+            figures["noticed_step"] = self._noticed
         return figures
 
 
