@@ -7,6 +7,8 @@ from vflbench.attacks.hijack import Hijack
 from vflbench.messages.facts import Embeddings
 from vflbench.messages.peer_facts import OwnDecoder, PeerDecoder
 from vflbench.messages.threat import Level, Seat
+from vflbench.protocols.adversaries.hijack import Hijack as Cheat
+from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split
 from vflbench.run.posts import offered_with, unmet_attacks
 
@@ -45,9 +47,6 @@ def test_it_is_active_at_the_label_party():
 
 @pytest.mark.parametrize("classes", [2, 10])
 def test_without_its_adversary_it_is_skipped_with_a_reason(classes):
-    from vflbench.protocols.adversaries.hijack import Hijack as Cheat
-    from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
-
     attacks, offers = {"hijack": Hijack()}, Split().offers
     reasons = unmet_attacks(attacks, offers, classes)
     assert reasons == {
