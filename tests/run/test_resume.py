@@ -304,7 +304,7 @@ def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(tmp_
 def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, whole, capsys):
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    del state["session"]["label"]["network"]["0.output.weight"]
+    del state["session"]["label"]["network"]["top.output.weight"]
     torch.save(state, tmp_path / "checkpoint.pt")
     run_in(tmp_path, **parts())
     assert "does not fit this run" in capsys.readouterr().out

@@ -38,12 +38,15 @@ class RebuiltRows:
     """Features that an attack rebuilt from one batch. Graded column by column, or as pictures.
 
     ids: (m,) names of the rows. layer: the layer whose messages they were made of. features: party -> its columns of these
-    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids. figures: of the search, reported beside those of the answer.
+    note: what the attack says of its answer.
     """
 
     ids: Tensor
     layer: str
     features: Mapping[str, OwnColumns]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,11 @@ class Attack:
     answers about these rows. follows: for an attack that joins the messages of several epochs, how many training rows it
     follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
     whose labels it knows, and its `epoch` is asked about the followed rows that were met. attends: its `batch` is called in
-    every round, with the whole batch; what it answers in rounds that are not audited is dropped. auxiliary: how many
-    auxiliary rows it knows, if it declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view
-    in place, and nothing outside the instance: they get no copies, and may be called in a thread beside other attacks. It
-    holds for the very class that says it, not for classes derived from it.
+    every round, with the whole batch; what it answers in rounds that are not audited is dropped. on_labels: whether it
+    infers labels; it then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it
+    declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside
+    the instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that
+    says it, not for classes derived from it.
 
     A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
     instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
@@ -114,6 +118,7 @@ class Attack:
     max_classes: ClassVar[float] = 2
     collects: ClassVar[bool] = False
     attends: ClassVar[bool] = False
+    on_labels: ClassVar[bool] = True
     only_reads: ClassVar[bool] = False
     follows: int = 0
     auxiliary: int = 0

@@ -199,6 +199,7 @@ class Predictions(Fact):
     """The model's logits of the batch, as the label party computes them: (n, 1) for two classes, (n, K) for K > 2."""
 
     title = "predictions"
+    message = Kind.PREDICTION
 
     logits: Tensor
 

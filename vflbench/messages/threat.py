@@ -79,9 +79,12 @@ class Threat:
 
     @property
     def message(self) -> Kind | None:
-        """The kind of message through which it learns; None if it reads no message. Gradients come before embeddings."""
+        """The kind of message through which it learns; None if it reads no message. Gradients come before embeddings,
+        and these before predictions.
+        """
         kinds = {fact.message for fact in self.knows}
-        return next((kind for kind in (Kind.GRADIENT, Kind.EMBEDDING, Kind.UPDATE, Kind.MODEL) if kind in kinds), None)
+        order = (Kind.GRADIENT, Kind.EMBEDDING, Kind.PREDICTION, Kind.UPDATE, Kind.MODEL)
+        return next((kind for kind in order if kind in kinds), None)
 
     @property
     def mixes_messages(self) -> bool:

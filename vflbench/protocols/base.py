@@ -140,9 +140,12 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit."""
+    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit.
+    labels_shared: whether every party holds the labels, so that no message can leak any.
+    """
 
     seats: ClassVar[frozenset[Seat]] = frozenset({Seat.NON_LABEL, Seat.LABEL})
+    labels_shared: ClassVar[bool] = False
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that this protocol supplies to an attacker at that seat; the run supplies others, at any seat."""

@@ -59,7 +59,7 @@ class Split(Protocol):
         cheating = by_party(others, names)
         bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
         parties = [
-            NonLabelParty(
+            self.party(
                 party,
                 partial(seating.rows.features, party),
                 bottoms[party],
@@ -93,7 +93,15 @@ class Split(Protocol):
         if cheating_with_gradients is not None:
             cheating_with_gradients.begin(_surroundings(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
-        return SplitSession(parties, label_party, outputs, seating, autocast)
+        return self.session(parties, label_party, outputs, seating, autocast)
+
+    def party(self, *parts: Any) -> NonLabelParty:
+        """A non-label party. parts: what `NonLabelParty` takes."""
+        return NonLabelParty(*parts)
+
+    def session(self, *parts: Any) -> "SplitSession":
+        """The session of these parties. parts: what `SplitSession` takes."""
+        return SplitSession(*parts)
 
 
 class SplitSession(Session):

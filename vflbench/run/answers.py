@@ -201,7 +201,8 @@ class Marker:
             raise UserError(problem, key="attack", value=post.name)
         places = question.places(answer.ids, post.name)
         ids = question.ids if places is None else question.ids[places]
-        self._grader.grade(post.name, answer, self._rows.rows(ids), int(question.ids[0]), tables.reconstructions)
+        number, kind = int(question.ids[0]), post.message or Kind.EMBEDDING
+        self._grader.grade(post.name, answer, self._rows.rows(ids), number, tables.reconstructions, post.party, kind)
 
     def _rebuilt_batch(self, post: Post, answer: RebuiltBatch, tables: Tables) -> None:
         if answer.step not in self._private:

@@ -23,7 +23,7 @@ from vflbench.results.levels import OWN_COLUMNS
 from vflbench.run.known_rows import draw_one_of_each, draw_positives
 
 RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
-    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints}),
+    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
     Seat.LABEL: frozenset({ClassShares, Auxiliary}),
     Seat.PARTICIPANT: frozenset({ClassShares}),
 }
@@ -176,8 +176,11 @@ def unmet_attacks(
     *,
     cheating: Collection[str] = (),
     where: str = "this protocol",
+    labels_shared: bool = False,
 ) -> dict[str, str]:
-    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat."""
+    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat. labels_shared:
+    whether every party holds the labels.
+    """
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
         seat = attack.threat.seat
@@ -186,6 +189,8 @@ def unmet_attacks(
             reasons[name] = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
             continue
         reason = attack.unmet(offered | RUN_FACTS[seat], classes, where)
+        if labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
+            reason = f"it infers labels, and every party holds the labels in {where}"
         if reason is not None and not offered:
             reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
         if reason is not None:

@@ -14,6 +14,7 @@ from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.defenses.trace import Trace
 from vflbench.engines.base import Engine
+from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -71,8 +72,12 @@ def seat(
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
+    shared = protocol.labels_shared
+    if shared and settings.record != "none":
+        problem = "a recording serves to audit what messages tell about labels, and here every party holds the labels"
+        raise UserError(problem, key="record", value=settings.record)
     offers = offered_with(experiment.adversaries.values(), protocol.offers)
-    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating)
+    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
     train = data.train
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])
@@ -111,7 +116,7 @@ def seat(
         offered=protocol.offers(Seat.NON_LABEL),
         last_only=settings.audit.epochs == "last",
         dcor=settings.audit.dcor,
-        probe=settings.audit.probe,
+        probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
     rounds = RoundRecorder(

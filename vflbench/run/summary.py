@@ -164,9 +164,24 @@ def summarise(
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
             for kind in Kind
         },
+        "links": _links(results),
         "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
         "facts": dict(data.facts),
     }
+
+
+def _links(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
+    """What crossed each link in training, over all epochs."""
+    total: dict[tuple[str, str, Kind], Traffic] = {}
+    for result in results:
+        for route, count in result.traffic["train"].items():
+            of_route = total.setdefault(route, Traffic())
+            of_route.messages += count.messages
+            of_route.bytes += count.bytes
+    return [
+        {"sender": sender, "receiver": receiver, "message": str(kind), **asdict(count)}
+        for (sender, receiver, kind), count in total.items()
+    ]
 
 
 def leak_figures(leaks: Sequence[Leak]) -> dict[str, Any]:

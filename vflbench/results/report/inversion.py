@@ -20,8 +20,9 @@ from vflbench.results.report.comparison import Line
 from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
 from vflbench.results.runs import Run
 
-FIGURES = ("mse", "psnr", "ssim", "recognised", "r2", "id_accuracy")
-GUESSES = ("mean", "class_mean", "random_row", "nearest_row", "true")
+FIGURES = ("mse", "psnr", "ssim", "recognised", "identified", "feature_distance")
+FIGURES += ("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right")
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "chance", "nearest_row", "true")
 _GUESSED = {"true": "the true rows", "nearest_row": "the held-out row nearest to the true one"}
 
 

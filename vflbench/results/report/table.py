@@ -213,13 +213,18 @@ def _of_classes(leak: Mapping[str, Any]) -> bool:
 
 
 def _rebuilt(entries: Sequence[Mapping[str, Any]]) -> list[list[Place]]:
-    """A table per attack that rebuilt data: a line per figure, with its interval if the batches differ."""
+    """A table per attack that rebuilt data: a line per figure, with its interval over rows, or over batches that differ."""
     tables = []
     for attack in dict.fromkeys(entry["attack"] for entry in entries):
         of_attack = [entry for entry in entries if entry["attack"] == attack]
         figures = list(dict.fromkeys(name for entry in of_attack for name in entry["figures"] if ":" not in name))
         header = (attack, *(f"{entry['message']} {entry['party']} {entry['layer']}" for entry in of_attack))
         rows = [(name.replace("_", " "), *(_figure(entry["figures"].get(name)) for entry in of_attack)) for name in figures]
+        if any(entry.get("beats_every_guess") is not None for entry in of_attack):
+            answers = {True: "yes", False: "no", None: "-"}
+            rows.append(("beats every guess", *(answers[entry.get("beats_every_guess")] for entry in of_attack)))
+        if any(entry.get("rows") for entry in of_attack):
+            rows.append(("rows", *(str(entry.get("rows") or "-") for entry in of_attack)))
         tables.append([header, *rows, ("batches", *(str(entry["batches"]) for entry in of_attack))])
     return tables
 
