@@ -171,6 +171,20 @@ def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores
     assert "noticed_step" not in cheated.figures()  # said once, so that a run's sum is the step
 
 
+def test_a_late_hijacker_hides_behind_what_it_sent_before_unless_the_guard_forgets(rng):
+    """Honest gradients (fake ones long and elsewhere) for 200 batches, then answers that don't depend on the order."""
+    noticed, context = {}, drawing(rng, torch.arange(8))
+    for memory in (None, 5):
+        guard = SplitGuard(p_fake=0.2, burn_in=0, memory=memory)
+        for number in range(400):
+            is_fake = guard.arrange(context) is not None
+            mean = torch.tensor([-1.0, 3.0] if is_fake and number < 200 else [1.0, 0.0])
+            guard.learns(mean + 0.3 * torch.randn(2, generator=rng), context)
+        noticed[memory] = guard.figures().get("noticed_step")
+    assert noticed[None] is None
+    assert 200 < noticed[5] < 400
+
+
 def test_stopping_says_who_noticed_and_when(rng):
     rows = table(rng)
     reports, stops = (
