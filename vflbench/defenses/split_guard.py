@@ -37,7 +37,7 @@ class SplitGuard(NonLabelDefense):
     p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
     policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;
     voting, the means of groups of `window`, of which more than half must be below. memory: the weight of a gradient in its
-    group shrinks by a factor 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it,
+    group shrinks by 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it,
     or stop: training ends with the batch in hand, and the run counts as failed.
 
     Source: Erdogan, Kupcu and Cicek, "SplitGuard: detecting and mitigating training-hijacking attacks in split learning",
