@@ -148,6 +148,6 @@ class PeerDecoder(Network):
 class OwnDecoder(Fact):
     """The decoders of a label party that hijacks, as they stood when it had answered the batch. of: party -> its decoder."""
 
-    title = "the decoder that it drives them towards"
+    title = "the decoder of adversary=hijack"
 
     of: Mapping[str, PeerDecoder]
