@@ -148,14 +148,8 @@ class SplitSession(Session):
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-<<<<<<< HEAD
-        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: self._of_networks(watch)}
-=======
-        known: dict[str, dict[type[Fact], Fact]] = {
-            LABEL_PARTY: networks(self.parties, self.label_party, self._columns, watch)
-        }
-        known[LABEL_PARTY] |= self._made_by_adversary(watch)
->>>>>>> main
+        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self.parties:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
@@ -166,16 +160,14 @@ class SplitSession(Session):
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
 
-<<<<<<< HEAD
     def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
         known = networks(self.parties, self.label_party, self._columns, watch)
         return known | ({PeerArchitectures: PeerArchitectures(self._architectures)} if PeerArchitectures in watch else {})
-=======
+
     def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
         """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
         adversary = self.label_party.adversary
         return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
->>>>>>> main
 
     def _own_columns(self, party: NonLabelParty, ids: Tensor) -> OwnColumns:
         columns = self.rows.features(party.name, ids)
@@ -233,7 +225,6 @@ def _built(party: str, outputs: int, seating: Seating, rng: torch.Generator, dra
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
 
 
-<<<<<<< HEAD
 def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
     """What others may know of a bottom: the network that it builds draws from their own generator."""
 
@@ -243,7 +234,7 @@ def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
         return _built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
 
     return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
-=======
+
 def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
     def bottom(party: str, rng: torch.Generator) -> Bottom:
         columns = seating.columns[party]
@@ -258,7 +249,6 @@ def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bott
         seating.classes,
         seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
     )
->>>>>>> main
 
 
 def _training_rng(part: str, seating: Seating) -> torch.Generator:
