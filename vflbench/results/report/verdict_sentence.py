@@ -148,15 +148,10 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
         known = [*(shares or errors[:1]), *_identified(entry, entries)]
         shown = ", ".join(known) or "nothing that could be measured"
-<<<<<<< HEAD
-        read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
-        yield f"From {read}, {attack} rebuilds data of party {entry['party']}: {shown}.{_against_guesses(entry)}"
-=======
         owner, _, attacker = str(entry["party"]).partition(" by ")
         who = f"party {attacker}" if attacker else who
         read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
         yield f"From {read}, {attack} rebuilds data of party {owner}: {shown}.{_against_guesses(entry)}"
->>>>>>> main
 
 
 def _identified(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -185,8 +180,6 @@ def _guesses_beside(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any
     mine = (entry["attack"], entry["party"])
     none = quantity.NO_MESSAGE
     return [one for one in entries if one.get("message") == none and (one.get("attack"), one.get("party")) == mine]
-<<<<<<< HEAD
-=======
 
 
 def _read_column(entry: Mapping[str, Any]) -> str:
@@ -196,7 +189,6 @@ def _read_column(entry: Mapping[str, Any]) -> str:
         f"From what the label party received, {entry['attack']} reads a column of party {entry['party']}, "
         f"{entry['layer']}, with AUC {area:.3f}; without messages it reads {area - gain:.3f}."
     )
->>>>>>> main
 
 
 def _is_there(entry: Mapping[str, Any], figure: str) -> bool:
