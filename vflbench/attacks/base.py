@@ -83,6 +83,21 @@ class RebuiltBatch:
 
 
 @dataclass(frozen=True)
+class ColumnScores:
+    """Scores of rows about a column of another party, `KnownColumn`, and not about the label. Graded by their AUC against
+    that column, and by how much it is above that of a guess without messages; never a label leak.
+
+    ids: (n,) names of the rows. layer: that the scores were made of. scores, guess: (n, K) for the K values of the column,
+    or (n,) where there are two; guess: the same attack's answer without messages.
+    """
+
+    ids: Tensor
+    layer: str
+    scores: Tensor
+    guess: Tensor
+
+
+@dataclass(frozen=True)
 class ClassCounts:
     """How many rows of each class a batch has. Graded by the error of the shares, beside that of the training rows' shares.
 
@@ -92,7 +107,7 @@ class ClassCounts:
     layers: Mapping[str, Tensor]
 
 
-Answer = Scores | RebuiltRows | RebuiltBatch | ClassCounts
+Answer = Scores | ColumnScores | RebuiltRows | RebuiltBatch | ClassCounts
 Answers = Answer | Sequence[Answer] | None
 
 

@@ -89,8 +89,8 @@ def aligned(
     """A map from embeddings to columns, fitted to embeddings and auxiliary rows that are not paired; None at too few.
 
     Where every party's embedding has cells, by moments (`numerics.unpaired.by_moments`), else by matching all parties
-    together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses of the columns
-    of the rows in memory.
+    together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses of the
+    columns of the rows in memory.
     """
     classes, parties = memory.classes, list(rows)
     if len(memory) < _ROWS_OF_A_CLASS * len(classes_of_rows.unique()):

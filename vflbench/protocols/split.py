@@ -148,8 +148,8 @@ class SplitSession(Session):
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: self._of_networks(watch)}
-        known[LABEL_PARTY] |= self._made_by_adversary(watch)
+        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self.parties:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:

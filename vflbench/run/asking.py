@@ -13,12 +13,13 @@ from vflbench.messages.facts import ClassHints
 from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.view import View
-from vflbench.run.answers import Marker, Question, Tables
+from vflbench.run.answers import Marker, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import Shortage
 from vflbench.run.helpers import Helpers
 from vflbench.run.known_rows import KnownRows, RowNames
 from vflbench.run.posts import Hints, HintSource, Post
+from vflbench.run.question import Question
 from vflbench.run.supply import Supply
 
 _AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
