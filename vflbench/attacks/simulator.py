@@ -82,7 +82,7 @@ class Simulator(Attack):
     width: Width = 128
     embedding_weight: Weight = 0.02
     row_weight: Weight = 1e-5
-    memory: Rows = 2000
+    memory: Rows = 4000
 
     def __post_init__(self) -> None:
         self._memory = Memory(self.memory)
