@@ -119,11 +119,11 @@ class Attack:
     answers about these rows. follows: for an attack that joins the messages of several epochs, how many training rows it
     follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
     whose labels it knows, and its `epoch` is asked about the followed rows that were met. attends: its `batch` is called in
-    every round, with the whole batch; what it answers in rounds that are not audited is dropped. on_labels: whether it
-    infers labels; it then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it
-    declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside
-    the instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that
-    says it, not for classes derived from it.
+    every audited round, and its `attend` in every other one, with the whole batch. on_labels: whether it infers labels; it
+    then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it declares
+    `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside the
+    instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that says
+    it, not for classes derived from it.
 
     A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
     instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
@@ -150,6 +150,10 @@ class Attack:
     def batch(self, view: View) -> Answers:
         """After an audited round. An attack that follows rows is called in every round; it answers at the epoch's end."""
         return None
+
+    def attend(self, view: View) -> None:
+        """After a round that is not audited, of an attack that attends all of them. It learns from it, and answers nothing."""
+        self.batch(view)
 
     def epoch(self, view: View) -> Answers:
         """At the end of an epoch, about the rows `view.ids`: training rows that the attack follows, or else those of the

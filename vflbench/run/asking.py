@@ -68,7 +68,11 @@ class Asking:
             return
         shown = {kind: fact.rows(rows) for kind, fact in round_.facts.get(post.party, {}).items() if kind in post.reads}
         facts = post.facts(self.supply.to(post, shown), None)
-        self._answer(post, post.view(round_.epoch, round_.step, self.names.of(round_.ids[rows]), facts))
+        view = post.view(round_.epoch, round_.step, self.names.of(round_.ids[rows]), facts)
+        if post.attack.attends:
+            post.attack.attend(view)
+        else:
+            self._answer(post, view)
 
     def about_batch(self, post: Post, round_: Round, labels: Tensor, canary: Tensor, hints: Hints, tables: Tables) -> None:
         places = post.known_places(hints)

@@ -148,7 +148,10 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
         known = [*(shares or errors[:1]), *_identified(entry, entries)]
         shown = ", ".join(known) or "nothing that could be measured"
-        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}.{_against_guesses(entry)}"
+        owner, _, attacker = str(entry["party"]).partition(" by ")
+        who = f"party {attacker}" if attacker else who
+        read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
+        yield f"From {read}, {attack} rebuilds data of party {owner}: {shown}.{_against_guesses(entry)}"
 
 
 def _identified(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
