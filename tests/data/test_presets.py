@@ -14,7 +14,7 @@ CREDIT = [
     "ID,LIMIT_BAL,SEX,EDUCATION,MARRIAGE,AGE,PAY_0,PAY_2,PAY_3,PAY_4,PAY_5,PAY_6,BILL_AMT1,BILL_AMT2,BILL_AMT3,BILL_AMT4,"
     "BILL_AMT5,BILL_AMT6,PAY_AMT1,PAY_AMT2,PAY_AMT3,PAY_AMT4,PAY_AMT5,PAY_AMT6,default payment next month",
     *(
-        f"{i},{10000 * i},{1 + i % 2},{i % 4},{1 + i % 3},{20 + i},2,2,-1,-1,-2,-2,3,2,6,0,0,-5,0,6,0,0,0,{i},{int(i % 4 == 0)}"
+        f"{i},{10000 * i},{1 + i % 2},{i % 4},{1 + i % 3},{i},2,2,-1,-1,-2,-2,3,2,6,0,0,-5,0,6,0,0,0,5,{int(i % 4 == 0)}"
         for i in range(1, 41)
     ),
 ]
