@@ -11,8 +11,6 @@ With --page it also writes an HTML page with colours and intervals, with --pictu
 """
 
 import argparse
-import importlib
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +21,12 @@ from vflbench.results.files import SUMMARY
 from vflbench.results.levels import LEVELS, PROBE, REFERENCE, base_name
 from vflbench.results.report import quantity
 from vflbench.results.report.comparison import read_runs
+from vflbench.results.report.defense_names import defense_name
 from vflbench.results.report.heat_map import Cell, Columns, HeatMap, page, write_png
 from vflbench.results.runs import Run
 
 EXPERIMENT = "matrix"
 OWN = "own columns"
-OURS = "vflbench.defenses."
 NOTE = (
     "Two-sided leak AUC of each attack under each defense, at the visible layer where it is largest; 0.5 is a coin, 1 reads "
     "every label. A ceiling bounds what messages add about a label, and not what features tell. References are no attacks. "
@@ -62,7 +60,7 @@ def heat_map(runs: Sequence[Run]) -> HeatMap:
     """Undefended runs first, then from the defense that leaves most to the one that leaves least without labels."""
     by_name: dict[str, list[Run]] = {}
     for run in runs:
-        by_name.setdefault(name_of(run), []).append(run)
+        by_name.setdefault(defense_name(run), []).append(run)
     columns = columns_of(runs)
     levels = [level for level in LEVELS if any(key[0] == level for key in columns)]
     read = {name: {key: reading([readings(run) for run in of], key) for key in columns} for name, of in by_name.items()}
@@ -85,26 +83,6 @@ def heat_map(runs: Sequence[Run]) -> HeatMap:
     counts = sorted({len(of) for of in by_name.values()})
     note = NOTE.format(f"Means over {' or '.join(map(str, counts))} runs" if counts != [1] else "One run each")
     return HeatMap("Every attack against every defense", note, tuple(order), facts, tuple(groups))
-
-
-def name_of(run: Run) -> str:
-    """Its defenses, each with the options that are not the defaults of its class."""
-    named: Mapping[str, Mapping[str, Any]] = run.config.get("defense") or {}
-    return " + ".join(_name(name, node) for name, node in named.items()) or "none"
-
-
-def _name(name: str, node: Mapping[str, Any]) -> str:
-    target = str(node.get("_target_", ""))
-    if not target.startswith(OURS):
-        return name
-    module, _, class_name = target.rpartition(".")
-    defaults = inspect.signature(getattr(importlib.import_module(module), class_name)).parameters
-    changed = [f"{key} {_plain(value)}" for key, value in node.items() if key in defaults and defaults[key].default != value]
-    return ", ".join([module.removeprefix(OURS), *changed])
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def readings(run: Run) -> dict[Key, float]:

@@ -27,11 +27,14 @@ from vflbench.messages.facts import OwnModel as OwnModel
 from vflbench.messages.facts import Predictions as Predictions
 from vflbench.messages.facts import SummedGradients as SummedGradients
 from vflbench.messages.facts import Updates as Updates
+from vflbench.messages.label_facts import Labels as Labels
+from vflbench.messages.label_facts import OwnTop as OwnTop
 from vflbench.messages.message import Kind as Kind
 from vflbench.messages.message import Message as Message
 from vflbench.messages.peer_facts import Auxiliary as Auxiliary
 from vflbench.messages.peer_facts import Compression as Compression
 from vflbench.messages.peer_facts import NoiseMean as NoiseMean
+from vflbench.messages.peer_facts import PeerArchitectures as PeerArchitectures
 from vflbench.messages.peer_facts import PeerModels as PeerModels
 from vflbench.messages.peer_facts import Queries as Queries
 from vflbench.messages.recorded_messages import RecordedMessages as RecordedMessages

@@ -22,6 +22,7 @@ from vflbench.messages.facts import (
     SummedGradients,
     Updates,
 )
+from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
 
 ROWS = 5
@@ -53,11 +54,13 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
         OwnModel(lambda ids: {"f1": ids[:, None] + 0.5}),
         PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
         Queries({"b": lambda *columns: {"f1": columns[0]}}),
-        Auxiliary({"b": columns(rng)}),
+        Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
         Compression({"b": encoded}),
         NoiseMean({"b": {"f1": layer()}}),
         Updates(Rules(2, 0.1, "sum", 1, 4), *theta),
         Predictions(layer(1)),
+        Labels(torch.tensor([0, 1, 1, 0, 2])),
+        OwnTop(TopNetworks(nn.Linear(2, 3))),
     ]
 
 
@@ -87,7 +90,7 @@ def test_every_kind_of_fact_is_tested_here(rng):
 
 def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
     index = torch.tensor([3, 0])
-    about_rows = {Embeddings, Gradients, OwnColumns, Compression, NoiseMean, Predictions}
+    about_rows = {Embeddings, Gradients, OwnColumns, Compression, NoiseMean, Predictions, Labels}
     for fact in of_each_kind(rng):
         some = fact.rows(index)
         if type(fact) not in about_rows:

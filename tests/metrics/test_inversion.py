@@ -7,13 +7,14 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.metrics import r2_score
 
 from vflbench.metrics.inversion import (
+    TableColumns,
+    compare_pictures,
+    compare_tables,
     id_accuracy,
     mean_squared_error,
-    picture_figures,
     psnr,
     r_squared,
     ssim,
-    table_figures,
 )
 
 
@@ -29,13 +30,13 @@ def test_errors_by_hand_and_by_scikit_image(rng):
 def test_structural_similarity(rng):
     truth, answer = torch.rand(3, 9, 8, generator=rng), torch.rand(3, 9, 8, generator=rng)
     by_hand = [structural_similarity(a, b, data_range=1) for a, b in zip(truth.numpy(), answer.numpy(), strict=True)]
-    assert ssim(truth, answer) == pytest.approx(np.mean(by_hand), rel=1e-5)
-    assert ssim(truth, truth) == pytest.approx(1)
+    np.testing.assert_allclose(ssim(truth, answer), by_hand, rtol=1e-5)
+    assert ssim(truth, truth).tolist() == pytest.approx([1] * 3)
     small = truth[:, :4, :6]
-    assert ssim(small, small) == pytest.approx(1)  # window 3
-    assert math.isnan(ssim(truth[:, :2], truth[:, :2]))
+    assert ssim(small, small).tolist() == pytest.approx([1] * 3)  # window 3
+    assert ssim(truth[:, :2], truth[:, :2]).isnan().all()
     colour = torch.rand(2, 8, 8, 3, generator=rng)
-    assert ssim(colour, colour) == pytest.approx(1)
+    assert ssim(colour, colour).tolist() == pytest.approx([1, 1])
 
 
 def test_r_squared_is_that_of_scikit_learn(rng):
@@ -52,20 +53,50 @@ def test_figures_of_a_table():
     numeric, ids = torch.tensor([[0.0], [1.0]]), torch.tensor([[1, 2], [1, 3]])
     answer = torch.tensor([[1, 2], [0, 3]])
     assert id_accuracy(ids, answer).tolist() == [0.5, 1.0]
-    figures = table_figures((numeric, ids), (numeric, answer), (("I1",), ("C1", "C2")))
-    assert figures == {
+    columns = TableColumns(("I1",), ("C1", "C2"), torch.tensor([0.5]))
+    compared = compare_tables((numeric, ids), (numeric, answer), columns)
+    assert compared.figures == {
         "mse": 0.0,
         "r2": 1.0,
+        "error_over_spread": 0.0,
+        "within_tolerance": 1.0,
         "id_accuracy": 0.75,
+        "rows_right": 0.5,
         "r2:I1": 1.0,
+        "error_over_spread:I1": 0.0,
         "id_accuracy:C1": 0.5,
         "id_accuracy:C2": 1.0,
     }
+    assert compared.error.tolist() == [0, pytest.approx(1 / 3)]
     wide = torch.rand(2, 101)
-    names = tuple(map(str, range(101)))
-    assert list(table_figures((wide, ids[:, :0]), (wide, ids[:, :0]), (names, ()))) == ["mse", "r2"]
+    many = TableColumns(tuple(map(str, range(101))), (), torch.ones(101))
+    figures = compare_tables((wide, ids[:, :0]), (wide, ids[:, :0]), many).figures
+    assert list(figures) == ["mse", "r2", "error_over_spread", "within_tolerance", "rows_right"]
+
+
+def test_the_mean_of_a_normal_column_errs_by_its_spread_and_is_within_tolerance_for_a_quarter(rng):
+    truth, none = torch.randn(20_000, 2, generator=rng) / 10 + 0.5, torch.zeros(20_000, 0)
+    columns = TableColumns(("a", "b"), (), truth.std(dim=0, correction=0))
+    figures = compare_tables((truth, none), (truth.mean(dim=0).expand_as(truth), none), columns).figures
+    assert figures["error_over_spread"] == pytest.approx(1, abs=1e-4)
+    assert figures["within_tolerance"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_values_of_rows_have_the_figure_as_their_mean_and_the_right_spread(rng):
+    """The linear values of r2 and error_over_spread: their interval is that of a bootstrap."""
+    truth = torch.randn(400, 3, generator=rng) * torch.tensor([1.0, 0.5, 0.2])
+    answer = truth + 0.4 * torch.randn(400, 3, generator=rng) * truth.abs()
+    columns, none = TableColumns(("a", "b", "c"), (), truth.std(dim=0, correction=0)), torch.zeros(400, 0)
+    compared = compare_tables((truth, none), (answer, none), columns)
+    drawn = [torch.randint(400, (400,), generator=rng) for _ in range(300)]
+    again = [compare_tables((truth[i], none[i]), (answer[i], none[i]), columns).figures for i in drawn]
+    for name in ("r2", "error_over_spread"):
+        values = compared.rows[name]
+        assert values.mean().item() == pytest.approx(compared.figures[name], rel=1e-9)
+        spread = np.std([figures[name] for figures in again])
+        assert values.std().item() / 20 == pytest.approx(spread, rel=0.2)
 
 
 def test_figures_of_pictures(rng):
     truth = torch.rand(2, 8, 8, generator=rng)
-    assert picture_figures(truth, truth) == {"mse": 0, "psnr": 100, "ssim": pytest.approx(1)}
+    assert compare_pictures(truth, truth).figures == {"mse": 0, "psnr": 100, "ssim": pytest.approx(1)}

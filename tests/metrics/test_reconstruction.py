@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflbench.metrics.reconstruction import ReconstructionTable, share
+from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable, share
 
 KEY = ("inversion", "embedding", "a", "f2", True)
 
@@ -48,3 +48,41 @@ def test_intervals_over_batches_stay_in_the_range_of_their_figure():
     assert (figures["mse"].low, figures["mse"].high) == (0, 1)
     assert figures["r2"].low < 0
     assert figures["r2"].high == 1
+
+
+def test_figures_with_values_of_rows_have_intervals_over_rows():
+    """Also of a single batch. Shares have Wilson's, which has a width where every row is a hit."""
+    table = ReconstructionTable()
+    values = {"mse": torch.tensor([0.1, 0.2, 0.3, 0.2]), "recognised": torch.ones(4)}
+    table.add(KEY, {"mse": 0.2, "psnr": 6.99, "recognised": 1.0, "other": 3.0}, rows=values)
+    (found,) = table.found()
+    mse, recognised = found.figures["mse"], found.figures["recognised"]
+    assert mse.mean == pytest.approx(0.2)
+    assert (mse.low, mse.high) == (pytest.approx(0.2 - 3.1824 * 0.08165 / 2, abs=1e-4), pytest.approx(0.3299, abs=1e-4))
+    assert (recognised.mean, recognised.high) == (1, 1)
+    assert recognised.low == pytest.approx(4 / (4 + 1.959964**2))
+    assert found.figures["psnr"].low == pytest.approx(-10 * math.log10(mse.high))
+    assert math.isnan(found.figures["other"].low)
+    assert (found.rows, found.beats_every_guess) == (4, None)
+    again = ReconstructionTable.from_state(table.state()).found()[0]
+    assert again.figures["mse"] == mse
+    assert Reconstruction.from_state(found.state()).figures["mse"] == mse
+
+
+def told(hits, *margins, chance=0.05, rows=32):
+    table = ReconstructionTable()
+    values = {"identified": (torch.arange(rows) < hits).double(), "chance": torch.full((rows,), chance)}
+    noise = torch.linspace(-0.1, 0.1, rows)
+    margins = {f"guess_{i}": noise + margin for i, margin in enumerate(margins)}
+    table.add(KEY, {"identified": hits / rows}, rows=values, margins=margins)
+    return table.found()[0]
+
+
+def test_every_guess_must_be_beaten_and_rows_be_told_apart():
+    assert told(32, 0.05, 0.1).beats_every_guess is True
+    assert told(32, 0.05, 0.01).beats_every_guess is False  # its margin's interval has 0
+    assert [margin.beats for margin in told(32, 0.05, 0.01).beats_guesses.values()] == [True, False]
+    assert told(2, 0.05).beats_every_guess is False  # by error alone: 2 of 32 are identified by chance
+    assert [told(hits, 0.05).told_apart for hits in (4, 5, 6)] == [False, True, True]  # P(>= 5) = 0.020, P(>= 4) = 0.074
+    assert told(32, 0.05, chance=math.nan).beats_every_guess is True  # could not be tested
+    assert Reconstruction.from_state(told(32, 0.05).state()) == told(32, 0.05)

@@ -7,6 +7,7 @@ from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
+from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat
@@ -89,7 +90,8 @@ def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
     assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}
     assert Split().offers(Seat.NON_LABEL) == {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel}
-    assert Split().offers(Seat.LABEL) == {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions}
+    of_others = {Embeddings, PeerModels, Queries, Compression, NoiseMean}
+    assert Split().offers(Seat.LABEL) == {*of_others, Predictions, Labels, OwnColumns, OwnTop}
     assert Split().offers(Seat.PARTICIPANT) == frozenset()
     done = seated.round(torch.arange(64), watch=EVERYTHING)
     assert {party: set(facts) for party, facts in done.facts.items()} == {
@@ -136,7 +138,7 @@ def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     assert torch.equal(between["a"][OwnModel].embed(some)["f2"], embed(some)["f2"])
     assert torch.equal(between["a"][OwnColumns].numeric, rows.features["a"].numeric[some])
     assert set(between["b"]) == {OwnModel, OwnColumns}
-    assert set(between["label"]) == {PeerModels, Queries}
+    assert set(between["label"]) == {PeerModels, Queries, Labels, OwnColumns, OwnTop}
     assert split.parties[0].bottom.training
     assert split.facts(torch.tensor([10**9]), frozenset({Gradients})) == {"a": {}, "b": {}, "label": {}}  # no row is read
 
@@ -151,3 +153,32 @@ def test_compression_and_the_mean_of_its_noise_are_facts_of_the_label_party(rng)
     assert (facts[NoiseMean].means["a"]["f2"] > 0).all()
     x = torch.tensor([[-1.0, 0.2] * 4])
     assert torch.equal(facts[Compression].rules("a")["f2"](x), encoded.compress(x))
+
+
+def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rng):
+    for parties in (("a", "b"), ("a", "b", "label")):
+        rows = table(rng, parties=parties, classes=3)
+        split = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True))
+        done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
+        assert torch.equal(done[Labels].classes, rows.labels)
+        own = done[OwnColumns]
+        if "label" in parties:
+            assert torch.equal(own.numeric, rows.features["label"].numeric)
+        else:
+            assert own.numeric.shape == own.categorical.shape == (len(rows), 0)
+        received = {
+            party: {layer: h.requires_grad_() for layer, h in sent.items()}
+            for party, sent in done[Embeddings].received.items()
+        }
+        logits = done[OwnTop].logits(received, own)
+        assert torch.equal(logits, done[Predictions].logits)  # before the step, although the party has learned since
+        logits.sum().backward()
+        assert all(bool(h.grad.any()) for sent in received.values() for h in sent.values())
+        assert not any(weights.requires_grad for weights in done[OwnTop].networks.forward.parameters())
+        now = split.facts(rows.ids, EVERYTHING)["label"]
+        assert torch.equal(now[OwnTop].logits(split_embeddings(split, rows), now[OwnColumns]), split.predict(rows.ids))
+        assert torch.equal(now[Labels].classes, rows.labels)
+
+
+def split_embeddings(split, rows):
+    return {party.name: dict(party.predict(rows.ids).tensors) for party in split.parties}

@@ -7,8 +7,9 @@ from audited import Audited, clicks
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnModel
+from vflbench.messages.label_facts import Labels
+from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import Unavailable, Undeclared
 
 
@@ -46,9 +47,33 @@ class Follower(Attack):
         return Scores(view.ids, {"f2": torch.tensor([float(self.met[name]) for name in view.ids.tolist()])})
 
 
+class Attending(Attack):
+    """Is there in every round. Its answer is 1 for the rows of the round that it saw last."""
+
+    attends = True
+    threat = Threat(Seat.LABEL, {Embeddings, Labels})
+
+    def __init__(self):
+        self.seen = []
+
+    def batch(self, view):
+        assert len(view[Labels].classes) == len(view[Embeddings].received["a"]["f2"]) == len(view.ids)
+        self.seen.append(view.step)
+        return Scores(view.ids, {"f2": view[Labels].classes.float()})
+
+
 @pytest.fixture(scope="module")
 def data():
     return clicks()
+
+
+def test_an_attack_that_attends_sees_every_round_and_answers_about_audited_ones(data):
+    audited = Audited(data, {"there": Attending(), "norm": Norm()}, audited=2)
+    assert audited.attack("there").seen == [0, 1, 2, 3]
+    (leak,) = [leak for leak in audited.leaks if leak.attack == "there"]
+    assert (leak.batches, leak.raw.mean) == (2, 1.0)
+    alone = Audited(data, {"norm": Norm()}, audited=2)
+    assert [leak.raw for leak in alone.leaks] == [leak.raw for leak in audited.leaks if leak.attack == "norm"]
 
 
 def test_hints_are_positives_of_the_batch_and_are_not_scored(data):

@@ -7,8 +7,9 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.results.report.inversion import GUESSES
-from vflbench.run import grading
-from vflbench.run.grading import Grader, _by_class, auxiliary_rows
+from vflbench.run import judges
+from vflbench.run.auxiliary import auxiliary_rows
+from vflbench.run.grading import Grader, _by_class
 
 
 def graded(dataset, change):
@@ -48,7 +49,7 @@ def test_whole_pictures_are_put_together_and_compared_with_guesses():
 def test_columns_of_a_table_are_told_apart():
     def change(own):
         wrong = own.categorical.clone()
-        wrong[:20, 0] += 1
+        wrong[:20, 0] = (wrong[:20, 0] + 1) % 2
         return OwnColumns(1 - own.numeric, wrong)
 
     found, examples, _ = graded(Synthetic(rows=600, numeric=2, categorical=2, vocabulary=40), change)
@@ -63,11 +64,12 @@ def test_columns_of_a_table_are_told_apart():
 
 def test_auxiliary_rows_are_held_out_rows_in_no_order():
     data = Digits().load(torch.Generator().manual_seed(0))
-    known = auxiliary_rows(data.test, 50, 3)["a"].numeric
-    held_out = data.test.all().features["a"].numeric
+    drawn = auxiliary_rows(data.test, 50, 3)
+    known, held_out = drawn.columns["a"].numeric, data.test.all()
     assert known.shape == (50, 64)
-    assert all((held_out == row).all(1).any() for row in known)
-    assert not torch.equal(known, held_out[:50])
+    place = [(held_out.features["a"].numeric == row).all(1).nonzero()[0, 0] for row in known]
+    assert held_out.labels[torch.stack(place)].tolist() == drawn.labels.tolist()
+    assert not torch.equal(known, held_out.features["a"].numeric[:50])
 
 
 def test_rows_that_are_shown_are_a_few_of_each_class():
@@ -79,21 +81,25 @@ def test_rows_that_are_shown_are_a_few_of_each_class():
 
 def test_no_row_is_recognised_by_a_network_that_was_trained_on_it(monkeypatch):
     """Every recogniser is asked about rows that are not among those it was trained on, and every row is asked about once."""
-    asked = []
+    asked, asked_features = [], []
 
     class Noted:
         def __init__(self, pictures, labels, classes, rng):
             self.seen = pictures
 
-        def accuracy(self, pictures, labels):
+        def hits(self, pictures, labels):
             asked.append((self.seen, pictures))
-            return 1.0
+            return torch.ones(len(pictures)).double()
 
-    monkeypatch.setattr(grading, "Recogniser", Noted)
+        def features(self, pictures):
+            asked_features.append((self.seen, pictures))
+            return pictures.flatten(1)
+
+    monkeypatch.setattr(judges, "Recogniser", Noted)
     data = Digits(rows=300).load(torch.Generator().manual_seed(0))
     rows = data.train.all()
     answers = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
     Grader(data.train, data.test, 5).grade("inversion", RebuiltRows(rows.ids, "f2", answers), rows, 0, ReconstructionTable())
-    for seen, pictures in asked[:2]:
+    for seen, pictures in [*asked[:2], *asked_features]:
         assert not (pictures.flatten(1)[:, None] == seen.flatten(1)[None]).all(-1).any()
     assert sum(len(pictures) for _, pictures in asked[:2]) == len(rows)

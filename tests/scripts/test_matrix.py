@@ -4,6 +4,7 @@ import re
 import pytest
 import script_runs
 from outputs_tree import leak, write_run
+from script_runs import rows_of
 
 from vflbench.results.files import PAGE_MARK
 from vflbench.results.report.heat_map import colour
@@ -49,10 +50,6 @@ def tree(tmp_path):
         save(tmp_path / f"m{seed}", seed, direct=0.95, completion=0.6, defense=defense, guarantees=guarantees)
     write_run(tmp_path / "other", experiment="cut_depth")
     return tmp_path
-
-
-def rows_of(text):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
 def test_a_line_for_each_defense_with_the_two_sided_leak_at_the_worst_visible_layer(tree):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.feature_seat import FeatureSeat
 from vflbench.attacks.inversion_fit import Fit
 from vflbench.attacks.inversion_pca import jointly
 from vflbench.attacks.inversion_penalty import LEARNED, LEAST, is_scaled, penalty
@@ -17,7 +18,7 @@ from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
@@ -32,7 +33,7 @@ _SLOPE = 0.1
 
 
 @options
-class ModelInversion(Attack):
+class ModelInversion(FeatureSeat, Attack):
     """Search for the features whose embeddings are those received, party by party, given the party's model.
 
         white box:  x_i = argmin_(x in [0,1]^k) sum_l |f_l(x) - h_il|^2 / mean_j |h_jl|^2 + strength R(x)
@@ -58,13 +59,13 @@ class ModelInversion(Attack):
     Who has such rows does best with pca where messages are plain numbers or of many levels, and with auxiliary and
     knows_compression where they are coarse, sparse or noisy.
 
-    mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers.
-    rows: rows of each audited batch that are rebuilt, from the first. strength: of total variation or l2. knows_compression:
-    the same compression is applied to f(x) before the comparison, with a straight-through gradient; a quantized number then
-    only has to fall into its bin. pca doesn't need it. knows_noise_mean: the mean of the noise is subtracted.
-    optimizer, lr, steps: of the descent; a row whose objective stalls stops earlier. restarts: number of starts, of which
-    each row keeps the best. candidates: ids of a column that are scored exactly, the most promising ones. auxiliary,
-    decoder_width, decoder_steps: rows and size of the decoder.
+    seat, party: who attacks (`attacks.feature_seat`). mode: `white_box` knows the models; `black_box` queries them on
+    auxiliary rows and fits a decoder to the answers. rows: rows of each audited batch that are rebuilt, from the first.
+    strength: of total variation or l2. knows_compression: the same compression is applied to f(x) before the comparison,
+    with a straight-through gradient; a quantized number then only has to fall into its bin. pca doesn't need it.
+    knows_noise_mean: the mean of the noise is subtracted. optimizer, lr, steps: of the descent; a row whose objective stalls
+    stops earlier. restarts: number of starts, of which each row keeps the best. candidates: ids of a column that are scored
+    exactly, the most promising ones. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
 
     Closed ReLUs pass a tenth of a gradient (`vflbench.numerics.open_relu`). Without that, the search stalls where units that
     must open are closed at every point it tries.
@@ -92,6 +93,7 @@ class ModelInversion(Attack):
     decoder_steps: Steps = 300
 
     def __post_init__(self) -> None:
+        self.refuse_party()
         if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
         if self.mode == "black_box" and self.prior in LEARNED:
@@ -109,9 +111,12 @@ class ModelInversion(Attack):
         knows |= black_box if self.prior in LEARNED else set()
         knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
-        return Threat(Seat.LABEL, knows)
+        return Threat(self.place, knows)
 
-    def batch(self, view: View) -> RebuiltRows:
+    def batch(self, view: View) -> RebuiltRows | None:
+        return self._rebuild_all(view) if self.attacks_from(view) else None
+
+    def _rebuild_all(self, view: View) -> RebuiltRows:
         means = view[NoiseMean].means if self.knows_noise_mean else {}
         received = {
             party: {
@@ -155,8 +160,8 @@ class ModelInversion(Attack):
 
     def _known(self, view: View) -> dict[str, OwnColumns]:
         """Party -> its columns of the auxiliary rows."""
-        size = self.auxiliary
-        return {p: OwnColumns(rows.numeric[:size], rows.categorical[:size]) for p, rows in view[Auxiliary].columns.items()}
+        first = slice(self.auxiliary)
+        return {p: OwnColumns(rows.numeric[first], rows.categorical[first]) for p, rows in view[Auxiliary].columns.items()}
 
     def _answers(self, known: Mapping[str, OwnColumns], view: View, party: str) -> Layers:
         """What the party would send for its auxiliary rows, less the mean of the noise if that is known."""
@@ -200,15 +205,11 @@ class ModelInversion(Attack):
     def _improved_ids(self, fit: Fit, ids: Tensor, vectors: Tensor, numeric: Tensor) -> Tensor:
         """The ids of each column in turn, the numeric columns fixed."""
         slope = partial(fit.slope, numeric)
-        improved, _ = improve_ids(
-            ids,
-            fit.tables,
-            vectors,
-            slope,
-            lambda rows, candidates: fit.distance(numeric[rows], rows, ids=candidates),
-            self.candidates,
-        )
-        return improved
+
+        def distance(rows: Tensor, candidates: Tensor) -> Tensor:
+            return fit.distance(numeric[rows], rows, ids=candidates)
+
+        return improve_ids(ids, fit.tables, vectors, slope, distance, self.candidates)[0]
 
     def _refitted(self, fit: Fit, ids: Tensor, numeric: Tensor) -> Tensor:
         """The numeric columns, the ids fixed."""

@@ -35,8 +35,8 @@ class Context:
     """What the owner of a defense holds beside the values in hand.
 
     ids: (n,) ids of the rows, the same in every epoch. columns: the owner's own columns of these rows; None for an owner
-    without features, and in `order`. epoch: 0, 1, ...; 0 where rows are predicted. rng: the owner's generator, on the device
-    of the values; in `order`, the one that batches are drawn from.
+    without features, and in `order` and `arrange`. epoch: 0, 1, ...; 0 where rows are predicted. rng: the owner's generator,
+    on the device of the values; in `order`, the one that batches are drawn from.
     """
 
     ids: Tensor
@@ -86,7 +86,30 @@ class Defense:
 
 
 class NonLabelDefense(Defense):
-    """A defense of a non-label party: what it sends, and what it learns from."""
+    """A defense of a non-label party: what it sends, and what it learns from. `arrange`, `learns`, `notes` and `stopped` are
+    called once for all layers, on the instance of the party's cut layer.
+    """
+
+    def arrange(self, context: Context) -> Tensor | None:
+        """Before the network, of a training batch: (n,) places, in which order it takes its rows, while the label party goes
+        on with its own; None for the same. The `context` of other hooks then has the rows as they are taken.
+        """
+        return None
+
+    def learns(self, gradient: Tensor, context: Context) -> bool:
+        """After back-propagation: whether it takes the step. gradient: (p,) by the parameters of its first layer, of
+        all rows of the batch; (0,) of a network without any.
+        """
+        return True
+
+    def notes(self) -> list[str]:
+        """Lines for the log since the last call; asked after each batch."""
+        return []
+
+    @property
+    def stopped(self) -> str:
+        """Why its owner takes no further part in training; empty if it does."""
+        return ""
 
     def embedding(self, h: Any, context: Context) -> Tensor | Encoded:
         """Before the slot: what is sent in place of h, a tensor or an `Encoded`. Gradients pass straight through.

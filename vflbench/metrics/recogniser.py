@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _STEPS, _BATCH, _RATE = 500, 64, 2e-3
+_PLACES = 14
 
 
 class Recogniser:
@@ -43,9 +44,29 @@ class Recogniser:
             optimizer.step()
 
     @torch.no_grad()
-    def accuracy(self, pictures: Tensor, labels: Tensor) -> float:
-        """The share of pictures whose class is recognised."""
-        return (self.network(_planes(pictures).cpu()).argmax(dim=1) == labels.cpu()).double().mean().item()
+    def hits(self, pictures: Tensor, labels: Tensor) -> Tensor:
+        """(n,) 1 where the class of a picture is recognised, else 0; float64."""
+        return (self.network(_planes(pictures).cpu()).argmax(dim=1) == labels.cpu()).double()
+
+    @torch.no_grad()
+    def features(self, pictures: Tensor) -> Tensor:
+        """(n, d): what the network sees of a picture, so that squared distances are feature distances.
+
+            d(x, x') = sum_l mean_places |f_l(x) / |f_l(x)| - f_l(x') / |f_l(x')||^2
+
+        f_l: the channels at each place after convolution l and its ReLU; maps of more than 14 x 14 places are averaged over
+        areas first. That is LPIPS with this network and without learned weights; 0 for equal pictures, 4 at most.
+
+        Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", CVPR 2018, eq. 1.
+        """
+        maps, x = [], _planes(pictures).cpu()
+        for layer in self.network[:4]:
+            x = layer(x)
+            if isinstance(layer, nn.ReLU):
+                small = F.adaptive_avg_pool2d(x, [min(side, _PLACES) for side in x.shape[2:]])
+                places = small.shape[2] * small.shape[3]
+                maps.append(F.normalize(small, dim=1).flatten(1) / math.sqrt(places))
+        return torch.cat(maps, dim=1)
 
 
 def _planes(pictures: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
 from vflbench.options import Layers, TopLayers, Width, options
+
+N = TypeVar("N", bound=nn.Module)
 
 WIDE = "wide"
 """The name of the linear part's output where a model sends one across the cut."""
@@ -61,25 +63,31 @@ class Bottom(nn.Module):
 
     def frozen(self) -> Self:
         """A copy as it stands, which no later step changes, and through which gradients reach the inputs only."""
-        embeddings = [module for module in self.modules() if isinstance(module, ColumnEmbedding)]
-        lookups = [module.lookup for module in embeddings]
-        values = [module.values() for module in embeddings]
-        for module in embeddings:
-            module.lookup = None
-        kept = [value for module in self.modules() for value in vars(module).values() if isinstance(value, Tensor)]
-        known = {id(value): value.detach().clone() for value in kept if not value.is_leaf}  # torch copies leaves alone
-        try:
-            copied = copy.deepcopy(self, known).requires_grad_(False)
-        except Exception as error:  # whatever a module of a user's own keeps
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(
-                f"an attack looks into a copy of a bottom, which can't be copied ({reason})", key="model"
-            ) from error
-        for module, lookup in zip(embeddings, lookups, strict=True):
-            module.lookup = lookup
-        for module, table in zip((m for m in copied.modules() if isinstance(m, ColumnEmbedding)), values, strict=True):
-            module.table.data = table
-        return copied
+        return frozen_copy(self, "a bottom")
+
+
+def frozen_copy(network: N, name: str) -> N:
+    """A copy of a network as it stands, which no later step changes, and through which gradients reach the inputs only.
+
+    name: of what is copied, for the error about a module that can't be copied.
+    """
+    embeddings = [module for module in network.modules() if isinstance(module, ColumnEmbedding)]
+    lookups = [module.lookup for module in embeddings]
+    values = [module.values() for module in embeddings]
+    for module in embeddings:
+        module.lookup = None
+    kept = [value for module in network.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    known = {id(value): value.detach().clone() for value in kept if not value.is_leaf}  # torch copies leaves alone
+    try:
+        copied = copy.deepcopy(network, known).requires_grad_(False)
+    except Exception as error:  # whatever a module of a user's own keeps
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"an attack looks into a copy of {name}, which can't be copied ({reason})", key="model") from error
+    for module, lookup in zip(embeddings, lookups, strict=True):
+        module.lookup = lookup
+    for module, table in zip((m for m in copied.modules() if isinstance(m, ColumnEmbedding)), values, strict=True):
+        module.table.data = table
+    return copied
 
 
 class TopModel(nn.Module):

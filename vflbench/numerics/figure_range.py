@@ -17,16 +17,32 @@ _SHARES: tuple[str, ...] = (
     "told",
     "recognised",
     "share",
+    "identified",
+    "tolerance",
 )
 _SHARES += ("raw", "dcor", "distance_correlation", "dcs", "ended")
-_AT_LEAST_0 = ("seconds", "bytes", "mse", "loss", "error", "matches", "rounds", "residual", "condition", "hamming", "count")
+_AT_LEAST_0 = (
+    "seconds",
+    "bytes",
+    "mse",
+    "loss",
+    "error",
+    "matches",
+    "rounds",
+    "residual",
+    "condition",
+    "hamming",
+    "count",
+    "missing",
+)
 
 
 def range_of(name: str) -> Range:
     """The least and largest value of a figure, as `test_auc`, `leak_auc:norm`, `rebuilt.entries_right:ATTACK`.
 
     Two-sided AUCs are in [0.5, 1], |AUC - 0.5| in [0, 0.5], AUCs and shares in [0, 1]; R^2 and adjusted mutual
-    information are 1 at most, SSIM is in [-1, 1]; losses, errors, times and counts are 0 at least. Any other figure: all
+    information are 1 at most, SSIM is in [-1, 1]; losses, errors, feature distances, times
+    and counts are 0 at least. Any other figure: all
     numbers.
     """
     head = name.partition(":")[0].rpartition(".")[2].lower()
@@ -34,6 +50,8 @@ def range_of(name: str) -> Range:
         return 0.5, 1.0
     if head == "leak_distance":
         return 0.0, 0.5
+    if head == "feature_distance":
+        return 0.0, math.inf
     if head == "ssim":
         return -1.0, 1.0
     words = head.split("_")

@@ -69,6 +69,22 @@ def mean_interval(values: Sequence[float], limits: Range = ANY) -> Interval:
     return cut(Estimate.of(values).interval(), limits)
 
 
+def share_interval(hits: Sequence[float]) -> Interval:
+    """Wilson's 95 % interval of a share. hits: 1 or 0 a row, or a part of 1 where a row counts for a part.
+
+        (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n),   z = 1.96
+
+    It has a width where all rows are alike, and never leaves [0, 1]. Source: Wilson, JASA 1927.
+    """
+    n = len(hits)
+    if not n:
+        return Interval(math.nan, math.nan, math.nan)
+    p, z = math.fsum(hits) / n, 1.959964
+    middle, half = p + z**2 / (2 * n), z * math.sqrt(max(p * (1 - p), 0.0) / n + (z / (2 * n)) ** 2)
+    low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
+    return within_unit(Interval(p, min(low, p), max(high, p)))
+
+
 def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
     """`mean_interval` of the values that are not nan, one a run; without an interval for fewer than LEAST_RUNS."""
     known = [value for value in values if not math.isnan(value)]

@@ -15,6 +15,7 @@ from vflbench.data.table import Columns, VerticalTable
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
@@ -34,7 +35,8 @@ class Seating:
 
     table: the training rows. rows: all rows by id, where each party looks up what it owns. defense: returns a
     fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
-    round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen.
+    round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen. auxiliary:
+    returns at most so many rows that are not trained on, for adversaries that need rows of their own.
     """
 
     table: VerticalTable | EncodedRows
@@ -48,6 +50,7 @@ class Seating:
     precision: Literal["float32", "bf16"] = "float32"
     round_size: int = 0
     adversaries: Mapping[str, Adversary] = field(default_factory=dict)
+    auxiliary: Callable[[int], Auxiliary] = lambda _: Auxiliary({})
 
     @property
     def columns(self) -> Mapping[str, Columns]:
@@ -114,6 +117,11 @@ class Session:
         return []
 
     @property
+    def stopped(self) -> str:
+        """Why training ends with this batch, as a party takes no further part; empty if it goes on."""
+        return ""
+
+    @property
     def messages_per_row(self) -> int:
         """Most gradients about one row that any party gets in an epoch: one for each layer that crosses."""
         return 1
@@ -132,9 +140,12 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit."""
+    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit.
+    labels_shared: whether every party holds the labels, so that no message can leak any.
+    """
 
     seats: ClassVar[frozenset[Seat]] = frozenset({Seat.NON_LABEL, Seat.LABEL})
+    labels_shared: ClassVar[bool] = False
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that this protocol supplies to an attacker at that seat; the run supplies others, at any seat."""

@@ -12,9 +12,11 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.protocols.label_adversary import LabelAdversary, usable_gradients
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn, single
 
 
@@ -36,11 +38,38 @@ class Response:
     notes: tuple[str, ...]
 
 
+class LabelNetworks(nn.Module):
+    """The networks of the label party: its top, a bottom where it has features, and what stands before the top.
+
+    forward(received, columns): what each non-label party sent, layer -> (n, d) each, and its own columns. Returns its
+    activations, layer -> (n, width), and the logits.
+    """
+
+    def __init__(self, top: TopModel, bottom: Bottom | None, entrance: nn.Module | None):
+        super().__init__()
+        self.top, self.bottom, self.entrance = top, bottom, entrance
+
+    def forward(
+        self, received: Sequence[Mapping[str, Tensor]], columns: Features | OwnColumns | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own_layers, inputs = {}, list(received)
+        if self.bottom is not None and columns is not None:
+            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
+            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
+        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+        deep = [_deep(tensors) for tensors in inputs]
+        if self.entrance is not None:
+            deep[: len(received)] = self.entrance(deep[: len(received)])
+        activations, logits = self.top(deep, wide)
+        return {**own_layers, **activations}, logits
+
+
 class LabelParty:
     """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own.
 
     labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none. own_defense: of
-    labels, loss and penalty; a new one if left out. entrance: the network that this one puts before the top.
+    labels, loss and penalty; a new one if left out. entrance: the network that this one puts before the top. adversary: how
+    it cheats, if it does.
     """
 
     def __init__(
@@ -54,14 +83,15 @@ class LabelParty:
         noise: Noise,
         own_defense: Chain | None = None,
         entrance: nn.Module | None = None,
+        adversary: LabelAdversary | None = None,
     ):
         self.labels, self.rows, self.top, self.bottom = labels, rows, top, bottom
         self.entrance = entrance
         self.defense = defense() if own_defense is None else own_defense
         self._new_defense = defense
         self._gradient_defenses: dict[tuple[str, str], Chain] = {}
-        self.noise = noise
-        self.network = nn.ModuleList(part for part in (top, bottom, self.entrance) if part is not None)
+        self.noise, self.adversary = noise, adversary
+        self.network = LabelNetworks(top, bottom, entrance)
         self.optimizer = attach(optimizer, self.network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
@@ -85,7 +115,8 @@ class LabelParty:
         )
         self.optimizer.zero_grad(set_to_none=True)
         (loss + penalty).backward()
-        self.optimizer.step()
+        if self.adversary is None or self.adversary.trains_top:
+            self.optimizer.step()
         messages: list[Message | None] = []
         notes: list[str] = []
         for message, tensors in zip(embeddings, received, strict=True):
@@ -98,6 +129,8 @@ class LabelParty:
             except WithheldError as reason:
                 messages.append(None)
                 notes.append(f"no gradient is sent to party {message.sender}: {reason}")
+        if self.adversary is not None:
+            messages = self._cheat(self.adversary, received, embeddings, messages, y)
         own_layers = {name: values.detach() for name, values in activations.items()}
         predicted = self.defense.prediction(logits.detach())
         return Response(tuple(messages), loss.item(), penalty.item(), y, predicted, own_layers, tuple(notes))
@@ -106,6 +139,23 @@ class LabelParty:
         self, gradients: Mapping[str, Tensor], y: Tensor, party: str, context: Context
     ) -> dict[str, Tensor | Encoded]:
         return {layer: self._gradient_defense(party, layer).gradient(g, y, context) for layer, g in gradients.items()}
+
+    def _cheat(
+        self,
+        adversary: LabelAdversary,
+        received: Sequence[Mapping[str, Tensor]],
+        embeddings: Sequence[Message],
+        messages: Sequence[Message | None],
+        y: Tensor,
+    ) -> list[Message | None]:
+        """What the adversary sends in place of these gradients, as plain numbers, to every party."""
+        held, honest = {}, {}
+        for tensors, embedding, message in zip(received, embeddings, messages, strict=True):
+            held[embedding.sender] = {layer: h.detach().clone() for layer, h in tensors.items()}
+            sent = {} if message is None else message.tensors
+            honest[embedding.sender] = {layer: sent.get(layer, torch.zeros_like(h)).clone() for layer, h in tensors.items()}
+        answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
+        return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]
 
     def _gradient_defense(self, party: str, layer: str) -> Chain:
         slot = (party, layer)
@@ -123,16 +173,8 @@ class LabelParty:
     def _forward(
         self, received: Sequence[Mapping[str, Tensor]], columns: Features | None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        own_layers, inputs = {}, list(received)
-        if self.bottom is not None and columns is not None:
-            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
-            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
-        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-        deep = [_deep(tensors) for tensors in inputs]
-        if self.entrance is not None:
-            deep[: len(received)] = self.entrance(deep[: len(received)])
-        activations, logits = self.top(deep, wide)
-        return {**own_layers, **activations}, logits.float()
+        activations, logits = self.network(received, columns)
+        return activations, logits.float()
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""
@@ -142,13 +184,17 @@ class LabelParty:
     def state(self) -> dict[str, Any]:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
-        return {**learned(self.network, self.optimizer), "defense": self.defense.state(), "gradient_defenses": slots}
+        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        defenses = {"defense": self.defense.state(), "gradient_defenses": slots}
+        return {**learned(self.network, self.optimizer), **defenses, **cheating}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.network, self.optimizer, state)
         self.defense.restore(state["defense"])
         for party, layer, saved in state["gradient_defenses"]:
             self._gradient_defense(party, layer).restore(saved)
+        if self.adversary is not None:
+            self.adversary.restore(state["adversary"])
 
 
 def _deep(tensors: Mapping[str, Tensor]) -> Tensor:

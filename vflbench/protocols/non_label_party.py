@@ -10,12 +10,14 @@ from torch import Tensor
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
+from vflbench.defenses.guards import Guards
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import copied
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, evaluating
+from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary, own_stepper, usable_embedding, usable_tensor
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
@@ -40,6 +42,7 @@ class NonLabelParty:
     ):
         self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
         self.defenses = {layer: defense() for layer in bottom.sends}
+        self.guards = Guards(self.defenses[bottom.cut].named)
         self.adversary = adversary
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
@@ -47,18 +50,26 @@ class NonLabelParty:
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
-        columns = self.rows(ids)
+        taken = self._taken(ids, epoch)
+        columns = self.rows(taken)
         self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
                 if values.requires_grad:
                     values.retain_grad()
-        self._context = context_of(ids, columns, epoch, self.noise.training)
+        self._context = context_of(taken, columns, epoch, self.noise.training)
         message = self._message(self.activations, self.defenses, self._context, ids)
         return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
 
-    def learn(self, gradient: Message) -> None:
-        """One optimiser step from the gradients of what was sent last. They pass straight through compression."""
+    def _taken(self, ids: Tensor, epoch: int) -> Tensor:
+        """The rows that it takes for these, (n,) ids: the same, unless a defense arranges them in another order."""
+        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
+        return ids if order is None else ids[order.to(ids.device)]
+
+    def learn(self, gradient: Message) -> tuple[str, ...]:
+        """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
+        for the log.
+        """
         if self._context is None:
             raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
         self.optimizer.zero_grad(set_to_none=True)
@@ -66,7 +77,22 @@ class NonLabelParty:
         if layers:
             gradients = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]
             torch.autograd.backward([self.activations[layer] for layer in layers], gradients)
-        self.optimizer.step()
+        if not self.guards.named or self.guards.learns(self._first_gradient(), self._context):
+            self.optimizer.step()
+        return tuple(f"party {self.name}: {note}" for note in self.guards.notes())
+
+    def _first_gradient(self) -> Tensor:
+        """(p,) of the batch, by the parameters of the first layer: those of the module that holds the network's first."""
+        for module in self.bottom.modules():
+            gradients = [p.grad.flatten() for p in module.parameters(recurse=False) if p.grad is not None]
+            if gradients and not isinstance(module, ColumnEmbedding):
+                return torch.cat(gradients).detach().float()
+        return torch.empty(0)
+
+    @property
+    def stopped(self) -> str:
+        """Why it takes no further part in training; empty if it does."""
+        return self.guards.stopped
 
     def _learned_from(self, layer: str, g: Tensor, context: Context) -> Tensor:
         h = self.activations[layer]
@@ -122,7 +148,8 @@ class NonLabelParty:
         def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
             with torch.no_grad():
                 activations = bottom(numeric, categorical)
-                context = Context(torch.arange(len(numeric)), OwnColumns(numeric, categorical), 0, rng)
+                ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
+                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
                 return dict(self._message(activations, copy.deepcopy(defenses), context, context.ids).tensors)
 
         return answer

@@ -12,8 +12,9 @@ from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
+from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Message
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModel, PeerModels, Queries
+from vflbench.messages.peer_facts import Architecture, Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
@@ -23,9 +24,17 @@ from vflbench.models.wrapped import as_bottom, as_top, drawing_from
 from vflbench.options import options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.label_party import LabelParty, Response
+from vflbench.protocols.label_adversary import Surroundings, at_the_label_party
+from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.parties import Lookup, Noise
+from vflbench.protocols.split_facts import (
+    columns_of_label_party,
+    facts_of_label_party,
+    facts_of_non_label_party,
+    layers_of_label_party,
+    networks,
+)
 
 
 @options
@@ -38,7 +47,10 @@ class Split(Protocol):
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         offered: dict[Seat, set[type[Fact]]] = {
             Seat.NON_LABEL: {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel},
-            Seat.LABEL: {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions},
+            Seat.LABEL: {
+                *(Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean),
+                *(Predictions, Labels, OwnColumns, OwnTop),
+            },
         }
         return frozenset(offered.get(seat, set()))
 
@@ -46,10 +58,11 @@ class Split(Protocol):
         own_defense = seating.defense()
         outputs = own_defense.outputs(1 if seating.classes == 2 else seating.classes)
         names = non_label_parties(seating.columns)
-        cheating = by_party(seating.adversaries, names)
+        cheating_with_gradients, others = at_the_label_party(seating.adversaries)
+        cheating = by_party(others, names)
         bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
         parties = [
-            NonLabelParty(
+            self.party(
                 party,
                 partial(seating.rows.features, party),
                 bottoms[party],
@@ -78,9 +91,20 @@ class Split(Protocol):
             _noise(LABEL_PARTY, seating),
             own_defense,
             None if entrance is None else entrance.to(seating.device),
+            cheating_with_gradients,
         )
+        if cheating_with_gradients is not None:
+            cheating_with_gradients.begin(_surroundings(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
-        return SplitSession(parties, label_party, outputs, seating, autocast)
+        return self.session(parties, label_party, outputs, seating, autocast)
+
+    def party(self, *parts: Any) -> NonLabelParty:
+        """A non-label party. parts: what `NonLabelParty` takes."""
+        return NonLabelParty(*parts)
+
+    def session(self, *parts: Any) -> "SplitSession":
+        """The session of these parties. parts: what `SplitSession` takes."""
+        return SplitSession(*parts)
 
 
 class SplitSession(Session):
@@ -98,65 +122,56 @@ class SplitSession(Session):
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self._columns = seating.columns
+        self._architectures = {party.name: _architecture(party.name, outputs, seating) for party in parties}
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
             embeddings = [self.wire.send(party.embed(ids, epoch, watched=bool(watch))) for party in self.parties]
-            of_peers = self._models_of_peers(watch)  # before they learn from this batch
+            copies = self._of_networks(watch)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
+            notes = response.notes
             for party, message in zip(self.parties, response.messages, strict=True):
                 if message is not None:
                     gradients[party.name] = self.wire.send(message)
-                    party.learn(gradients[party.name])
-        training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
+                    notes += party.learn(gradients[party.name])
+        training = Training(response.loss, response.penalty, ids, response.labels, notes)
         if not watch:
             return Round(epoch, step, ids, training=training)
-        facts = {party.name: self._facts_of(party, gradients.get(party.name), ids) for party in self.parties}
-        facts[LABEL_PARTY] = {**_facts_of_label_party(embeddings, response, self.layers()[LABEL_PARTY]), **of_peers}
+        facts = {
+            party.name: facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
+            for party in self.parties
+        }
+        order, copies = self.layers()[LABEL_PARTY], {**copies, **self._made_by_adversary(watch)}
+        facts[LABEL_PARTY] = {**facts_of_label_party(self.label_party, embeddings, response, order), **copies}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
 
-    def _facts_of(self, party: NonLabelParty, gradient: Message | None, ids: Tensor) -> dict[type[Fact], Fact]:
-        """What a non-label party can compute from the round; less if its gradient was withheld."""
-        received = {} if gradient is None else dict(gradient.tensors)
-        layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
-        columns, order = self.rows.features(party.name, ids), party.bottom.layers
-        parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
-        summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
-        return {
-            Embeddings: Embeddings(_in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
-            Gradients: Gradients(_in_place(layers, order)),
-            SummedGradients: SummedGradients(summed),
-            OwnColumns: OwnColumns(columns.numeric, columns.categorical),
-            OwnModel: OwnModel(party.own_layers),
-        }
-
-    def _models_of_peers(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
-        """Copies of networks. Copying takes time, so it is done only if they are watched."""
-        facts: dict[type[Fact], Fact] = {}
-        if PeerModels in watch:
-            columns = {party.name: self._columns[party.name] for party in self.parties}
-            facts[PeerModels] = PeerModels(
-                {
-                    party.name: PeerModel(
-                        party.bottom.frozen(), columns[party.name].numeric, columns[party.name].cardinalities
-                    )
-                    for party in self.parties
-                }
-            )
-        if Queries in watch:
-            facts[Queries] = Queries({party.name: party.answerer() for party in self.parties})
-        return facts
-
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: self._models_of_peers(watch)}
+        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self.parties:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
-                columns = self.rows.features(party.name, ids)
-                known[party.name][OwnColumns] = OwnColumns(columns.numeric, columns.categorical)
+                known[party.name][OwnColumns] = self._own_columns(party, ids)
+        if OwnColumns in watch:
+            known[LABEL_PARTY][OwnColumns] = columns_of_label_party(self.label_party, ids)
+        if Labels in watch:
+            known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
+
+    def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
+        known = networks(self.parties, self.label_party, self._columns, watch)
+        return known | ({PeerArchitectures: PeerArchitectures(self._architectures)} if PeerArchitectures in watch else {})
+
+    def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
+        """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
+        adversary = self.label_party.adversary
+        return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
+
+    def _own_columns(self, party: NonLabelParty, ids: Tensor) -> OwnColumns:
+        columns = self.rows.features(party.name, ids)
+        return OwnColumns(columns.numeric, columns.categorical)
 
     def predict(self, ids: Tensor) -> Tensor:
         with self._autocast:
@@ -169,12 +184,17 @@ class SplitSession(Session):
         return {party.name: party.bottom.sends for party in self.parties}
 
     def layers(self) -> dict[str, tuple[str, ...]]:
-        bottom = self.label_party.bottom
-        of_label_party = (*(() if bottom is None else bottom.layers), *_layers(self.label_party))
-        return {**{party.name: party.bottom.layers for party in self.parties}, LABEL_PARTY: of_label_party}
+        return {
+            **{party.name: party.bottom.layers for party in self.parties},
+            LABEL_PARTY: layers_of_label_party(self.label_party),
+        }
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
+
+    @property
+    def stopped(self) -> str:
+        return next((f"party {party.name} stopped: {party.stopped}" for party in self.parties if party.stopped), "")
 
     def figures(self) -> list[Figures]:
         everyone = [*(party.figures() for party in self.parties), self.label_party.figures()]
@@ -193,40 +213,42 @@ class SplitSession(Session):
         self.label_party.restore(state[LABEL_PARTY])
 
 
-def _facts_of_label_party(embeddings: list[Message], response: Response, order: Sequence[str]) -> dict[type[Fact], Fact]:
-    """order: of its layers in its network."""
-    own = _in_place({layer: h.detach().float() for layer, h in response.activations.items()}, order)
-    encoded = {message.sender: message.encoded for message in embeddings}
-    means = {
-        party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
-        for party, layers_of in encoded.items()
-    }
-    return {
-        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
-        Compression: Compression(encoded),
-        NoiseMean: NoiseMean(means),
-        Predictions: Predictions(response.logits),
-    }
-
-
-def _in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
-    """The layers of a network in their order, and then what crosses beside them."""
-    return {
-        layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
-    }
-
-
-def _layers(label_party: LabelParty) -> tuple[str, ...]:
-    return tuple(getattr(label_party.top, "layers", ()))
-
-
 def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
+    return _built(party, outputs, seating, seating.generators[f"model/{party}"], _training_rng(party, seating))
+
+
+def _built(party: str, outputs: int, seating: Seating, rng: torch.Generator, draws: torch.Generator) -> Bottom:
+    """draws: what a user's own module draws from while it trains."""
     columns = seating.columns[party]
-    rng = seating.generators[f"model/{party}"]
     with drawing_from(rng):
         module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
-        draws = _training_rng(party, seating)
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
+
+
+def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
+    """What others may know of a bottom: the network that it builds draws from their own generator."""
+
+    def build(rng: torch.Generator) -> Bottom:
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        draws = torch.Generator(seating.device).manual_seed(seed)
+        return _built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
+
+    return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
+
+def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
+    def bottom(party: str, rng: torch.Generator) -> Bottom:
+        columns = seating.columns[party]
+        with drawing_from(rng):
+            module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
+            return as_bottom(module, columns.numeric, columns.cardinalities, outputs, rng).to(seating.device)
+
+    return Surroundings(
+        {party: partial(bottom, party) for party in names},
+        {party: bottoms[party].sends for party in names},
+        seating.auxiliary,
+        seating.classes,
+        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
+    )
 
 
 def _training_rng(part: str, seating: Seating) -> torch.Generator:

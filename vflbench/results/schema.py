@@ -151,6 +151,7 @@ class _Noise(TypedDict, total=False):
     defense: str
     mechanism: str
     reason: Text
+    assumes: Text
     width: int | None
     messages: int | None
     epsilon: Number
@@ -160,6 +161,12 @@ class _Noise(TypedDict, total=False):
     exact: bool | None
     epsilon_exact: Number
     epsilon_exact_all: Number
+
+
+class _Margin(_Interval, total=False):
+    """By how much the error of a guess without a message exceeds that of an answer."""
+
+    beats: bool | None
 
 
 @with_config(_STRICT)
@@ -172,6 +179,10 @@ class _Rebuilt(TypedDict, total=False):
     batches: int | None
     figures: Annotated[dict[str, _Interval | float | None], _FEW] | None
     notes: dict[str, int] | None
+    rows: int | None
+    beats_guesses: Annotated[dict[str, _Margin], _FEW] | None
+    told_apart: bool | None
+    beats_every_guess: bool | None
 
 
 @with_config(_STRICT)
@@ -188,6 +199,15 @@ class _Figure(TypedDict, total=False):
     message: str
     figure: str
     value: Number
+
+
+@with_config(_STRICT)
+class _Link(TypedDict, total=False):
+    sender: Text
+    receiver: Text
+    message: Text
+    messages: Number
+    bytes: Number
 
 
 @with_config(_STRICT)
@@ -219,6 +239,7 @@ class _Summary(TypedDict, total=False):
     embedding_privacy: list[_Noise] | None
     figures: Annotated[list[_Figure], Field(max_length=MOST_LEAKS)] | None
     bytes_sent: Annotated[dict[str, Number], _FEW] | None
+    links: Annotated[list[_Link], Field(max_length=MOST_LEAKS)] | None
     failed: Text
 
 

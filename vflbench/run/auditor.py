@@ -20,10 +20,12 @@ from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.options import restore_state, state_of
 from vflbench.run.answers import Findings, Marker, Tables
 from vflbench.run.asking import Asking
+from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
-from vflbench.run.grading import Grader, auxiliary_rows
+from vflbench.run.grading import Grader
 from vflbench.run.helpers import Helpers
+from vflbench.run.hidden_columns import HiddenColumns
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
 from vflbench.run.supply import Supply
@@ -88,20 +90,20 @@ class Auditor:
             known = KnownRows(train, most, generators["known rows"], canaries)
         self.known = known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
-        auxiliary: dict[str, OwnColumns] = {}
+        auxiliary = Auxiliary({})
         if held_out is not None and Auxiliary in wanted:
-            columns = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
-            auxiliary = {party: OwnColumns(block.numeric, block.categorical) for party, block in columns.items()}
-        self._supply = Supply(names, ClassShares(train.class_ratios), known, auxiliary, rows)
+            auxiliary = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
+        hidden = HiddenColumns(attacks, train, rows)
+        self._supply = Supply(names, ClassShares(train.class_ratios), known, auxiliary, rows, hidden)
         grader = Grader(train, held_out, seed) if held_out is not None and isinstance(train, EncodedRows) else None
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
-        marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
+        marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private, hidden)
         hints = HintSource(generators, len(train.class_ratios))
         self._asking = Asking(self._supply, names, known, canaries, hints, marker, twins, group, helpers)
         self._crossing = {party: tuple((cut_layers or {}).get(party, ())) for party in self._parties}
         self._probe_rng = generators["probe"] if probe and any(self._crossing.values()) and self.posts else None
-        followers = [post for post in self.posts if post.attack.follows]
+        followers = [post for post in self.posts if post.attack.follows or post.attack.attends]
         self._facts_followed = frozenset(kind for post in followers for kind in post.attack.threat.knows | post.threat.knows)
         self._facts_wanted = frozenset(wanted | ({OwnColumns} if twins else set()))
         self.audited: set[int] = set()
@@ -126,7 +128,7 @@ class Auditor:
         self._end.begin_epoch(len(self.audited))
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
-        """The facts to collect of a round: of one that is not audited, those that attacks read which follow rows."""
+        """The facts to collect of a round: of one that is not audited, those of attacks that follow rows or attend all."""
         if step not in self.audited:
             return self._facts_followed
         measured: set[type[Fact]] = {Embeddings} if self._dcor else set()
@@ -134,7 +136,7 @@ class Auditor:
         return self._facts_wanted | measured
 
     def _is_watched(self, step: int) -> bool:
-        return step in self.audited or any(post.attack.follows for post in self.posts)
+        return step in self.audited or any(post.attack.follows or post.attack.attends for post in self.posts)
 
     def see(self, round_: Round) -> None:
         """A round is over: show it to the attacks that look at it, and grade what they answer."""
@@ -162,6 +164,8 @@ class Auditor:
                 self._asking.show(post, round_, torch.arange(len(round_.ids), device=round_.ids.device))
             elif is_audited and post.attack.answers_batches():
                 self._asking.about_batch(post, round_, labels, canary, hints, self.tables)
+            elif post.attack.attends:
+                self._asking.show(post, round_, torch.arange(len(round_.ids), device=round_.ids.device))
         self._asking.settle(but_last=not self.probes)  # what the probe is told of must be said before the next batch
         if self._dcor and is_audited:
             self._measure(round_, labels, canary)

@@ -78,7 +78,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
 
     sample = data.train.sample(settings.audit.train_rows)
     with Interruption() as interruption:
-        while len(progress.results) < epochs:
+        while len(progress.results) < epochs and not session.stopped:
             epoch = progress.begin_epoch()
             batches = session.batches(data.train, batch_size, generators["batches"], epoch.number)
             try:
@@ -104,7 +104,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
     made = (progress.results, skipped, unscored, experiment.defenses, data, *sent)
     beside = {"threats": facts["threats"], "joining": joining, "mixing": mixing, "crossing": facts["cut_layers"]}
-    summary = summarise(*made, **beside)
+    summary = summarise(*made, **beside, stopped=session.stopped)
     recorder.note(exceeded=exceeded_ceilings(summary["guarantees"]))
     return summary
 
@@ -147,7 +147,7 @@ def train_epoch(
                 recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
             bar.set_postfix_str(f"loss {training.loss:.4f}", refresh=False)
             bar.update(len(ids))
-            if interruption.asked:
+            if interruption.asked or session.stopped:
                 break
     findings = None
     if not interruption.asked:

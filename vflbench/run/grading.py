@@ -1,6 +1,6 @@
 """Rebuilt rows compared with the true ones, and with what anybody could have guessed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -8,170 +8,159 @@ from torch import Tensor
 
 from vflbench.attacks.base import RebuiltRows
 from vflbench.data.rows import EncodedRows
-from vflbench.data.table import Columns, Features, VerticalTable, non_label_parties
+from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind
-from vflbench.metrics.inversion import picture_figures, table_figures
-from vflbench.metrics.recogniser import Recogniser
-from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.numerics.pixels import Area, area_of, put_together
-
-_ROWS = 10_000
-"""Training rows, evenly spread, for the recognisers; as many held-out rows are the basis of guesses."""
+from vflbench.metrics.inversion import Compared, compare_pictures
+from vflbench.metrics.line_up import LineUp
+from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
+from vflbench.run.guesses import GUESSES, Guesses
+from vflbench.run.judges import ROWS, PictureBench, PictureJudge, TableJudge, whole
 
 _SHOWN = 20  # rows in the picture of a run
+_SLACK = 1e-3  # so far beyond [0, 1], a number is taken for rounded
 
-ALL = "all"
-"""Stands for the party where the parts of several are put together."""
+ALL, BY = "all", " by "
+"""Stands for the party where the parts of several are put together; between a party and another one that attacks it."""
 
-_Graded = tuple[str, dict[str, float], tuple[Tensor, Tensor] | None]
+_Graded = tuple[str, Compared, tuple[Tensor, Tensor] | None]
 
 
 class Grader:
     """Figures of each party's columns and, of pictures, of the whole put together from all parties.
 
-    Beside each answer, the same table has guesses that need no message (their message is `none`), under the layers `mean`
-    (of the held-out rows; of categories the most frequent), `class_mean` (the same by class, which the label party knows),
-    `random_row` (a held-out row, drawn at random), `nearest_row` (the held-out row nearest to the true one, the best that
-    copying a held-out row could give; it takes the truth to choose it) and `true`.
-
-    Two recognisers are each trained on half of the training rows. A row is recognised by the one that has not seen it.
+    Beside each answer, the same table has answers that need no message (their message is `none`), under the names of
+    `run.guesses` as layers; and under `chance` the share of rows that are identified without one. Row by row, the answer's
+    error is compared with that of each guess, which the table keeps as margins.
     """
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._train, self._held_out, self._seed = train, held_out, seed
+        self._pictures: dict[tuple[str, ...], PictureJudge] = {}
 
-    def grade(self, attack: str, rebuilt: RebuiltRows, rows: VerticalTable, number: int, table: ReconstructionTable) -> None:
-        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn.
+    def grade(
+        self,
+        attack: str,
+        rebuilt: RebuiltRows,
+        rows: VerticalTable,
+        number: int,
+        table: ReconstructionTable,
+        party: str = LABEL_PARTY,
+        message: Kind = Kind.EMBEDDING,
+    ) -> None:
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
+        attacks. message: what it read.
 
-        Rows of the picture are chosen by class, a few of each.
+        A party that is not the label party is named beside the one that it attacks (`b by a`), and
+        fills its own part into whole pictures, its own and those of guesses.
+
+        Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
         """
         drawn = torch.Generator().manual_seed(self._seed ^ number)
-        answer = {
-            party: Features(rows.features[party].columns, columns.numeric, columns.categorical)
-            for party, columns in rebuilt.features.items()
-        }
-        shown = _by_class(rows.labels)
-        for party, figures, example in self._figures(rows, answer, parts=True):
-            pair = None if example is None else (example[0][shown], example[1][shown])
-            table.add((attack, str(Kind.EMBEDDING), party, rebuilt.layer, True), figures, pair)
-        for name, guess in self._guesses(rows, list(answer), drawn).items():
-            for party, figures, _ in self._figures(rows, guess, parts=False):
-                table.add((attack, "none", party, name, name != "true"), figures)
-
-    def _figures(self, rows: VerticalTable, answer: Mapping[str, Features], *, parts: bool) -> list[_Graded]:
-        """Party, its figures, and an example of truth and answer. parts: of whole pictures, each party's part as well."""
-        graded: list[_Graded] = []
+        lined_up = torch.Generator().manual_seed(self._seed ^ number ^ 1)
+        answer = {name: _checked(attack, name, columns, rows) for name, columns in rebuilt.features.items()}
         parties = list(answer)
-        whole, rebuilt = _whole(rows.features, parties), _whole(answer, parties)
-        for party in parties:
-            own, guess = rows.features[party], answer[party]
-            if whole is None:
-                names = (own.columns.numeric, own.columns.categorical)
-                figures = table_figures((own.numeric, own.categorical), (guess.numeric, guess.categorical), names)
-                graded.append((party, figures, (_numbers(own, own), _numbers(guess, own))))
-            elif parts and len(parties) > 1:
-                true_part, rebuilt_part = _whole(rows.features, [party]), _whole(answer, [party])
-                if true_part is not None and rebuilt_part is not None:
-                    graded.append((party, picture_figures(true_part, rebuilt_part), None))
-        if whole is not None and rebuilt is not None:
-            figures = picture_figures(whole, rebuilt)
-            figures["recognised"] = self._recognised(rebuilt, rows)
-            graded.append((parties[0] if len(parties) == 1 else ALL, figures, (whole, rebuilt)))
-        return graded
+        own = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
+        filled_in = _own_part(rows, parties, own)
+        bench = self._bench(rows, [name for name in rows.features if name in {*parties, *filled_in}], lined_up)
+        mine = self._figures(rows, answer | filled_in, bench, parts=True)
+        guesses = self._guesses.of(rows, parties, own, drawn)
+        graded = {name: self._figures(rows, guess | filled_in, bench, parts=False) for name, guess in guesses.items()}
+        by = "" if party == LABEL_PARTY else f"{BY}{party}"
+        errors = {name: {place: compared.error for place, compared, _ in figures} for name, figures in graded.items()}
+        shown = _by_class(rows.labels)
+        for place, compared, example in (graded_part for graded_part in mine if graded_part[0] not in filled_in):
+            pair = None if example is None else (example[0][shown], example[1][shown])
+            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
+            key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
+            figures = {**compared.figures, **rebuilt.figures}
+            table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
+        for name, figures in graded.items():
+            for place, compared, _ in figures:
+                table.add((attack, "none", f"{place}{by}", name, name != "true"), compared.figures, rows=compared.rows)
+        for place, compared, _ in graded["mean"]:
+            chance = compared.rows[CHANCE]
+            table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
 
-    def _guesses(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> dict[str, dict[str, Features]]:
-        held_out, device = self._known, rows.ids.device
-        drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
-        apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
-        nearest = apart.sum(dim=0).argmin(dim=1)
-        means = {k: held_out.rows((held_out.labels == k).nonzero()[:, 0]) for k in rows.labels.unique().tolist()}
-        means = {k: rows_of if len(rows_of) else held_out for k, rows_of in means.items()}
-        return {
-            "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
-            "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
-            "random_row": {p: held_out.features[p].rows(drawn) for p in parties},
-            "nearest_row": {p: held_out.features[p].rows(nearest) for p in parties},
-            "true": {p: rows.features[p] for p in parties},
-        }
+    def _bench(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> PictureBench | LineUp:
+        """What answers of these parties are compared with."""
+        pictures = whole(rows.features, parties)
+        if pictures is None:
+            return self._tables.line_up(rows, rng)
+        if tuple(parties) not in self._pictures:
+            self._pictures[tuple(parties)] = PictureJudge(self._train, parties, self._seed)
+        return self._pictures[tuple(parties)].bench(rows, pictures, rng)
+
+    def _figures(
+        self, rows: VerticalTable, answer: Mapping[str, Features], bench: PictureBench | LineUp, *, parts: bool
+    ) -> list[_Graded]:
+        """Party, its figures, and an example of truth and answer. parts: of whole pictures, each party's part as well."""
+        parties = list(answer)
+        if isinstance(bench, LineUp):
+            return [
+                (
+                    party,
+                    self._tables.compare(party, rows.features[party], guess, bench),
+                    (_numbers(rows.features[party], rows.features[party]), _numbers(guess, rows.features[party])),
+                )
+                for party, guess in answer.items()
+            ]
+        graded: list[_Graded] = []
+        for party in parties if parts and len(parties) > 1 else []:
+            true_part, rebuilt_part = whole(rows.features, [party]), whole(answer, [party])
+            if true_part is not None and rebuilt_part is not None:
+                graded.append((party, compare_pictures(true_part, rebuilt_part), None))
+        truth, rebuilt = whole(rows.features, parties), whole(answer, parties)
+        if truth is None or rebuilt is None:
+            raise ValueError("the columns of these parties are no pictures")
+        return [*graded, (parties[0] if len(parties) == 1 else ALL, bench.compare(rebuilt), (truth, rebuilt))]
 
     @cached_property
     def _known(self) -> VerticalTable:
-        return self._held_out.sample(_ROWS)
-
-    def _recognised(self, pictures: Tensor, rows: VerticalTable) -> float:
-        """The share of pictures whose class is recognised, by recognisers that have not seen the true ones."""
-        halves, recognisers = self._recognisers
-        is_first = torch.isin(rows.ids, halves[0])
-        chosen = [(~is_first).nonzero()[:, 0], is_first.nonzero()[:, 0]]
-        right = [
-            recogniser.accuracy(pictures[places], rows.labels[places]) * len(places)
-            for recogniser, places in zip(recognisers, chosen, strict=True)
-            if len(places)
-        ]
-        return sum(right) / len(rows)
+        return self._held_out.sample(ROWS)
 
     @cached_property
-    def _recognisers(self) -> tuple[tuple[Tensor, ...], tuple[Recogniser, ...]]:
-        """Two halves of the training rows, as ids, and a recogniser trained on each."""
-        rows = self._train.sample(_ROWS)
-        pictures = _whole(rows.features, list(non_label_parties(rows.columns)))
-        if pictures is None:
-            raise ValueError("the columns of these parties are no pictures")
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self._seed)).to(rows.ids.device)
-        halves = order[: len(order) // 2], order[len(order) // 2 :]
-        trained = (
-            Recogniser(pictures[half], rows.labels[half], rows.classes, torch.Generator().manual_seed(self._seed))
-            for half in halves
-        )
-        return tuple(rows.ids[half] for half in halves), tuple(trained)
+    def _guesses(self) -> Guesses:
+        return Guesses(self._known, self._seed)
+
+    @cached_property
+    def _tables(self) -> TableJudge:
+        return TableJudge(self._train, self._known)
 
 
-def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Mapping[str, Features]:
-    """Features of at most so many held-out rows, in a random order."""
-    rows = held_out.sample(count)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
-    return rows.rows(order).features
+def _own_part(rows: VerticalTable, parties: Sequence[str], own: str | None) -> dict[str, Features]:
+    """The attacker's own part of the picture, if it holds one and isn't the label party. parties: that it attacks."""
+    is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
+    return {own: rows.features[own]} if own is not None and is_part else {}
 
 
-def _whole(features: Mapping[str, Features], parties: list[str]) -> Tensor | None:
-    """Pictures put together from these parties' columns; None if they are none."""
-    parts: dict[Area, Tensor] = {}
-    for party in parties:
-        area = _area(features[party].columns)
-        if area is None:
-            return None
-        parts[area] = features[party].numeric
-    return put_together(parts)
+def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:
+    """The answer as features. Raises UserError where it isn't of the party's columns, or holds what no row can hold."""
 
+    def fail(what: str) -> UserError:
+        return UserError(f"it rebuilt columns of party {party} {what}", key="attack", value=attack)
 
-def _area(columns: Columns) -> Area | None:
-    return None if columns.categorical else area_of(columns.numeric)
+    if party not in rows.features:
+        raise fail(f"that there is no such party for; parties with columns are {', '.join(rows.features)}")
+    true = rows.features[party]
+    numeric, ids = columns.numeric, columns.categorical
+    for name, given, there in (("numeric", numeric, true.numeric), ("categorical", ids, true.categorical)):
+        if tuple(given.shape) != tuple(there.shape):
+            raise fail(f"as {tuple(given.shape)} {name} values; it must be {tuple(there.shape)}, rows and columns")
+    if not bool(numeric.isfinite().all()):
+        raise fail(f"with {int((~numeric.isfinite()).sum()):,} values that are not finite; numbers in [0, 1] are allowed")
+    if numeric.numel() and (float(numeric.min()) < -_SLACK or float(numeric.max()) > 1 + _SLACK):
+        raise fail(f"with values from {float(numeric.min()):g} to {float(numeric.max()):g}; numbers in [0, 1] are allowed")
+    sizes = torch.tensor(true.columns.cardinalities, device=ids.device)
+    if (ids.numel() and ids.is_floating_point()) or bool((ids < 0).any()) or bool((ids >= sizes).any()):
+        raise fail("with ids that their column doesn't have; whole numbers from 0 to its number of ids - 1 are allowed")
+    return Features(true.columns, numeric.detach(), ids.detach())
 
 
 def _numbers(block: Features, truth: Features) -> Tensor:
     """All columns as (n, columns) in [0, 1]: of a categorical one 0 where it is as in `truth`, else 1."""
     return torch.cat([block.numeric, (block.categorical != truth.categorical).to(block.numeric.dtype)], dim=1)
-
-
-def _distances(block: Features, others: Features) -> Tensor:
-    """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
-    apart = torch.cdist(block.numeric.double(), others.numeric.double()).square()
-    for own, other in zip(block.categorical.T, others.categorical.T, strict=True):
-        apart = apart + (own[:, None] != other[None])
-    return apart
-
-
-def _means(block: Features, rows: int) -> Features:
-    """The mean row, or the most frequent id, so many times."""
-    categorical = block.categorical.mode(dim=0).values if len(block.columns.categorical) else block.categorical[0]
-    return Features(block.columns, block.numeric.mean(dim=0).expand(rows, -1), categorical.expand(rows, -1))
-
-
-def _by_label(party: str, means: Mapping[int, VerticalTable], labels: Tensor) -> Features:
-    mean_of = {k: _means(rows.features[party], 1) for k, rows in means.items()}
-    numeric = torch.cat([mean_of[k].numeric for k in labels.tolist()])
-    categorical = torch.cat([mean_of[k].categorical for k in labels.tolist()])
-    return Features(next(iter(mean_of.values())).columns, numeric, categorical)
 
 
 def _by_class(labels: Tensor) -> Tensor:

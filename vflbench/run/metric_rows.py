@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from vflbench.messages.message import Kind
+from vflbench.messages.wire import Traffic
 from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.numerics.interval import Interval
 from vflbench.results.recorder import Row
 from vflbench.run.answers import Findings
-from vflbench.run.summary import EpochResult
+from vflbench.run.summary import EpochResult, TrafficByRoute
 
 
 def epoch_rows(result: EpochResult) -> list[Row]:
@@ -22,15 +23,28 @@ def epoch_rows(result: EpochResult) -> list[Row]:
         rows += [Row(epoch, split, metric=metric, value=value) for metric, value in metrics.items()]
     rows += leak_rows(epoch, result.leaks)
     for phase, traffic in result.traffic.items():
-        for (sender, receiver, kind), count in traffic.items():
-            party = receiver if kind in (Kind.GRADIENT, Kind.MODEL) else sender
-            rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=count.messages))
-            rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=count.bytes))
+        rows += traffic_rows(epoch, phase, traffic)
     rows += [*dependence_rows(epoch, result.dependence), *reconstruction_rows(epoch, result.reconstructions)]
     for figures in result.figures:
         place = (epoch, "train", figures.party, figures.layer, figures.message, "")
         rows += [Row(*place, figure, value) for figure, value in figures.values.items()]
     rows += [Row(epoch, phase, metric="seconds", value=round(s, 3)) for phase, s in result.seconds.items()]
+    return rows
+
+
+def traffic_rows(epoch: int, phase: str, traffic: TrafficByRoute) -> list[Row]:
+    """What crossed, by party and kind of message: up from it, and of gradients and models down to it. Then by link."""
+    totals: dict[tuple[str, Kind], Traffic] = {}
+    for (sender, receiver, kind), count in traffic.items():
+        total = totals.setdefault((receiver if kind in (Kind.GRADIENT, Kind.MODEL) else sender, kind), Traffic())
+        total.messages += count.messages
+        total.bytes += count.bytes
+    rows = []
+    for (party, kind), total in totals.items():
+        rows.append(Row(epoch, phase, party, message=str(kind), metric="messages_sent", value=total.messages))
+        rows.append(Row(epoch, phase, party, message=str(kind), metric="bytes_sent", value=total.bytes))
+    for (sender, receiver, kind), count in traffic.items():
+        rows.append(Row(epoch, phase, sender, message=str(kind), metric=f"bytes_sent:{receiver}", value=count.bytes))
     return rows
 
 

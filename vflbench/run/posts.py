@@ -1,7 +1,7 @@
 """Attacks at their posts: each attack at each party of its seat, with a generator and state of its own."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,22 +10,27 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.metrics.leakage import Key
+from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.results.levels import OWN_COLUMNS
 from vflbench.run.known_rows import draw_one_of_each, draw_positives
 
 RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
-    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints}),
-    Seat.LABEL: frozenset({ClassShares, Auxiliary}),
+    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
+    Seat.LABEL: frozenset({ClassShares, Auxiliary, KnownColumn}),
     Seat.PARTICIPANT: frozenset({ClassShares}),
 }
 """The facts that the run supplies to an attacker at each seat, beside those of the protocol."""
+
+
+Offers = Callable[[Seat], frozenset[type[Fact]]]
 
 
 @dataclass(frozen=True)
@@ -158,24 +163,36 @@ def column_references(posts: Sequence[Post], rng_of: Callable[[str], torch.Gener
         yield post, Post(name, attack, reads, post.party, rng, visible=True, on_columns=True)
 
 
+def offered_with(adversaries: Iterable[Adversary], offers: Offers) -> Offers:
+    """What a protocol offers to each seat, and what a label party that cheats makes for attacks at its own."""
+    made = {fact for adversary in adversaries if isinstance(adversary, LabelAdversary) for fact in adversary.facts_made}
+    return lambda seat: offers(seat) | (made if seat is Seat.LABEL else set())
+
+
 def unmet_attacks(
     attacks: Mapping[str, Attack],
-    offers: Callable[[Seat], frozenset[type[Fact]]],
+    offers: Offers,
     classes: int,
     *,
     cheating: Collection[str] = (),
     where: str = "this protocol",
+    labels_shared: bool = False,
 ) -> dict[str, str]:
-    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat."""
+    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat. labels_shared:
+    whether every party holds the labels.
+    """
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
         seat = attack.threat.seat
         offered = offers(seat)
+        if attack.threat.active and not cheating:
+            reasons[name] = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
+            continue
         reason = attack.unmet(offered | RUN_FACTS[seat], classes, where)
+        if labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
+            reason = f"it infers labels, and every party holds the labels in {where}"
         if reason is not None and not offered:
             reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
-        if reason is None and attack.threat.active and not cheating:
-            reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
         if reason is not None:
             reasons[name] = reason
     return reasons

@@ -106,10 +106,12 @@ class RecordedSource:
             return reason
         if Auxiliary in attack.threat.knows:
             return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
-        if not attack.follows:
+        if not attack.follows and not attack.attends:
             return ""
         if self.head is not None and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
+        if not attack.follows:
+            return ""
         if self.head is None and not self.ids.repeat:
             return "it joins what is seen of a row over epochs, and no id comes in two of them"
         return ""

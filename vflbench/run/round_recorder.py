@@ -112,7 +112,8 @@ class RoundRecorder:
         if self._manifest is None:
             self._begin(round_)
         for party, facts in round_.facts.items():
-            tensors = {name: values for fact in facts.values() for name, values in packed(fact).items()}
+            kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == LABEL_PARTY))
+            tensors = {name: values for fact in kept for name, values in packed(fact).items()}
             number = round_.epoch * _PER_EPOCH + round_.step
             write_batch_file(self._folder, party, number, round_.ids.cpu(), tensors, epoch=round_.epoch, step=round_.step)
         if round_.private is not None:

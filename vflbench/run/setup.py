@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
 from vflbench.data.rows import TrainTest
@@ -12,6 +14,7 @@ from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.defenses.trace import Trace
 from vflbench.engines.base import Engine
+from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -20,8 +23,9 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
+from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
-from vflbench.run.posts import unmet_attacks
+from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -68,7 +72,12 @@ def seat(
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
-    skipped = unmet_attacks(experiment.attacks, protocol.offers, classes, cheating=cheating)
+    shared = protocol.labels_shared
+    if shared and settings.record != "none":
+        problem = "a recording serves to audit what messages tell about labels, and here every party holds the labels"
+        raise UserError(problem, key="record", value=settings.record)
+    offers = offered_with(experiment.adversaries.values(), protocol.offers)
+    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
     train = data.train
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])
@@ -87,6 +96,9 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(dict(experiment.adversaries)),
+            auxiliary=lambda count: auxiliary_rows(
+                data.test, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
+            ),
         )
     )
     auditor = Auditor(
@@ -104,7 +116,7 @@ def seat(
         offered=protocol.offers(Seat.NON_LABEL),
         last_only=settings.audit.epochs == "last",
         dcor=settings.audit.dcor,
-        probe=settings.audit.probe,
+        probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
     rounds = RoundRecorder(

@@ -127,12 +127,14 @@ def summarise(
     joining: Collection[str] = (),
     mixing: Collection[str] = (),
     crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    stopped: str = "",
 ) -> dict[str, Any]:
     """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
     claims: (party, layer) -> what is claimed of embeddings. threats: attack -> what the manifest records of it. joining:
     attacks that join the messages about a row over the epochs. mixing: attacks that read several kinds of messages.
-    crossing: party -> layers that cross. failed: why the run counts as failed though it is complete, or None.
+    crossing: party -> layers that cross. stopped: why training ended early. failed: why the run counts as failed though it
+    is complete, or None.
     """
     last = results[-1]
     exposure = Exposure(len(results), len(results) * messages_per_row)
@@ -156,15 +158,30 @@ def summarise(
         "claims_refused": dict(claims_of(defenses).refused),
         "privacy": privacy,
         "embedding_privacy": embedding_account(claims, len(results)),
-        "failed": failure(privacy),
+        "failed": failure(privacy) or stopped or None,
         "figures": _figures(results),
         "bytes_sent": {
             str(kind): sum(c.bytes for r in results for (_, _, k), c in r.traffic["train"].items() if k is kind)
             for kind in Kind
         },
+        "links": _links(results),
         "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
         "facts": dict(data.facts),
     }
+
+
+def _links(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
+    """What crossed each link in training, over all epochs."""
+    total: dict[tuple[str, str, Kind], Traffic] = {}
+    for result in results:
+        for route, count in result.traffic["train"].items():
+            of_route = total.setdefault(route, Traffic())
+            of_route.messages += count.messages
+            of_route.bytes += count.bytes
+    return [
+        {"sender": sender, "receiver": receiver, "message": str(kind), **asdict(count)}
+        for (sender, receiver, kind), count in total.items()
+    ]
 
 
 def leak_figures(leaks: Sequence[Leak]) -> dict[str, Any]:

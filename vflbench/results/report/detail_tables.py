@@ -18,7 +18,7 @@ _ANSWERS = {True: "tested: not refused", False: "tested: does not hold", None: "
 
 
 def details(section: Section) -> list[Table]:
-    first, last = (layers, reconstructions), (guarantees, ledgers, counts, cost, without_result)
+    first, last = (layers, reconstructions), (guarantees, ledgers, counts, cost, links, without_result)
     return [*(table(section) for table in first), *other_lists(section), *(table(section) for table in last)]
 
 
@@ -53,11 +53,14 @@ def layers(section: Section) -> Table:
 def reconstructions(section: Section) -> Table:
     """What attacks on data, not on labels, rebuilt; a column per figure."""
     cells: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    beats: dict[tuple[str, ...], list[bool]] = {}
     for g in section.groups:
         for run in g.runs:
             for entry in mappings(run.summary.get("reconstructions")):
                 place = tuple(str(entry.get(k, "")) for k in ("attack", "message", "party", "layer"))
                 values = cells.setdefault((g.name, *place), {})
+                if entry.get("beats_every_guess") is not None:
+                    beats.setdefault((g.name, *place), []).append(entry["beats_every_guess"])
                 for name, figure in (entry.get("figures") or {}).items():
                     number = quantity.number(figure.get("mean") if isinstance(figure, Mapping) else figure)
                     if not math.isnan(number):
@@ -72,7 +75,16 @@ def reconstructions(section: Section) -> Table:
         for key, values in cells.items()
     ]
     columns = ("setting", "attack", "message", "party", "layer", "runs", *(name.replace("_", " ") for name in names))
-    return Table(f"{section.slug}_reconstructions", "Reconstructions", columns, rows, "Means over runs (95 % t-interval).")
+    note = "Means over runs (95 % t-interval)."
+    if beats:
+        columns = (*columns, "beats every guess")
+        counts = [f"{sum(of)} of {len(of)} runs" if (of := beats.get(key)) else None for key in cells]
+        rows = [[*row, count] for row, count in zip(rows, counts, strict=True)]
+        note += (
+            " Answers under message none are guesses without messages. A run beats them if its error is smaller by the "
+            "interval over rows, for each of them, and more rows than by chance are identified among rows of their class."
+        )
+    return Table(f"{section.slug}_reconstructions", "Reconstructions", columns, rows, note)
 
 
 def guarantees(section: Section) -> Table:
@@ -175,6 +187,21 @@ def cost(section: Section) -> Table:
     columns = ("setting", "runs", "epochs", "seconds a run", "MB sent in training", "of which")
     note = "Seconds of one run with evaluation and attacks, on the machines named above; megabytes between the parties."
     return Table(f"{section.slug}_cost", "Cost", columns, rows, note)
+
+
+def links(section: Section) -> Table:
+    """What crossed each link, where embeddings go to more than one party."""
+    cells: dict[tuple[str, str, str, str], list[float]] = {}
+    for g in section.groups:
+        for run in g.runs:
+            of_run = list(mappings(run.summary.get("links")))
+            if len({str(one.get("receiver")) for one in of_run if one.get("message") == "embedding"}) > 1:
+                for one in of_run:
+                    place = (g.name, *(str(one.get(k, "")) for k in ("sender", "receiver", "message")))
+                    cells.setdefault(place, []).append(quantity.number(one.get("bytes")) / 1e6)
+    rows = [[*place, len(values), over_runs(values).mean] for place, values in cells.items()]
+    columns = ("setting", "from", "to", "message", "runs", "MB sent in training")
+    return Table(f"{section.slug}_links", "Traffic by link", columns, rows)
 
 
 def without_result(section: Section) -> Table:

@@ -14,10 +14,9 @@ from matplotlib.patches import Rectangle
 
 from vflbench.results.files import PAGE_MARK
 
-_LOW, _HIGH = 0.5, 1.0
-_SCALE = ((255, 255, 255), (253, 219, 160), (239, 122, 74), (165, 0, 38))  # evenly spaced from _LOW to _HIGH
+_SCALE = ((255, 255, 255), (253, 219, 160), (239, 122, 74), (165, 0, 38))  # evenly spaced from the lowest value to 1
 _MISSING = "#e4e4e4"
-_DARK = 0.86  # from here on white letters are easier to read
+_DARK = 0.72  # from this part of the scale on white letters are easier to read
 _CELL, _LETTER, _DPI = (0.4, 0.25), 0.066, 110  # inches: width and height; mean width of a letter
 _POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
 _GAP = 0.5  # between groups, in cells
@@ -56,7 +55,7 @@ class Columns:
 class HeatMap:
     """rows: their names. facts: (title, a text for each row), which have no colour. groups: columns with colours.
 
-    Values from 0.5 to 1 have colours from white to red. note: sentences below the title.
+    Values from `low` to 1 have colours from white to red. note: sentences below the title.
     """
 
     title: str
@@ -64,13 +63,14 @@ class HeatMap:
     rows: tuple[str, ...]
     facts: tuple[tuple[str, tuple[str, ...]], ...]
     groups: tuple[Columns, ...]
+    low: float = 0.5
 
 
-def colour(value: float) -> str:
-    """From white at 0.5 to dark red at 1; grey for nan."""
+def colour(value: float, low: float = 0.5) -> str:
+    """From white at `low` to dark red at 1; grey for nan."""
     if math.isnan(value):
         return _MISSING
-    place = min(max((value - _LOW) / (_HIGH - _LOW), 0.0), 1.0) * (len(_SCALE) - 1)
+    place = min(max((value - low) / (1 - low), 0.0), 1.0) * (len(_SCALE) - 1)
     step = min(int(place), len(_SCALE) - 2)
     mixed = (round(a + (place - step) * (b - a)) for a, b in zip(_SCALE[step], _SCALE[step + 1], strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
@@ -104,18 +104,18 @@ def write_png(drawn: HeatMap, file: Path) -> None:
     for group in drawn.groups:
         axes.text(x, -head + 0.5, group.title, fontsize=9.5, fontweight="bold", va="center")
         for name, cells in zip(group.names, group.cells, strict=True):
-            x = _draw(axes, x, name, cells)
+            x = _draw(axes, x, name, cells, drawn.low)
         x += _GAP
     figure.savefig(file, dpi=_DPI)
 
 
-def _draw(axes: Axes, x: float, name: str, cells: Sequence[Cell]) -> float:
+def _draw(axes: Axes, x: float, name: str, cells: Sequence[Cell], low: float) -> float:
     """One column. Returns where the next one begins."""
     axes.text(x + 0.5, -0.2, name, rotation=90, fontsize=8, ha="center", va="bottom")
     for place, cell in enumerate(cells):
-        axes.add_patch(Rectangle((x, place), 1, 1, facecolor=colour(cell.value), edgecolor="white", linewidth=0.6))
+        axes.add_patch(Rectangle((x, place), 1, 1, facecolor=colour(cell.value, low), edgecolor="white", linewidth=0.6))
         if not math.isnan(cell.value):
-            shade = "white" if cell.value >= _DARK else "black"
+            shade = "white" if _is_dark(cell.value, low) else "black"
             axes.text(x + 0.5, place + 0.52, f"{cell.value:.2f}", fontsize=7, color=shade, ha="center", va="center")
         axes.text(x + 1.15, place + 0.52, cell.tag, fontsize=7.5, va="center")
     return x + _column_width(cells)
@@ -139,7 +139,7 @@ def page(drawn: HeatMap) -> str:
     for place, name in enumerate(drawn.rows):
         row = [f'<th class="name">{escape(name)}</th>']
         row += [f'<td class="fact">{escape(texts[place])}</td>' for _, texts in drawn.facts]
-        row += [_cell(cells[place], first=not i) for group in drawn.groups for i, cells in enumerate(group.cells)]
+        row += [_cell(cells[place], drawn.low, first=not i) for group in drawn.groups for i, cells in enumerate(group.cells)]
         body.append(f"<tr>{''.join(row)}</tr>")
     head = f'<tr><th colspan="{1 + len(drawn.facts)}"></th>{titles}</tr><tr><th></th>{"".join(turned)}</tr>'
     return (
@@ -153,8 +153,12 @@ def _turned(name: str, *, first: bool = False) -> str:
     return f'<th class="turned{" first" if first else ""}"><span>{escape(name)}</span></th>'
 
 
-def _cell(cell: Cell, *, first: bool) -> str:
-    shade = "#fff" if cell.value >= _DARK else "#1c1c1c"
+def _is_dark(value: float, low: float) -> bool:
+    return (value - low) / (1 - low) >= _DARK
+
+
+def _cell(cell: Cell, low: float, *, first: bool) -> str:
+    shade = "#fff" if _is_dark(cell.value, low) else "#1c1c1c"
     text = "" if math.isnan(cell.value) else f"{cell.value:.3f}"
-    look = f'style="background:{colour(cell.value)};color:{shade}" title="{escape(cell.name, quote=True)}"'
+    look = f'style="background:{colour(cell.value, low)};color:{shade}" title="{escape(cell.name, quote=True)}"'
     return f"<td {'class=first ' if first else ''}{look}>{' '.join(filter(None, (text, escape(cell.tag))))}</td>"

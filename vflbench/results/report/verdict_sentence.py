@@ -11,6 +11,7 @@ from vflbench.results.runs import Run, mappings
 BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
 _SEEN = ("embedding", "prediction")
 """Messages that a party computes itself, or both of them: it doesn't only receive them."""
+_COLUMN = "attribute_auc"
 _REBUILT = {
     "labels_right": ("of the labels", "guess_labels_right"),
     "entries_right": ("of the entries", "guess_entries_right"),
@@ -134,6 +135,10 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
     of_messages = [entry for entry in entries if entry.get("message") != quantity.NO_MESSAGE and entry.get("visible", True)]
     for attack in dict.fromkeys(str(entry["attack"]) for entry in of_messages):
         mine = [entry for entry in of_messages if entry["attack"] == attack]
+        yield from (_read_column(entry) for entry in mine if _is_there(entry, _COLUMN))
+        mine = [entry for entry in mine if not _is_there(entry, _COLUMN)]
+        if not mine:
+            continue
         entry = max(
             mine, key=lambda one: max((_mean(one, figure) for figure in _REBUILT if _is_there(one, figure)), default=-1.0)
         )
@@ -141,8 +146,49 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         errors = [f"{figure} {_mean(entry, figure):.3g}" for figure in ("r2", "mse") if _is_there(entry, figure)]
         seat = str((run.threats.get(attack) or {}).get("seat") or "")
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
-        shown = ", ".join(shares or errors[:1]) or "nothing that could be measured"
-        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}."
+        known = [*(shares or errors[:1]), *_identified(entry, entries)]
+        shown = ", ".join(known) or "nothing that could be measured"
+        owner, _, attacker = str(entry["party"]).partition(" by ")
+        who = f"party {attacker}" if attacker else who
+        read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
+        yield f"From {read}, {attack} rebuilds data of party {owner}: {shown}.{_against_guesses(entry)}"
+
+
+def _identified(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not _is_there(entry, "identified"):
+        return []
+    words = f"{_mean(entry, 'identified'):.0%} identified among rows of their class"
+    chance = [_mean(one, "identified") for one in _guesses_beside(entry, entries) if one.get("layer") == "chance"]
+    return [words + (f" (by chance: {chance[0]:.0%})" if chance else "")]
+
+
+def _against_guesses(entry: Mapping[str, Any]) -> str:
+    """A sentence on whether it beats every guess without messages; empty where it wasn't compared."""
+    beats = entry.get("beats_every_guess")
+    if beats is None:
+        return ""
+    if beats:
+        return " It beats every guess without messages."
+    margins = entry.get("beats_guesses") or {}
+    better = [guess.replace("_", " ") for guess, margin in margins.items() if not (margin or {}).get("beats")]
+    if better:
+        return f" It does not surely beat every guess without messages: {', '.join(better)}."
+    return " It beats the error of every guess, but rows are not told from others of their class: no message was read."
+
+
+def _guesses_beside(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    mine = (entry["attack"], entry["party"])
+    none = quantity.NO_MESSAGE
+    return [one for one in entries if one.get("message") == none and (one.get("attack"), one.get("party")) == mine]
+
+
+def _read_column(entry: Mapping[str, Any]) -> str:
+    """An attack on a column that is no label."""
+    area, gain = _mean(entry, _COLUMN), _mean(entry, "attribute_gain")
+    return (
+        f"From what the label party received, {entry['attack']} reads a column of party {entry['party']}, "
+        f"{entry['layer']}, with AUC {area:.3f}; without messages it reads {area - gain:.3f}."
+    )
 
 
 def _is_there(entry: Mapping[str, Any], figure: str) -> bool:
@@ -155,11 +201,12 @@ def _mean(entry: Mapping[str, Any], figure: str) -> float:
 
 def _share(entry: Mapping[str, Any], figure: str, entries: Sequence[Mapping[str, Any]]) -> str:
     words, guess = _REBUILT[figure]
-    same = [one for one in entries if one.get("message") == quantity.NO_MESSAGE and one.get("party") == entry["party"]]
-    drawn = [_mean(one, figure) for one in same if one.get("layer") == "random_row" and _is_there(one, figure)]
-    by_chance = _mean(entry, guess) if guess else drawn[0] if drawn else math.nan
-    beside = "" if math.isnan(by_chance) else f" (a {'guess' if guess else 'row by chance'}: {by_chance:.0%})"
-    return f"{_mean(entry, figure):.0%} {words}{beside}"
+    same = _guesses_beside(entry, entries)
+    beside = [("a guess", _mean(entry, guess))] if guess else []
+    for name, layer in (("a row by chance", "random_row"), ("the class mean", "class_mean")) if not guess else ():
+        beside += [(name, _mean(one, figure)) for one in same if one.get("layer") == layer]
+    known = ", ".join(f"{name}: {value:.0%}" for name, value in beside if not math.isnan(value))
+    return f"{_mean(entry, figure):.0%} {words}" + (f" ({known})" if known else "")
 
 
 def not_run(run: Run) -> list[str]:

@@ -1,0 +1,318 @@
+"""Shared embeddings: Algorithm 1 of Compressed-VFL, held against split learning and against code of its own."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+import torch
+from builders import seating, session, table, weights
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.embedding_noise import EmbeddingNoise
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.top_k import TopK
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
+from vflbench.messages.label_facts import Labels, OwnTop
+from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Compression, PeerModels, Queries
+from vflbench.messages.threat import Seat
+from vflbench.messages.wire import Wire
+from vflbench.models.base import CutModel
+from vflbench.models.mlp import Mlp
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.wide_deep import WideDeep
+from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
+from vflbench.protocols.shared_embeddings import SharedEmbeddings
+
+PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
+EVERYTHING = SharedEmbeddings().offers(Seat.NON_LABEL) | SharedEmbeddings().offers(Seat.LABEL)
+SMALL = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5)
+
+
+def batches(rows, rng, count=6, size=24) -> list[Tensor]:
+    return [rows.ids[torch.randperm(len(rows), generator=rng)[:size]] for _ in range(count)]
+
+
+def test_one_step_without_compression_is_split_learning_to_the_bit(rng):
+    """Whatever the optimiser, the parties, the linear part and the links: gradients computed at home are those sent."""
+    optimizers = ((Sgd(lr=0.5), "server"), (Adam(lr=0.01), "direct"))
+    cases = zip(PARTIES * 2, (False, True, True, False) * 2, (2, 3, 3, 2, 3, 2, 2, 3), strict=True)
+    for number, (parties, wide, classes) in enumerate(cases):
+        rows = table(rng, parties=parties, classes=classes)
+        steps = batches(rows, rng, count=3)
+        model = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5, wide=wide)
+        for optimizer, links in optimizers[number % 2 :][:1]:
+            protocol = SharedEmbeddings(links=links)
+            split = session(rows, model=model, optimizer=optimizer)
+            shared = session(rows, model=model, optimizer=optimizer, protocol=protocol)
+            start = weights(shared)
+            losses = [(split.round(ids).training.loss, shared.round(ids).training.loss) for ids in steps]
+            case = f"{parties}, wide={wide}, {classes} classes, {optimizer}, {links}"
+            assert all(ours == theirs for ours, theirs in losses), case
+            assert all(map(torch.equal, weights(split), weights(shared))), case
+            assert not any(map(torch.equal, start, weights(shared))), case
+            assert torch.equal(split.predict(rows.ids), shared.predict(rows.ids)), case
+
+
+@pytest.mark.slow
+def test_one_step_is_split_learning_with_tables_that_the_optimiser_stores(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    split, shared = (
+        session(rows, model=SMALL, optimizer=LazyAdam(lr=0.01), protocol=protocol) for protocol in (None, SharedEmbeddings())
+    )
+    for ids in batches(rows, rng):
+        split.round(ids)
+        shared.round(ids)
+    assert all(map(torch.equal, weights(split), weights(shared)))
+
+
+def relu_stack(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    """W, b, W, b, ... of ReLU layers."""
+    for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        x = torch.relu(x @ weight.T + bias)
+    return x
+
+
+def top(parameters: Sequence[Tensor], embeddings: Sequence[Tensor]) -> Tensor:
+    return relu_stack(parameters[:-2], torch.cat(list(embeddings), dim=1)) @ parameters[-2].T + parameters[-1]
+
+
+def loss_of(logits: Tensor, y: Tensor) -> Tensor:
+    return (
+        F.cross_entropy(logits, y) if logits.shape[1] > 1 else F.binary_cross_entropy_with_logits(logits[:, 0], y.double())
+    )
+
+
+def moved(parameters: Sequence[Tensor], loss: Tensor, lr: float) -> list[Tensor]:
+    gradients = torch.autograd.grad(loss, parameters)
+    return [(p - lr * g).detach().requires_grad_() for p, g in zip(parameters, gradients, strict=True)]
+
+
+def doubles(module: nn.Module) -> list[Tensor]:
+    return [p.detach().double().requires_grad_() for p in module.parameters()]
+
+
+def kept_largest(h: Tensor, count: int) -> Tensor:
+    """The `count` largest magnitudes of each row, the others 0."""
+    least = h.abs().sort(dim=1, descending=True).values[:, count - 1 : count]
+    return torch.where(h.abs() >= least, h, 0.0)
+
+
+def numeric_rows(rng, parties, classes=3, rows=60):
+    """Numeric columns alone, so that an Mlp takes them."""
+    features = {
+        party: Features(Columns(("x1", "x2", "x3"), (), ()), torch.rand(rows, 3, generator=rng), torch.empty(rows, 0).int())
+        for party in parties
+    }
+    return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
+
+
+def test_it_is_algorithm_1_written_by_hand_in_float64(rng):
+    """Stale compressed embeddings and a stale top at the parties; stale embeddings, and a top of now, at the server."""
+    lr = 0.3
+    for classes, steps, keep in ((3, 1, None), (3, 4, None), (2, 3, None), (3, 4, 2), (2, 1, 2)):
+        names = ("a", "b", "c")
+        rows = numeric_rows(rng, names, classes)
+        defense = () if keep is None else (TopK(fraction=keep / 6),)
+        model = Mlp(bottom_layers=2, top_layers=1, width=7, cut_width=6)
+        shared = session(
+            rows, model=model, optimizer=Sgd(lr=lr), defenses=defense, protocol=SharedEmbeddings(local_steps=steps)
+        )
+        bottoms = {party.name: doubles(party.bottom) for party in shared.parties}
+        server = doubles(shared.label_party.top)
+        for ids in batches(rows, rng, count=5):
+            x = {name: rows.features[name].numeric[ids].double() for name in names}
+            y = rows.labels[ids]
+            plain = {name: relu_stack(bottoms[name], x[name]).detach() for name in names}
+            sent = {name: h if keep is None else kept_largest(h, keep) for name, h in plain.items()}
+            stale = [p.detach() for p in server]
+            for name in names:
+                for _ in range(steps):
+                    inputs = [relu_stack(bottoms[m], x[m]) if m == name else sent[m] for m in names]
+                    bottoms[name] = moved(bottoms[name], loss_of(top(stale, inputs), y), lr)
+            for _ in range(steps):
+                server = moved(server, loss_of(top(server, list(sent.values())), y), lr)
+            shared.round(ids)
+        ours = [p for party in shared.parties for p in party.bottom.parameters()] + list(shared.label_party.top.parameters())
+        theirs = [p for name in names for p in bottoms[name]] + server
+        for one, other in zip(ours, theirs, strict=True):
+            assert torch.allclose(one.double(), other, atol=2e-5), (classes, steps, keep)
+
+
+def test_a_fresh_embedding_of_the_others_is_something_else(rng):
+    """The counterexample: with several steps, stale embeddings train other weights than fresh ones would."""
+    rows = table(rng, parties=("a", "b"))
+    ids = rows.ids[:32]
+    stale, fresh = (
+        session(rows, model=SMALL, optimizer=Sgd(lr=0.5), protocol=SharedEmbeddings(local_steps=q)) for q in (3, 1)
+    )
+    stale.round(ids)
+    for _ in range(3):
+        fresh.round(ids)
+    assert any(not torch.allclose(a, b, atol=1e-4) for a, b in zip(weights(stale), weights(fresh), strict=True))
+
+
+def test_bytes_of_each_link_are_those_counted_by_hand(rng):
+    rows, n, width = table(rng, parties=("a", "b", "label")), 10, 5
+    size = (3 * width * 8 + 8 + 8 * 8 + 8 + 8 + 1) * 4  # of a top over three embeddings: h1, h2 and one logit
+    for links, compressed in product(("server", "direct"), (False, True)):
+        wire = Wire()
+        defenses = (Quantize(levels=4, range=[0.0, 1.0]),) if compressed else ()
+        protocol = SharedEmbeddings(links=links, local_steps=3)
+        session(rows, model=SMALL, wire=wire, defenses=defenses, protocol=protocol).round(rows.ids[:n])
+        h = -(-n * width * 2 // 8) if compressed else n * width * 4
+        passed_on = (2, 2 * h) if links == "server" else (1, h)  # the label party has an embedding of its own as well
+        expected = {
+            ("a", "label", Kind.EMBEDDING): (1, h),
+            ("b", "label", Kind.EMBEDDING): (1, h),
+            **{("label", p, Kind.EMBEDDING): passed_on for p in "ab"},
+            **{("label", p, Kind.MODEL): (1, size) for p in "ab"},
+        }
+        if links == "direct":
+            expected |= {("a", "b", Kind.EMBEDDING): (1, h), ("b", "a", Kind.EMBEDDING): (1, h)}
+        assert {k: (c.messages, c.bytes) for k, c in wire.take_traffic().items()} == expected, (links, compressed)
+
+
+def test_links_change_no_weight(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    star, direct = (
+        session(
+            rows, model=SMALL, protocol=SharedEmbeddings(links=links, local_steps=2), defenses=(EmbeddingNoise(eps=4.0),)
+        )
+        for links in ("server", "direct")
+    )
+    for ids in batches(rows, rng):
+        star.round(ids)
+        direct.round(ids)
+    assert all(map(torch.equal, weights(star), weights(direct)))
+
+
+def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradients(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    shared = session(rows, model=SMALL, defenses=(Quantize(levels=4, range=[0.0, 1.0]),), protocol=SharedEmbeddings())
+    ids = rows.ids[:20]
+    before = {p.name: p.bottom.frozen() for p in shared.parties}
+    facts = shared.round(ids, watch=EVERYTHING | {Gradients, SummedGradients}).facts
+    assert not any({Gradients, SummedGradients} & set(known) for known in facts.values())
+    grid = torch.tensor([0, 1 / 3, 2 / 3, 1])
+    for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
+        received = facts[name][Embeddings].received
+        assert set(received) == others == set(facts[name][PeerModels].models) == set(facts[name][Queries].answer)
+        assert set(facts[name][Compression].encoded) == others
+        for other in others:
+            assert (received[other]["f2"][..., None] - grid).abs().min(dim=-1).values.max() < 1e-6
+            columns = rows.features[other]
+            asked = facts[name][Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
+            assert torch.equal(asked["f2"], received[other]["f2"])  # as it stood when it sent
+        assert torch.equal(facts[name][Labels].classes, rows.labels[ids])
+        columns = facts[name][OwnColumns]
+        assert torch.equal(columns.numeric, rows.features[name].numeric[ids])
+        logits = facts[name][OwnTop].logits(received, columns)
+        assert torch.allclose(logits, facts[name][Predictions].logits, atol=1e-5), name
+    # all receivers of a message get the same, and a party knows its own embedding without compression
+    assert torch.equal(facts["a"][Embeddings].received["label"]["f2"], facts["b"][Embeddings].received["label"]["f2"])
+    assert torch.equal(facts["label"][Embeddings].received["a"]["f2"], facts["b"][Embeddings].received["a"]["f2"])
+    a = rows.features["a"]
+    assert torch.equal(facts["a"][Embeddings].layers["f2"], before["a"](a.numeric[ids], a.categorical[ids])["f2"])
+    between = shared.facts(ids, EVERYTHING)
+    assert set(between["a"][PeerModels].models) == {"b", "label"}
+    assert {Labels, OwnModel, OwnTop, OwnColumns, Queries} <= set(between["a"])
+
+
+def test_being_watched_and_predicting_change_no_weight_by_a_bit(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    choices = {
+        "none": dict,
+        "noise": lambda: {"it": EmbeddingNoise(eps=4.0)},
+        "quantize": lambda: {"it": Quantize(learn_batches=2)},
+    }
+    for name, choice in choices.items():
+        alone, watched = (
+            session(
+                rows, model=SMALL, protocol=SharedEmbeddings(local_steps=2), new_defense=lambda made=choice: Chain(made())
+            )
+            for _ in range(2)
+        )
+        for ids in batches(rows, rng, count=4):
+            alone.round(ids)
+            watched.round(ids, watch=EVERYTHING)
+            watched.predict(rows.ids)
+            watched.facts(ids, EVERYTHING)
+        assert all(map(torch.equal, weights(alone), weights(watched))), name
+
+
+def test_a_restored_session_goes_on_to_the_bit(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    options = {"model": SMALL, "protocol": SharedEmbeddings(local_steps=2)}
+    fresh = {"new_defense": lambda: Chain({"quantize": Quantize(learn_batches=4)})}
+    steps = batches(rows, rng)
+    whole, first, second = (session(rows, **options, **fresh) for _ in range(3))
+    for ids in steps:
+        whole.round(ids)
+    for ids in steps[:3]:
+        first.round(ids)
+    second.restore(first.state())
+    for ids in steps[3:]:
+        second.round(ids)
+    assert all(map(torch.equal, weights(whole), weights(second)))
+
+
+class Drawing(CutModel):
+    """Modules of a user's own that draw, and that keep statistics of batches."""
+
+    width = 8
+
+    def bottom_for(self, numeric, cardinalities, outputs, rng):
+        return nn.Sequential(nn.Linear(len(numeric), 6), nn.ReLU())
+
+    def top_over(self, widths, outputs, rng):
+        return nn.Sequential(nn.Linear(sum(widths), 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, outputs))
+
+
+def test_modules_of_a_users_own_keep_statistics_and_draw(rng):
+    """The top that parties get has the server's statistics, and draws from a generator of the party's own."""
+    rows = numeric_rows(rng, ("a", "b"))
+    shared, again = (
+        session(rows, model=Drawing(), protocol=SharedEmbeddings(local_steps=2), optimizer=Sgd(lr=0.1)) for _ in range(2)
+    )
+    for ids in batches(rows, rng):
+        shared.round(ids)
+        again.round(ids)
+    assert all(map(torch.equal, weights(shared), weights(again)))
+    before = {name: v.clone() for name, v in shared.label_party.top.state_dict().items()}
+    shared.round(rows.ids[:20])
+    party = shared.parties[0]
+    for name, sent in before.items():
+        if "running" not in name and "tracked" not in name:  # its own forward passes move these
+            assert torch.equal(party.top.state_dict()[name], sent), name
+    assert party.top.rng is not shared.label_party.top.rng
+
+
+def test_bf16_keeps_messages_and_weights_in_float32(rng):
+    rows = table(rng, parties=("a", "b", "label"))
+    carried = []
+    wire = Wire(lambda message: (carried.append(message), message)[1])
+    shared = session(rows, precision="bf16", wire=wire, protocol=SharedEmbeddings(local_steps=2), optimizer=Adam(lr=0.01))
+    losses = [shared.round(rows.ids, watch=EVERYTHING).training.loss for _ in range(8)]
+    assert {t.dtype for message in carried for t in message.tensors.values()} == {torch.float32}
+    assert {w.dtype for w in weights(shared)} == {torch.float32}
+    assert losses[-1] < losses[0]
+
+
+def test_what_has_no_place_is_refused(rng):
+    rows = table(rng, parties=("a", "b"))
+    for defense in (LabelDp(), TopK(message="gradients"), Quantize(message="gradients")):
+        with pytest.raises(UserError, match="every party holds the labels"):
+            session(rows, defenses=(defense,), protocol=SharedEmbeddings())
+    with pytest.raises(UserError, match="no gradient is sent") as refused:
+        SharedEmbeddings().start(seating(rows, adversaries={"malicious_optimizer": MaliciousOptimizer(party="a")}))
+    assert refused.value.key == "adversary"
+    with pytest.raises(ValueError, match="local_steps"):
+        SharedEmbeddings(local_steps=0)

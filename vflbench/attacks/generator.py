@@ -1,0 +1,174 @@
+"""Generator: a network that makes up other parties' columns, trained until the joint model's predictions come out right."""
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.equation_solving import LAYER, Decimals
+from vflbench.attacks.generator_network import GeneratorNetwork, from_shares
+from vflbench.attacks.joint_model import FlatModel, JointModel, one_hot
+from vflbench.attacks.prediction_message import probabilities
+from vflbench.errors import UserError
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import OwnColumns, Predictions
+from vflbench.messages.label_facts import Labels, OwnTop
+from vflbench.messages.peer_facts import Auxiliary, PeerModels
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
+from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
+
+
+@options
+class Generator(Attack):
+    """x_i = mean over draws of G(o_i, v_i, r),   r ~ N(0, I),  the unknown columns of row i.
+
+        L = sum_i |f(o_i, G(o_i, v_i, r_i)) - v_i|^2 + variance sum_j Var_i(x_ij) + sum_i' |G(o_i', v_i', r_i') - x_i'|^2
+
+    o: the label party's own columns, v: the prediction that it has of the row, f: the joint model, sums over a minibatch of
+    `minibatch` rows. The last sum is over as many auxiliary rows i', whose predictions the attacker computes itself;
+    published without (auxiliary: 0). G: three layers of width, width / 3 and width / 6 with layer normalisation and ReLU,
+    then a sigmoid of each numeric column and a softmax over the ids of each categorical one, which the parties' networks
+    read as a mean of their vectors. It is trained on all rows of each audited batch, with the networks that answered it,
+    and goes on in the next one from the weights that it has.
+
+    The regulariser keeps G near one row for all; it fits the predictions and not the truth, and where many rows have the
+    same prediction the answer is what the networks and the prior make likely. Exact columns are the business of
+    `equation_solving`.
+
+    message, decimals: as in `equation_solving`. sees_predictions: G reads v_i; published without. sees_labels: it also
+    reads the class, which the label party knows of training rows. samples: draws that are
+    averaged. rows: of each audited batch that are rebuilt. lr, steps: of Adam, in each audited batch.
+
+    Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
+    section V; widths, 64 rows and the weight 0.25 from the authors' repository xinjianluo/featureinference-vfl, which
+    also has lr 1e-4 and sees neither predictions nor auxiliary rows. Auxiliary rows, categories and averages are ours.
+    """
+
+    max_classes = math.inf
+
+    rows: Rows = 32
+    message: Literal["logits", "probabilities"] = "probabilities"
+    decimals: Decimals | None = None
+    sees_predictions: bool = True
+    sees_labels: bool = False
+    variance: Weight = 0.25
+    samples: Count = 16
+    width: Width = 600
+    lr: Rate = 0.001
+    steps: Steps = 200
+    minibatch: Rows = 64
+    auxiliary: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if self.decimals is not None and self.message != "probabilities":
+            raise UserError("it goes with message=probabilities", key="decimals", value=self.decimals)
+        self.weights: dict[str, Any] = {}
+
+    @property
+    def threat(self) -> Threat:
+        knows: set[type[Fact]] = {Predictions, PeerModels, OwnTop, OwnColumns}
+        knows |= {Auxiliary} if self.auxiliary else set()
+        knows |= {Labels} if self.sees_labels else set()
+        return Threat(Seat.LABEL, knows)
+
+    def batch(self, view: View) -> RebuiltRows:
+        own, logits = view[OwnColumns], view[Predictions].logits
+        model = FlatModel(JointModel(view))
+        observed = self._read(logits)
+        beside = self._beside(observed, view[Labels].classes if self.sees_labels else None)
+        known = self._known(view, model) if self.auxiliary else None
+        network = self._network(model, own, beside, view.rng)
+        with torch.enable_grad():
+            self._train(network, model, (own, observed, beside), known, view.rng)
+        self.weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        with torch.no_grad():
+            few = torch.arange(len(logits), device=logits.device)[: self.rows]
+            given = network.given(own.rows(few), beside[few])
+            draws = [network(given, view.rng) for _ in range(self.samples)]
+            x = torch.stack([numeric for numeric, _ in draws]).mean(dim=0)
+            shares = [torch.stack(parts).mean(dim=0) for parts in zip(*(s for _, s in draws), strict=True)]
+            ids = torch.stack([share.argmax(dim=1) for share in shares], dim=1) if shares else few.new_empty(len(few), 0)
+            fitted = self._read(from_shares(model, x, shares, own.rows(few)))
+            residual = float((fitted - observed[few]).square().mean().sqrt())
+        features = {p: OwnColumns(numeric, i.int()) for p, (numeric, i) in model.split(x, ids).items()}
+        return RebuiltRows(view.ids[: self.rows], LAYER, features, {"residual": residual})
+
+    def _read(self, logits: Tensor) -> Tensor:
+        """What the attacker sees of predictions, (n, outputs)."""
+        return logits if self.message == "logits" else probabilities(logits, self.decimals).float()
+
+    def _beside(self, observed: Tensor, classes: Tensor | None) -> Tensor:
+        """(n, m) what the network reads of each row beside the own columns."""
+        parts = [observed] if self.sees_predictions else []
+        if classes is not None:
+            parts.append(one_hot(classes[:, None], [max(2, observed.shape[1])]).to(observed.dtype))
+        return torch.cat([observed[:, :0], *parts], dim=1)
+
+    def _known(self, view: View, model: FlatModel) -> "_Known":
+        """Auxiliary rows: the own columns, what the network reads beside them, and the columns of the others."""
+        columns = view[Auxiliary].columns
+        x, ids = model.joined(columns)
+        x, ids = x[: self.auxiliary], ids[: self.auxiliary]
+        if not len(x):
+            raise UserError("there are no auxiliary rows", key="attack.generator.auxiliary", value=self.auxiliary)
+        others = [block for party, block in columns.items() if party not in model.parties]
+        nothing = OwnColumns(x.new_empty(len(x), 0), ids.new_empty(len(x), 0))
+        own = OwnColumns(others[0].numeric[: len(x)], others[0].categorical[: len(x)]) if others else nothing
+        classes = view[Auxiliary].labels[: len(x)] if self.sees_labels else None
+        return own, self._beside(self._read(model.in_parts(x, ids, own)), classes), x, ids
+
+    def _network(self, model: FlatModel, own: OwnColumns, beside: Tensor, rng: torch.Generator) -> GeneratorNetwork:
+        """A new one, or the one that was trained on earlier batches."""
+        network = GeneratorNetwork(
+            *(own.numeric.shape[1], own.categorical.shape[1], beside.shape[1]),
+            *(model.columns, model.cardinalities, self.width, rng),
+        )
+        if self.weights:
+            network.load_state_dict(self.weights)
+        else:
+            network.scale_to(beside)
+        return network
+
+    def _train(
+        self,
+        network: GeneratorNetwork,
+        model: FlatModel,
+        seen: tuple[OwnColumns, Tensor, Tensor],
+        known: "_Known | None",
+        rng: torch.Generator,
+    ) -> None:
+        own, observed, beside = seen
+        unit = float(observed.std(dim=0).mean()) if self.message == "logits" and len(observed) > 1 else 1.0
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.lr)
+        for step in range(self.steps):
+            at = torch.randperm(len(observed), generator=rng, device=rng.device)[: self.minibatch]
+            mine = own.rows(at)
+            x, shares = network(network.given(mine, beside[at]), rng)
+            made = from_shares(model, x, shares, mine)
+            made = made if self.message == "logits" else F.softmax(made, dim=1) if made.shape[1] > 1 else made.sigmoid()
+            loss = ((made - observed[at]) / max(unit, 1e-6)).square().sum()
+            every = torch.cat([x, *shares], dim=1)
+            if self.variance and len(every) > 1:
+                loss = loss + self.variance * every.var(dim=0).sum()
+            if known is not None:
+                loss = loss + self._of_known(network, known, rng)
+            optimizer.param_groups[0]["lr"] = self.lr * (1 - step / self.steps)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), _LONGEST)
+            optimizer.step()
+
+    def _of_known(self, network: GeneratorNetwork, known: "_Known", rng: torch.Generator) -> Tensor:
+        own, beside, true, ids = known
+        at = torch.randint(len(true), (min(self.minibatch, len(true)),), generator=rng, device=rng.device)
+        x, shares = network(network.given(own.rows(at), beside[at]), rng)
+        wanted = torch.cat([true[at], one_hot(ids[at], network.cardinalities).to(true.dtype)], dim=1)
+        return (torch.cat([x, *shares], dim=1) - wanted).square().sum()
+
+
+_Known = tuple[OwnColumns, Tensor, Tensor, Tensor]
+_LONGEST = 100.0  # gradient: longer ones are cut, as predictions of large logits can be steep

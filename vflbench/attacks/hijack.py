@@ -1,0 +1,40 @@
+"""Feature-space hijacking: a party's embeddings, read by the decoder towards which it was driven."""
+
+import math
+
+from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.messages.facts import Embeddings
+from vflbench.messages.peer_facts import OwnDecoder
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
+from vflbench.options import Rows, options
+
+
+@options
+class Hijack(Attack):
+    """Read the received embeddings with the decoder that the label party trained as it sent gradients of its own making
+    (FSHA): x_i = q(z_i).
+
+    It needs adversary=hijack, which trains q and drives z into the space that q reads. Numeric columns are numbers in
+    [0, 1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. No answer before the
+    first gradient of that adversary.
+
+    rows: rows of each audited batch that are rebuilt, from the first.
+
+    Source: Pasquini, Ateniese and Bernaschi, "Unleashing the tiger: inference attacks on split learning", CCS 2021, arXiv
+    2012.02670.
+    """
+
+    max_classes = math.inf
+    threat = Threat(Seat.LABEL, {Embeddings, OwnDecoder}, active=True)
+
+    rows: Rows = 32
+
+    def batch(self, view: View) -> RebuiltRows | None:
+        """Every other party's columns of the first rows."""
+        decoders, received = view[OwnDecoder].of, view[Embeddings].received
+        if not decoders:
+            return None
+        first = {party: {layer: h[: self.rows] for layer, h in layers.items()} for party, layers in received.items()}
+        features = {party: decoders[party](layers) for party, layers in first.items()}
+        return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(first.values())))), features)

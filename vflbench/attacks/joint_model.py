@@ -1,0 +1,93 @@
+"""The joint model as the label party knows it: every other party's bottom and its own networks."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.label_facts import OwnTop
+from vflbench.messages.peer_facts import PeerModel, PeerModels
+from vflbench.messages.view import View
+
+_AT_ONCE = 512  # rows at a time
+
+Features = Mapping[str, tuple[Tensor, Tensor]]
+"""Party -> its numeric (n, k) and categorical (n, c) columns."""
+
+
+class JointModel:
+    """Columns of all parties -> logits, in the networks of one round.
+
+    view: of the label party, with PeerModels and OwnTop. dtype: of the copies; float64 where an answer has to be exact.
+    Networks are in evaluation mode.
+    """
+
+    def __init__(self, view: View, dtype: torch.dtype = torch.float32):
+        self.models: Mapping[str, PeerModel] = view[PeerModels].models
+        self._top, self._dtype = view[OwnTop], dtype
+        for network in (*(model.network for model in self.models.values()), self._top.networks.forward):
+            if isinstance(network, nn.Module):
+                network.to(dtype).eval()
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Party -> its number of numeric columns, and the number of ids of each categorical one."""
+        return {party: (len(model.numeric), tuple(model.cardinalities)) for party, model in self.models.items()}
+
+    def sends(self, party: str) -> tuple[str, ...]:
+        """The layers that cross."""
+        return tuple(self.models[party].network.sends)
+
+    def logits(self, features: Features, own: OwnColumns) -> Tensor:
+        """(n, outputs). own: the label party's own columns of the same rows."""
+        return self.answer({p: self.models[p].network(x.to(self._dtype), ids) for p, (x, ids) in features.items()}, own)
+
+    def answer(self, layers: Mapping[str, Mapping[str, Tensor]], own: OwnColumns) -> Tensor:
+        """(n, outputs) of the layers of the other parties' networks, of which some are sent."""
+        sent = {party: {name: of_party[name] for name in self.sends(party)} for party, of_party in layers.items()}
+        return self._top.logits(sent, OwnColumns(own.numeric.to(self._dtype), own.categorical))
+
+
+class FlatModel:
+    """The joint model as a function of all unknown columns side by side.
+
+    x: (n, k) numeric columns of all other parties, party after party; ids: (n, c) categorical ones. parties: their names.
+    """
+
+    def __init__(self, joint: JointModel):
+        self.joint, self.parties = joint, tuple(joint.models)
+        self.numeric = [joint.sizes[party][0] for party in self.parties]
+        self.cardinalities = [size for party in self.parties for size in joint.sizes[party][1]]
+        self._categorical = [len(joint.sizes[party][1]) for party in self.parties]
+
+    @property
+    def columns(self) -> int:
+        """k: the number of numeric columns of all other parties."""
+        return sum(self.numeric)
+
+    def split(self, x: Tensor, ids: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Party -> its columns."""
+        parts = zip(x.split(self.numeric, dim=1), ids.split(self._categorical, dim=1), strict=True)
+        return dict(zip(self.parties, parts, strict=True))
+
+    def joined(self, columns: Mapping[str, OwnColumns]) -> tuple[Tensor, Tensor]:
+        """The columns of the other parties side by side: x (n, k), ids (n, c)."""
+        numeric = torch.cat([columns[party].numeric for party in self.parties], dim=1)
+        return numeric, torch.cat([columns[party].categorical for party in self.parties], dim=1)
+
+    def __call__(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
+        """(n, outputs)."""
+        return self.joint.logits(self.split(x, ids), own)
+
+    @torch.no_grad()
+    def in_parts(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
+        """The same, some rows at a time and without a gradient."""
+        index = torch.arange(len(x), device=x.device)
+        return torch.cat([self(x[at], ids[at], own.rows(at)) for at in index.split(_AT_ONCE)])
+
+
+def one_hot(ids: Tensor, cardinalities: Sequence[int]) -> Tensor:
+    """(n, sum of cardinalities) float64 with a 1 for each id. ids: (n, c)."""
+    blocks = [nn.functional.one_hot(ids[:, j].long(), size) for j, size in enumerate(cardinalities)]
+    return torch.cat(blocks, dim=1).double() if blocks else torch.empty(len(ids), 0, dtype=torch.float64, device=ids.device)

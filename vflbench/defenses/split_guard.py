@@ -1,0 +1,163 @@
+"""SplitGuard: some batches are sent in another order, and the answers tell whether the label party trains the task."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vflbench.defenses.base import Context, NonLabelDefense
+from vflbench.options import Count, Fraction, NonNegativeInt, Positive, options
+
+_FAKE, _FIRST, _SECOND = range(3)
+
+
+@options
+class SplitGuard(NonLabelDefense):
+    """Send some batches in an order of its own, so that rows and labels don't belong together, and compare the gradients:
+    those of an honest label party are longer and point elsewhere, those of one that hijacks are like all others.
+
+        S = (theta(F, R) d(F, R) - theta(R1, R2) d(R1, R2)) / (d(F, R) + d(R1, R2)),   score = sigmoid(alpha S)^beta
+
+    F: gradients of fake batches by the parameters of the party's first layer; R: of all other batches since `burn_in`, in
+    two random halves R1 and R2. theta(A, B): the angle between the means of A and B, in radians. d(A, B): the difference of
+    their mean lengths. An honest label party's score goes to sigmoid(alpha theta)^beta, that of one whose answer doesn't
+    depend on the order varies about 2^-beta, 0.25 as published. The party never learns from a fake batch, sends none while
+    rows are predicted, and gives a score after each.
+
+    The published client has labels, of which it sends wrong ones. This one has none: it takes the rows of the batch in a
+    random cycle, so that each gets the label of another. Of K equally frequent classes, a K-th of the rows keeps its class
+    by chance. The label party learns from the fake batches as they are, which costs test AUC; what it rebuilds of their rows
+    it takes for that of others, and is graded so.
+
+    It falls to gradients that depend on the labels and still hijack: `adversary.hijack.knows_labels`, a large
+    `honest_share`. Where a party's embeddings matter little, or the top has not learned yet, honest answers look alike too:
+    a false alarm.
+
+    p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
+    policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;
+    voting, the means of groups of `window`, of which more than half must be below. memory: the weight of a gradient in its
+    group shrinks by 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it,
+    or stop: training ends with the batch in hand, and the run counts as failed.
+
+    Source: Erdogan, Kupcu and Cicek, "SplitGuard: detecting and mitigating training-hijacking attacks in split learning",
+    WPES 2022, arXiv 2108.09052; details after the authors' public code.
+    """
+
+    p_fake: Fraction = 0.1
+    burn_in: NonNegativeInt = 20
+    alpha: Positive = 5.0
+    beta: Positive = 2.0
+    policy: Literal["fast", "average", "voting"] = "average"
+    window: Count = 10
+    threshold: Fraction = 0.7
+    memory: Count | None = None
+    on_alarm: Literal["report", "stop"] = "report"
+
+    def __post_init__(self) -> None:
+        self._batches = 0  # that were sent
+        self._group: int | None = None  # of the batch in hand; None: it isn't scored
+        self._sums: list[Tensor | None] = [None, None, None]  # of gradients, (p,) each
+        self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
+        self._new_fakes = 0
+        self._scores: list[float] = []
+        self._noticed: int | None = None  # the batch, counted from 0
+        self._reported = False
+        self._notes: list[str] = []
+
+    def arrange(self, context: Context) -> Tensor | None:
+        coins = torch.rand(2, generator=context.rng, device=context.rng.device, dtype=torch.float64).tolist()
+        self._batches += 1
+        self._group = None if self._batches <= self.burn_in else _FIRST if coins[1] < 0.5 else _SECOND
+        if self._group is None or coins[0] >= self.p_fake or len(context.ids) < 2:
+            return None
+        self._group = _FAKE
+        cycle = torch.randperm(len(context.ids), generator=context.rng, device=context.rng.device)
+        return torch.empty_like(cycle).index_copy_(0, cycle, cycle.roll(1))
+
+    def learns(self, gradient: Tensor, context: Context) -> bool:
+        group = self._group
+        if group is not None and len(gradient):
+            before, kept = self._sums[group], 1.0 if self.memory is None else 1 - 1 / self.memory
+            self._sums[group] = gradient.clone() if before is None else kept * before + gradient
+            self._lengths[group] = kept * self._lengths[group] + float(gradient.norm())
+            self._counts[group] = kept * self._counts[group] + 1
+            if group == _FAKE and all(self._counts):
+                self._judge()
+        self._new_fakes += group == _FAKE
+        return group != _FAKE
+
+    def _judge(self) -> None:
+        sums = [total for total in self._sums if total is not None]
+        score = split_guard_score(sums, self._lengths, self._counts, self.alpha, self.beta)
+        self._scores.append(score)
+        batch = self._batches - 1
+        self._notes.append(f"split_guard score {score:.6f} at batch {batch}")
+        if self._noticed is None and self._is_alarming():
+            self._noticed = batch
+            self._notes.append(f"split_guard noticed at batch {batch}: {self._why()}")
+
+    def _is_alarming(self) -> bool:
+        return alarm(self._scores, self.policy, self.window, self.threshold)
+
+    def _why(self) -> str:
+        return f"scores of fake batches are below {self.threshold:g} ({self.policy}), the last {self._scores[-1]:.3f}"
+
+    def notes(self) -> list[str]:
+        notes, self._notes = self._notes, []
+        return notes
+
+    @property
+    def stopped(self) -> str:
+        if self._noticed is None or self.on_alarm != "stop":
+            return ""
+        return f"split_guard noticed at batch {self._noticed} that the answers are not those of an honest label party"
+
+    def figures(self) -> dict[str, float]:
+        """fakes: batches. score: the last one. noticed_step: the batch of the run, from 0, of the alarm; said once."""
+        if not self._batches:
+            return {}
+        figures: dict[str, float] = {"fakes": self._new_fakes}
+        self._new_fakes = 0
+        if self._scores:
+            figures["score"] = self._scores[-1]
+        if self._noticed is not None and not self._reported:
+            self._reported = True
+            figures["noticed_step"] = self._noticed
+        return figures
+
+
+def split_guard_score(
+    sums: list[Tensor], lengths: list[float], counts: list[float], alpha: float = 5.0, beta: float = 2.0
+) -> float:
+    """The score of three groups of gradients: fake ones, and two halves of regular ones. sums: (p,) of each group. lengths:
+    sums of their lengths. counts: gradients, at least one a group, or sums of their weights.
+    """
+    fake, first, second = (total.double() for total in sums)
+    mean_lengths = [length / count for length, count in zip(lengths, counts, strict=True)]
+    regular = (lengths[_FIRST] + lengths[_SECOND]) / (counts[_FIRST] + counts[_SECOND])
+    apart = abs(mean_lengths[_FAKE] - regular)
+    usual = abs(mean_lengths[_FIRST] - mean_lengths[_SECOND])
+    if apart + usual == 0:
+        return float((1 + math.exp(0.0)) ** -beta)
+    s = (_angle(fake, first + second) * apart - _angle(first, second) * usual) / (apart + usual)
+    return float((1 + math.exp(-alpha * s)) ** -beta)
+
+
+def alarm(scores: list[float], policy: str, window: int, threshold: float) -> bool:
+    """Whether the policy raises an alarm after the last of these scores, of which there is at least one."""
+    if policy == "fast":
+        return scores[-1] < threshold
+    if len(scores) < window:
+        return False
+    if policy == "average":
+        return math.fsum(scores[-window:]) / window < threshold
+    groups = [scores[i : i + window] for i in range(0, len(scores) - window + 1, window)]
+    below = sum(math.fsum(group) / window < threshold for group in groups)
+    return 2 * below > len(groups)
+
+
+def _angle(a: Tensor, b: Tensor) -> float:
+    """In radians; 0 where one of them is 0."""
+    lengths = float(a.norm() * b.norm())
+    return math.acos(max(-1.0, min(1.0, float(a @ b) / lengths))) if lengths else 0.0

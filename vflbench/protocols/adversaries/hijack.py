@@ -1,0 +1,132 @@
+"""Feature-space hijacking: gradients that drive a party's embeddings into a space that the label party can read."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflbench.errors import UserError
+from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
+from vflbench.options import NonNegativeInt, Rate, Rows, ShareOrZero, Steps, Weight, Width, options
+from vflbench.protocols.adversaries.hijack_networks import Sizes, Space
+from vflbench.protocols.label_adversary import LabelAdversary, Surroundings
+
+
+@options
+class Hijack(LabelAdversary):
+    """Send, in place of gradients of the loss, those of a critic that drive each other party's embeddings into a space that
+    its decoder reads (FSHA).
+
+        g_i = (1 / n) dD(z_i) / dz_i,   D: high for received embeddings, low for those of its own pilot network f~
+        f~, q:  q(f~(x')) = x' on auxiliary rows,   attack:  x_i = q(z_i)
+
+    D is a Wasserstein critic with a gradient penalty. Each other party has a pilot, a decoder and a critic of its own, for
+    all layers that it sends, side by side. f~ has the architecture that the parties agreed on, and weights of its own; the
+    published one has linear convolutions. It is trained before the first such gradient, and then stands still unless
+    `pilot_steps` is above 0: published is one step a round with everything learned from the first round on, at rates of
+    1e-5 (f~, q and the party) and 1e-4 (D), for 10,000 rounds of 64 rows; ours is for hundreds of rounds. The other party
+    learns by the optimiser that was agreed on, whatever comes.
+
+    The label party's own networks go on learning from what arrives, so that test AUC shows what it costs, unless `trains` is
+    false. Its defenses don't apply to these gradients, which cross as plain numbers. They do apply to the
+    honest part that `honest_share` mixes in, and to its labels and loss.
+
+    auxiliary: rows that it has of its own. start: rounds of the run that are honest first. honest_share: w of the honest
+    gradient h in w h + (1 - w) g |h| / |g|, lengths over the batch; 0 is g alone. knows_labels: D is also given the classes
+    of the rows that it compares, which is ours: the gradient then follows from labels, as an honest one does.
+    warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: a round. penalty: of D's slopes,
+    published 500 with unnormalised embeddings; here they are divided by their spread. lr, critic_lr: Adam's, of f~ and q,
+    and of D.
+
+    Source: Pasquini, Ateniese and Bernaschi, "Unleashing the tiger: inference attacks on split learning", CCS 2021, arXiv
+    2012.02670; losses and rates also after the authors' public code.
+    """
+
+    facts_made: ClassVar[frozenset[type[Fact]]] = frozenset({OwnDecoder})
+
+    auxiliary: Rows = 1000
+    start: NonNegativeInt = 0
+    honest_share: ShareOrZero = 0.0
+    knows_labels: bool = False
+    trains: bool = True
+    warm_up: Steps = 500
+    pilot_steps: NonNegativeInt = 0
+    critic_steps: Steps = 2
+    width: Width = 256
+    lr: Rate = 1e-3
+    critic_lr: Rate = 1e-3
+    penalty: Weight = 10.0
+
+    def __post_init__(self) -> None:
+        self._begun: tuple[Surroundings, Auxiliary] | None = None
+        self._spaces: dict[str, Space] = {}
+        self._rounds = 0
+
+    @property
+    def trains_top(self) -> bool:
+        return self.trains
+
+    @property
+    def reads_labels(self) -> bool:
+        return self.knows_labels
+
+    def begin(self, surroundings: Surroundings) -> None:
+        rows = surroundings.auxiliary(self.auxiliary)  # here: a run that goes on then gets the same
+        if not len(rows.labels):
+            raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="hijack")
+        self._begun = surroundings, rows
+
+    def answer(self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor) -> Mapping[str, Layers]:
+        self._rounds += 1
+        if self._rounds <= self.start:
+            return honest
+        if not self._spaces:
+            self._spaces = self._new_spaces()
+            for space in self._spaces.values():
+                space.train_pilot(self.warm_up)
+                space.settle()
+        answers: dict[str, Layers] = {}
+        for party, space in self._spaces.items():
+            space.train_pilot(self.pilot_steps)
+            space.train_critic(received[party], labels, self.critic_steps)
+            answers[party] = self._mixed(space.pull(received[party], labels), honest[party])
+        return answers
+
+    def _mixed(self, pull: Layers, honest: Layers) -> Layers:
+        if not self.honest_share:
+            return pull
+        lengths = [torch.cat([g.flatten() for g in part.values()]).norm() for part in (honest, pull)]
+        weight = (1 - self.honest_share) * lengths[0] / lengths[1].clamp_min(1e-30)
+        return {layer: self.honest_share * honest[layer] + weight * g for layer, g in pull.items()}
+
+    def _new_spaces(self, *, draws: bool = True) -> dict[str, Space]:
+        """draws: first weights; otherwise they are to be restored, and no generator moves."""
+        if self._begun is None:
+            raise RuntimeError("the adversary was not begun")
+        there, rows = self._begun
+        seed = int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)) if draws else 0
+        weights = torch.Generator().manual_seed(seed)
+        sizes = Sizes(self.width, 64, self.lr, self.critic_lr, self.penalty)
+        classes = there.classes if self.knows_labels else None
+        return {
+            party: Space(bottom(weights), there.layers[party], rows, party, classes, sizes, weights, there.rng)
+            for party, bottom in there.bottoms.items()
+        }
+
+    def facts(self) -> Mapping[type[Fact], Fact]:
+        """No decoder before the first gradient of its own."""
+        return {OwnDecoder: OwnDecoder({party: space.way_back() for party, space in self._spaces.items()})}
+
+    def state(self) -> dict[str, Any]:
+        return {"rounds": self._rounds, "spaces": {party: space.state() for party, space in self._spaces.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        state = copy.deepcopy(state)
+        self._rounds = state["rounds"]
+        if state["spaces"] and not self._spaces:
+            self._spaces = self._new_spaces(draws=False)
+        for party, space in self._spaces.items():
+            space.restore(state["spaces"][party])
