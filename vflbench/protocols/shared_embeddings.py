@@ -48,7 +48,7 @@ class SharedEmbeddings(Split):
 
     def start(self, seating: Seating) -> SharingSession:
         for name in seating.defense().at(LabelDefense):
-            problem = "it protects labels and gradients; in shared_embeddings every party holds the labels, and no gradient is sent"
+            problem = "it protects labels and gradients; here every party holds the labels, and no gradient is sent"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
         for name in seating.adversaries:
             problem = (
