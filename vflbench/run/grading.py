@@ -49,7 +49,7 @@ class Grader:
         party: str = LABEL_PARTY,
         message: Kind = Kind.EMBEDDING,
     ) -> None:
-        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: the one that
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
         attacks. message: what it read.
 
         A party that is not the label party is named beside the one that it attacks (`b by a`), and
