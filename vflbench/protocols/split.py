@@ -34,7 +34,7 @@ from vflbench.protocols.split_facts import (
     layers_of_label_party,
     networks,
 )
-from vflbench.protocols.split_seats import architecture_of, bottom_of, noise_of, surroundings, training_rng
+from vflbench.protocols.split_networks import architecture_of, bottom_of, noise_of, surroundings_of, training_rng
 
 
 @options
@@ -94,7 +94,7 @@ class Split(Protocol):
             cheating_with_gradients,
         )
         if cheating_with_gradients is not None:
-            cheating_with_gradients.begin(surroundings(names, outputs, bottoms, seating))
+            cheating_with_gradients.begin(surroundings_of(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
         return self.session(parties, label_party, outputs, seating, autocast)
 
