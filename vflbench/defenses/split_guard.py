@@ -36,8 +36,9 @@ class SplitGuard(NonLabelDefense):
 
     p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
     policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;
-    voting, the means of groups of `window`, of which more than half must be below. on_alarm: report it, or stop: training
-    ends with the batch in hand, and the run counts as failed.
+    voting, the means of groups of `window`, of which more than half must be below. memory: the weight of a gradient in its
+    group shrinks by 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it,
+    or stop: training ends with the batch in hand, and the run counts as failed.
 
     Source: Erdogan, Kupcu and Cicek, "SplitGuard: detecting and mitigating training-hijacking attacks in split learning",
     WPES 2022, arXiv 2108.09052; details after the authors' public code.
@@ -49,17 +50,19 @@ class SplitGuard(NonLabelDefense):
     beta: Positive = 2.0
     policy: Literal["fast", "average", "voting"] = "average"
     window: Count = 10
-    threshold: Fraction = 0.5
+    threshold: Fraction = 0.7
+    memory: Count | None = None
     on_alarm: Literal["report", "stop"] = "report"
 
     def __post_init__(self) -> None:
         self._batches = 0  # that were sent
         self._group: int | None = None  # of the batch in hand; None: it isn't scored
         self._sums: list[Tensor | None] = [None, None, None]  # of gradients, (p,) each
-        self._lengths, self._counts = [0.0, 0.0, 0.0], [0, 0, 0]
+        self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
         self._new_fakes = 0
         self._scores: list[float] = []
         self._noticed: int | None = None  # the batch, counted from 0
+        self._reported = False
         self._notes: list[str] = []
 
     def arrange(self, context: Context) -> Tensor | None:
@@ -75,10 +78,10 @@ class SplitGuard(NonLabelDefense):
     def learns(self, gradient: Tensor, context: Context) -> bool:
         group = self._group
         if group is not None and len(gradient):
-            before = self._sums[group]
-            self._sums[group] = gradient.clone() if before is None else before + gradient
-            self._lengths[group] += float(gradient.norm())
-            self._counts[group] += 1
+            before, kept = self._sums[group], 1.0 if self.memory is None else 1 - 1 / self.memory
+            self._sums[group] = gradient.clone() if before is None else kept * before + gradient
+            self._lengths[group] = kept * self._lengths[group] + float(gradient.norm())
+            self._counts[group] = kept * self._counts[group] + 1
             if group == _FAKE and all(self._counts):
                 self._judge()
         self._new_fakes += group == _FAKE
@@ -111,23 +114,24 @@ class SplitGuard(NonLabelDefense):
         return f"split_guard noticed at batch {self._noticed} that the answers are not those of an honest label party"
 
     def figures(self) -> dict[str, float]:
-        """fakes: batches. score: the last one. noticed_step: the batch of the run, counted from 0, of the alarm, if any."""
+        """fakes: batches. score: the last one. noticed_step: the batch of the run, from 0, of the alarm; said once."""
         if not self._batches:
             return {}
         figures: dict[str, float] = {"fakes": self._new_fakes}
         self._new_fakes = 0
         if self._scores:
             figures["score"] = self._scores[-1]
-        if self._noticed is not None:
-            figures["noticed_step"] = float(self._noticed)
+        if self._noticed is not None and not self._reported:
+            self._reported = True
+            figures["noticed_step"] = self._noticed
         return figures
 
 
 def split_guard_score(
-    sums: list[Tensor], lengths: list[float], counts: list[int], alpha: float = 5.0, beta: float = 2.0
+    sums: list[Tensor], lengths: list[float], counts: list[float], alpha: float = 5.0, beta: float = 2.0
 ) -> float:
     """The score of three groups of gradients: fake ones, and two halves of regular ones. sums: (p,) of each group. lengths:
-    sums of their lengths. counts: gradients, at least one a group.
+    sums of their lengths. counts: gradients, at least one a group, or sums of their weights.
     """
     fake, first, second = (total.double() for total in sums)
     mean_lengths = [length / count for length, count in zip(lengths, counts, strict=True)]

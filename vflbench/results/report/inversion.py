@@ -40,7 +40,7 @@ def rebuilt(run: Run, attack: str, figure: str, guess: str | None = None) -> flo
         for entry in run.summary.get("reconstructions", [])
         if entry["attack"] == attack and (entry["layer"] == guess if guess else entry["message"] != "none")
     ]
-    entries = [entry for entry in entries if entry["party"] == "all"] or entries
+    entries = [entry for entry in entries if entry["party"].split(" by ")[0] == "all"] or entries
     values = [entry["figures"][figure]["mean"] for entry in entries if figure in entry["figures"]]
     values = [value for value in values if value is not None]
     return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,201 @@
+import math
+
+import pytest
+import torch
+from builders import session, table, weights
+from defenses.contexts import drawing
+
+from vflbench.data.digits import Digits
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.split_guard import SplitGuard, alarm, split_guard_score
+from vflbench.messages.facts import Embeddings, Gradients
+from vflbench.models.cnn import Cnn
+from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.wide_deep import WideDeep
+
+ALWAYS, HALF = 1 - 1e-9, 0.5
+FACTS = frozenset({Embeddings, Gradients})
+
+
+def score(fakes, firsts, seconds, **options):
+    groups = [torch.tensor(group, dtype=torch.float64) for group in (fakes, firsts, seconds)]
+    lengths = [float(group.norm(dim=1).sum()) for group in groups]
+    return split_guard_score([group.sum(0) for group in groups], lengths, [len(group) for group in groups], **options)
+
+
+def test_the_score_of_gradients_by_hand():
+    """d(F, R) = 3 - 1 and theta(F, R) = pi / 2; d(R1, R2) = 0: S is the angle."""
+    assert score([[0, 3], [0, 3]], [[1, 0]], [[1, 0], [1, 0]]) == pytest.approx((1 + math.exp(-5 * math.pi / 2)) ** -2)
+    assert score([[-2, 0]], [[1, 0]], [[1, 0]], alpha=2, beta=3) == pytest.approx((1 + math.exp(-2 * math.pi)) ** -3)
+    # d(F, R) = |2 - 2| = 0, d(R1, R2) = 2, theta(R1, R2) = pi / 2: S = -pi / 2.
+    assert score([[2, 0]], [[1, 0]], [[0, 3]]) == pytest.approx((1 + math.exp(5 * math.pi / 2)) ** -2)
+    # |F| = 4, |R| = 2, d(R1, R2) = 2: S = (angle(F, R1 + R2) 2 - angle(R1, R2) 2) / 4.
+    angles = math.atan2(3, 1), math.pi / 2
+    s = (angles[0] - angles[1]) / 2
+    assert score([[4, 0]], [[1, 0]], [[0, 3]]) == pytest.approx((1 + math.exp(-5 * s)) ** -2)
+
+
+def test_gradients_that_do_not_tell_fake_from_regular_score_a_quarter():
+    assert score([[1, 0]], [[1, 0]], [[1, 0]]) == 0.25
+    assert score([[0, 0]], [[0, 0]], [[0, 0]]) == 0.25
+
+
+def test_policies_by_hand():
+    scores = [0.9, 0.2, 0.9, 0.9, 0.1, 0.1, 0.1, 0.1]
+    alarms = {policy: [alarm(scores[: n + 1], policy, 2, 0.5) for n in range(8)] for policy in ("fast", "average", "voting")}
+    assert alarms["fast"] == [False, True, False, False, True, True, True, True]
+    assert alarms["average"] == [False, False, False, False, False, True, True, True]  # 0.55, 0.55, 0.9, 0.5, 0.1
+    assert alarms["voting"] == [False] * 8  # two of four groups
+    assert alarm([*scores, 0.1, 0.1], "voting", 2, 0.5)
+
+
+def test_a_fake_batch_gives_each_row_the_place_of_another(rng):
+    guard = SplitGuard(p_fake=ALWAYS, burn_in=1)
+    context = drawing(rng, torch.arange(9))
+    assert guard.arrange(context) is None
+    orders = [guard.arrange(context) for _ in range(20)]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(9))
+        assert not (order == torch.arange(9)).any()
+    assert len({tuple(order.tolist()) for order in orders}) > 15
+    assert guard.arrange(drawing(rng, torch.arange(1))) is None
+
+
+def test_the_share_of_fake_batches_is_what_was_asked_for(rng):
+    guard = SplitGuard(p_fake=0.2, burn_in=0)
+    fakes = sum(guard.arrange(drawing(rng, torch.arange(4))) is not None for _ in range(2000))
+    assert abs(fakes - 400) < 4 * math.sqrt(2000 * 0.16)
+
+
+def guarded(rows, guard=None, others=(), **options):
+    guard = guard or SplitGuard(p_fake=ALWAYS, burn_in=0)
+    fresh = type(guard)
+    fields = {name: getattr(guard, name) for name in ("p_fake", "burn_in", "policy", "window", "threshold", "on_alarm")}
+    return session(rows, new_defense=lambda: Chain({**dict(others), "split_guard": fresh(**fields)}), **options)
+
+
+@pytest.mark.parametrize("optimizer", [None, LazyAdam(kernel="torch")])
+def test_the_party_sends_its_rows_in_another_order_and_does_not_learn(rng, optimizer):
+    rows = table(rng, parties=("a", "b"))
+    options = {"model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True), "optimizer": optimizer}
+    split, honest = guarded(rows, **options), session(rows, **options)
+    before = [p.clone() for party in split.parties for p in party.bottom.parameters()]
+    ours, theirs = (one.round(rows.ids, watch=FACTS).facts for one in (split, honest))
+    for party in ("a", "b"):
+        sent, true = (facts["label"][Embeddings].received[party] for facts in (ours, theirs))
+        apart = (sent["f2"][:, None] - true["f2"][None]).abs().sum(dim=2)
+        order = apart.argmin(dim=1)
+        assert sorted(order.tolist()) == list(range(64))
+        assert not (order == torch.arange(64)).any()
+        torch.testing.assert_close(sent["f2"], true["f2"][order])
+        torch.testing.assert_close(sent["wide"], true["wide"][order])  # the same order at every layer
+        torch.testing.assert_close(ours[party][Embeddings].layers["f1"], theirs[party][Embeddings].layers["f1"][order])
+    after = [p for party in split.parties for p in party.bottom.parameters()]
+    assert all(map(torch.equal, before, after))
+
+
+def test_rows_that_are_predicted_keep_their_order(rng):
+    rows = table(rng)
+    assert torch.equal(guarded(rows).predict(rows.ids), session(rows).predict(rows.ids))
+
+
+def test_what_stands_beside_it_meets_the_rows_as_they_are_sent(rng):
+    """Quantization and noise by row are about the row whose values are in hand."""
+    seen = []
+
+    class Watch(Quantize):
+        def embedding(self, h, context):
+            seen.append((h.clone(), context.ids.clone(), context.columns.numeric.clone()))
+            return super().embedding(h, context)
+
+    rows = table(rng)
+    split = guarded(rows, others={"quantize": Watch()})
+    true = split.parties[0].own_layers(rows.ids)["f2"]
+    split.round(rows.ids)
+    h, ids, numeric = seen[0]
+    torch.testing.assert_close(h, true[ids])
+    assert torch.equal(numeric, rows.features["a"].numeric[ids])
+    assert not torch.equal(ids, rows.ids)
+
+
+def test_what_it_keeps_is_saved_and_restored(rng):
+    rows = table(rng, parties=("a", "b"))
+    guard = SplitGuard(p_fake=HALF, burn_in=1, policy="fast", threshold=0.9)
+    whole, stopped, resumed = (guarded(rows, guard) for _ in range(3))
+    for _ in range(6):
+        whole.round(rows.ids)
+        stopped.round(rows.ids)
+    for ours, theirs in zip(resumed.parties, stopped.parties, strict=True):
+        ours.noise.training.set_state(theirs.noise.training.get_state())
+    resumed.restore(stopped.state())
+    for _ in range(6):
+        lines = [split.round(rows.ids).training.notes for split in (whole, resumed)]
+        assert lines[0] == lines[1]
+    assert all(map(torch.equal, weights(whole), weights(resumed)))
+    assert whole.figures() == resumed.figures()
+    assert "score" in str(whole.parties[0].defenses["f2"].named["split_guard"].state())
+
+
+def test_a_party_alone_decides_for_all_its_layers_and_counts_once(rng):
+    rows = table(rng, parties=("a", "b"))
+    split = guarded(
+        rows, SplitGuard(p_fake=HALF, burn_in=0), model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
+    )
+    for _ in range(10):
+        split.round(rows.ids)
+    figures = [(f.party, f.layer) for f in split.figures()]
+    assert figures == [("a", "f2"), ("b", "f2")]
+    counts = [party.defenses["f2"].named["split_guard"]._counts for party in split.parties]
+    assert counts[0] != counts[1] or counts[0][0] > 0
+    assert [sum(count) for count in counts] == [10, 10]
+
+
+def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores_the_order_does_not():
+    """Against an answer that is a function of each embedding alone, a fake batch looks like any other."""
+    rows = Digits().load(torch.Generator().manual_seed(0)).train.sample(2000)
+    guard = SplitGuard(p_fake=0.2, burn_in=10)
+    split = guarded(rows, guard, model=Cnn(bottom_layers=1, width=4))
+    order = torch.Generator().manual_seed(1)
+    for _ in range(80):
+        split.round(rows.ids[torch.randperm(len(rows), generator=order)[:32]])
+    honest = split.parties[0].defenses["f1"].named["split_guard"]
+    assert honest._scores[-1] > 0.9
+
+    cheated, context = SplitGuard(p_fake=0.2, burn_in=10), drawing(order, torch.arange(32))
+    for _ in range(300):
+        cheated.arrange(context)
+        cheated.learns(torch.tensor([1.0, 2.0]) + 0.3 * torch.randn(2, generator=order), context)
+    assert cheated._scores[-1] < 0.5
+    assert cheated.figures()["noticed_step"] < 300
+    assert "noticed_step" not in cheated.figures()  # said once, so that a run's sum is the step
+
+
+def test_a_late_hijacker_hides_behind_what_it_sent_before_unless_the_guard_forgets(rng):
+    """Honest gradients (fake ones long and elsewhere) for 200 batches, then answers that don't depend on the order."""
+    noticed, context = {}, drawing(rng, torch.arange(8))
+    for memory in (None, 5):
+        guard = SplitGuard(p_fake=0.2, burn_in=0, memory=memory)
+        for number in range(400):
+            is_fake = guard.arrange(context) is not None
+            mean = torch.tensor([-1.0, 3.0] if is_fake and number < 200 else [1.0, 0.0])
+            guard.learns(mean + 0.3 * torch.randn(2, generator=rng), context)
+        noticed[memory] = guard.figures().get("noticed_step")
+    assert noticed[None] is None
+    assert 200 < noticed[5] < 400
+
+
+def test_stopping_says_who_noticed_and_when(rng):
+    rows = table(rng)
+    reports, stops = (
+        guarded(rows, SplitGuard(p_fake=HALF, burn_in=0, policy="fast", threshold=1 - 1e-9, on_alarm=on_alarm))
+        for on_alarm in ("report", "stop")
+    )
+    notes = [note for _ in range(12) for note in stops.round(rows.ids).training.notes]
+    for _ in range(12):
+        reports.round(rows.ids)
+    assert reports.stopped == ""
+    assert "party a stopped: split_guard noticed at batch" in stops.stopped
+    noticed = [note for note in notes if "noticed" in note]
+    assert len(noticed) == 1
+    assert noticed[0].startswith("party a: split_guard noticed at batch ")

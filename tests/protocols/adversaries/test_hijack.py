@@ -1,0 +1,189 @@
+import dataclasses
+import re
+
+import pytest
+import torch
+from builders import session, table, weights
+
+from vflbench.attacks.hijack import Hijack as Read
+from vflbench.data.digits import Digits
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.sign import Sign
+from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
+from vflbench.messages.view import View
+from vflbench.models.cnn import Cnn
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.wide_deep import WideDeep
+from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
+from vflbench.protocols.federated_lr import FederatedLr
+
+FACTS = frozenset({Embeddings, Gradients, OwnDecoder})
+SMALL = {"warm_up": 5, "width": 8}
+
+
+def auxiliary(rows):
+    return lambda count: Auxiliary(
+        {party: OwnColumns(held.numeric[:count], held.categorical[:count]) for party, held in rows.features.items()},
+        rows.labels[:count],
+    )
+
+
+def hijacked(rng, rows, adversary, **options):
+    others = table(rng, rows=200, parties=tuple(rows.features), classes=rows.classes)
+    return session(rows, adversaries={"hijack": adversary}, auxiliary=auxiliary(others), **options)
+
+
+def sent(round_, party="a"):
+    return round_.facts[party][Gradients].layers
+
+
+def test_every_party_gets_gradients_of_its_own_critic_and_the_top_learns_what_arrives(rng):
+    rows = table(rng, parties=("a", "b", "label"), classes=3)
+    model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
+    split = hijacked(rng, rows, Hijack(auxiliary=100, **SMALL), model=model)
+    top, honest = [p.clone() for p in split.label_party.network.parameters()], session(rows, model=model)
+    ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
+    assert ours.training.loss == theirs.training.loss
+    for party in ("a", "b"):
+        assert not any(torch.equal(sent(ours, party)[layer], sent(theirs, party)[layer]) for layer in ("f2", "wide"))
+    decoders = ours.facts["label"][OwnDecoder].of
+    assert list(decoders) == ["a", "b"]
+    assert decoders["a"].network is not decoders["b"].network
+    rebuilt = decoders["a"](ours.facts["label"][Embeddings].received["a"])
+    assert rebuilt.numeric.shape == rebuilt.categorical.shape == (64, 2)
+    assert not all(map(torch.equal, top, split.label_party.network.parameters()))
+
+
+def test_its_own_networks_may_stand_still(rng):
+    rows = table(rng)
+    split = hijacked(rng, rows, Hijack(trains=False, **SMALL))
+    before = [p.clone() for p in split.label_party.network.parameters()]
+    split.round(rows.ids)
+    assert all(map(torch.equal, before, split.label_party.network.parameters()))
+
+
+def test_it_is_honest_before_it_starts_and_has_no_decoder_then(rng):
+    rows = table(rng)
+    split, honest = hijacked(rng, rows, Hijack(start=2, **SMALL)), session(rows)
+    for number in range(3):
+        ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
+        assert torch.equal(sent(ours)["f2"], sent(theirs)["f2"]) is (number < 2)
+        assert bool(ours.facts["label"][OwnDecoder].of) is (number == 2)
+
+
+def test_the_honest_share_is_of_the_honest_length(rng):
+    """w h + (1 - w) g |h| / |g|: what is left without w h has the length (1 - w) |h|."""
+    rows = table(rng)
+    for share in (0.25, 0.75):
+        split, honest = hijacked(rng, rows, Hijack(honest_share=share, **SMALL)), session(rows)
+        ours, theirs = (sent(one.round(rows.ids, watch=FACTS))["f2"] for one in (split, honest))
+        torch.testing.assert_close((ours - share * theirs).norm(), (1 - share) * theirs.norm())
+
+
+def test_the_defense_of_gradients_covers_the_honest_share_alone(rng):
+    """The numbers of a row have one size where only their signs cross; those of the critic's gradient have not."""
+    rows = table(rng)
+    signed = {"new_defense": lambda: Chain({"sign": Sign()})}
+    honest = sent(session(rows, **signed).round(rows.ids, watch=FACTS))["f2"]
+    assert torch.equal(honest.abs(), honest.abs()[:, :1].expand_as(honest))
+    hijack = sent(hijacked(rng, rows, Hijack(**SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
+    assert not torch.allclose(hijack.abs(), hijack.abs()[:, :1].expand_as(hijack))
+    mixed = sent(hijacked(rng, rows, Hijack(honest_share=1 - 1e-9, **SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
+    torch.testing.assert_close(mixed, honest, atol=1e-6, rtol=1e-5)
+
+
+def test_gradients_follow_from_labels_only_if_the_critic_knows_them(rng):
+    rows = table(rng, classes=3)
+    other = dataclasses.replace(rows, labels=(rows.labels + 1) % 3)
+    for knows in (False, True):
+        others = table(torch.Generator().manual_seed(1), rows=100, classes=3)
+        pair = [
+            session(one, adversaries={"x": Hijack(knows_labels=knows, **SMALL)}, auxiliary=auxiliary(others))
+            for one in (rows, other)
+        ]
+        gradients = [sent(split.round(rows.ids, watch=FACTS))["f2"] for split in pair]
+        assert torch.equal(*gradients) is not knows
+
+
+def test_a_run_that_goes_on_sends_the_same(rng):
+    rows = table(rng, parties=("a", "b"), classes=3)
+    others = table(rng, rows=100, parties=("a", "b"), classes=3)
+    draws = []
+
+    def drawn(_):  # other rows at each call, as of a generator that goes on
+        draws.append(1)
+        block = slice(50 * (len(draws) % 2), 50 * (len(draws) % 2) + 50)
+        columns = {p: OwnColumns(held.numeric[block], held.categorical[block]) for p, held in others.features.items()}
+        return Auxiliary(columns, others.labels[block])
+
+    def fresh():
+        draws.clear()
+        adversary = Hijack(start=1, pilot_steps=1, knows_labels=True, **SMALL)
+        return session(rows, adversaries={"hijack": adversary}, auxiliary=drawn)
+
+    for stop in (0, 1, 3):  # before the first round, before the first gradient, within
+        whole, stopped, resumed = fresh(), fresh(), fresh()
+        rngs = [split.label_party.adversary._begun[0].rng for split in (whole, stopped, resumed)]
+        for _ in range(stop):
+            whole.round(rows.ids)
+            stopped.round(rows.ids)
+        rngs[2].set_state(rngs[1].get_state())
+        resumed.restore(stopped.state())
+        stopped.round(rows.ids)  # which must not reach what was restored
+        for _ in range(2):
+            whole.round(rows.ids)
+            resumed.round(rows.ids)
+        assert all(map(torch.equal, weights(whole), weights(resumed))), stop
+        assert torch.equal(*(split.label_party.adversary._spaces["b"].decoder[0].weight for split in (whole, resumed)))
+
+
+def test_no_other_party_and_no_other_protocol_has_gradients_to_send(rng):
+    rows = table(rng)
+    with pytest.raises(
+        UserError, match=r"adversary\.x\.party=a: it cheats with gradients, which only the party label sends"
+    ):
+        session(rows, adversaries={"x": Hijack(party="a")})
+    with pytest.raises(UserError, match=r"adversary\.y\.party=label: another adversary cheats at that party already"):
+        session(rows, adversaries={"x": Hijack(), "y": Hijack()}, auxiliary=auxiliary(rows))
+    with pytest.raises(UserError, match="there are no test rows"):
+        session(rows, adversaries={"x": Hijack()})
+    problem = re.escape("adversary.x.party=label: there is no such non-label party; there are none in this protocol")
+    with pytest.raises(UserError, match=problem):
+        session(rows, protocol=FederatedLr(), adversaries={"x": Hijack()})
+
+
+def test_another_party_may_cheat_beside_it(rng):
+    rows = table(rng)
+    adversaries = {"x": Hijack(**SMALL), "y": MaliciousOptimizer()}
+    session(rows, adversaries=adversaries, auxiliary=auxiliary(rows)).round(rows.ids)
+
+
+def read(split, rows):
+    attack = Read(rows=len(rows))
+    facts = split.round(rows.ids, watch=attack.threat.knows).facts["label"]
+    view = View("label", 0, 0, rows.ids, torch.Generator(), attack.threat, facts)
+    return attack.batch(view).features["a"].numeric
+
+
+@pytest.mark.slow
+def test_its_gradients_open_embeddings_that_honest_ones_leave_closed():
+    """Pictures are rebuilt better than by the mean of their class; with honest gradients the same decoder reads nothing."""
+    data = Digits(test_fraction=0.3).load(torch.Generator().manual_seed(0))
+    rows, others = (part.sample(count) for part, count in ((data.train, 1000), (data.test, 539)))
+    truth, errors = rows.features["a"].numeric, {}
+    means = torch.stack([others.features["a"].numeric[others.labels == k].mean(0) for k in range(10)])
+    for share in (0.0, 1 - 1e-9):
+        adversary = Hijack(honest_share=share, warm_up=400)
+        model = Cnn(bottom_layers=2)
+        split = session(
+            rows, model=model, optimizer=Adam(lr=1e-3), adversaries={"x": adversary}, auxiliary=auxiliary(others)
+        )
+        order = torch.Generator().manual_seed(1)
+        for _ in range(240):
+            split.round(rows.ids[torch.randperm(len(rows), generator=order)[:32]])
+        errors[share] = float((read(split, rows) - truth).square().mean())
+    assert errors[0.0] < 0.6 * float((means[rows.labels] - truth).square().mean()), errors
+    assert errors[0.0] < 0.3 * errors[1 - 1e-9], errors
