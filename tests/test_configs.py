@@ -34,10 +34,12 @@ REQUIRED = {
     ("dataset", "image_folder"): ["dataset.path=x"],
     ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
     ("dataset", "binary"): ["dataset.path=x"],
+    **{("dataset", preset): ["dataset.path=x"] for preset in ("adult", "bank", "credit", "drive")},
     ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:Linear"],
 }
 IN_A_LIST = {("defense", "binomial"): "[quantize,binomial]"}  # it needs what another leaves
 SETS = {"strongest"}  # of several attacks, each with a config of its own
+PRESETS = {("dataset", name) for name in ("adult", "bank", "credit", "drive")}  # values for the options of another choice
 EMPTY = {"none", "csv"}  # choices without options; csv: always written, by the recorder
 
 
@@ -91,7 +93,9 @@ def test_yaml_shows_every_option_with_the_default_of_the_class():
         parameters = inspect.signature(cls).parameters
         assert set(node) - {"_target_"} == set(parameters), (group, name)
         for option, parameter in parameters.items():
-            if parameter.default is inspect.Parameter.empty:
+            if (group, name) in PRESETS:
+                assert option != "path" or OmegaConf.is_missing(node, option)
+            elif parameter.default is inspect.Parameter.empty:
                 assert OmegaConf.is_missing(node, option), (group, name, option)
             else:
                 assert node[option] == parameter.default, (group, name, option)

@@ -22,7 +22,7 @@ _PLACES = {
         *("OwnColumns", "OwnModel", "Updates", "Predictions"),
     ),
     "messages.label_facts": ("Labels", "OwnTop"),
-    "messages.peer_facts": ("PeerModels", "Queries", "Auxiliary", "Compression", "NoiseMean"),
+    "messages.peer_facts": ("PeerModels", "PeerArchitectures", "Queries", "Auxiliary", "Compression", "NoiseMean"),
     "attacks.base": ("Attack", "Scores", "RebuiltRows", "RebuiltBatch", "ClassCounts"),
     "defenses.base": ("Defense", "LabelDefense", "NonLabelDefense", "ParticipantDefense", "Context", "WithheldError"),
     "protocols.adversary": ("Adversary",),

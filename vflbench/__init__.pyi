@@ -34,6 +34,7 @@ from vflbench.messages.message import Message as Message
 from vflbench.messages.peer_facts import Auxiliary as Auxiliary
 from vflbench.messages.peer_facts import Compression as Compression
 from vflbench.messages.peer_facts import NoiseMean as NoiseMean
+from vflbench.messages.peer_facts import PeerArchitectures as PeerArchitectures
 from vflbench.messages.peer_facts import PeerModels as PeerModels
 from vflbench.messages.peer_facts import Queries as Queries
 from vflbench.messages.recorded_messages import RecordedMessages as RecordedMessages

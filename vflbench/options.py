@@ -134,6 +134,10 @@ Share = Annotated[float, Range(1e-9, 1.0)]
 """A share that may be all."""
 ShareOrZero = Annotated[float, Range(1e-9, 1 - 1e-9, zero=True)]
 """A share that may be nothing."""
+ShareOrAll = Annotated[float, Range(0.0, 1.0)]
+"""A place between two ends, both of which do."""
+Concentration = Annotated[float, Range(1e-3, 1e6)]
+"""Of a Dirichlet distribution."""
 HalfShare = Annotated[float, Range(1e-9, 0.5 - 1e-9, zero=True)]
 """A share below one half, or nothing: a rate of errors, a tail."""
 Seconds = Annotated[float, Range(1e-3, 1e7)]

@@ -7,6 +7,8 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.directions import Directions
+from vflbench.attacks.equation_solving import EquationSolving
+from vflbench.attacks.generator import Generator
 from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
@@ -23,9 +25,11 @@ from vflbench.messages.facts import (
     Gradients,
     OwnColumns,
     OwnModel,
+    Predictions,
     Rules,
     Updates,
 )
+from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat, Threat
@@ -56,6 +60,13 @@ THREATS = [
         Kind.EMBEDDING,
     ),
     (ModelInversion(prior="pca"), Threat(Seat.LABEL, {Embeddings, PeerModels, Queries, Auxiliary}), Kind.EMBEDDING),
+    (EquationSolving(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
+    (
+        EquationSolving(prior="normal"),
+        Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns, Auxiliary, Labels}),
+        Kind.PREDICTION,
+    ),
+    (Generator(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
     (BatchReconstruction(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
     (HiddenSubsetSum(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
 ]
@@ -68,7 +79,7 @@ def test_threats_follow_the_options():
 
 
 def test_attacks_read_all_that_they_declare(rng, monkeypatch):
-    """A threat that declared more would overstate the attacker. Model inversion is tested for the same where it is run."""
+    """A threat that declared more would overstate the attacker. At the label party the same is tested where they are run."""
     read: set[type] = set()
     original = View.__getitem__
 
@@ -90,7 +101,7 @@ def test_attacks_read_all_that_they_declare(rng, monkeypatch):
         Updates(Rules(2, 0.1, "sum", 1, 40), theta, theta, theta),
     )
     for attack, threat, _ in THREATS:
-        if isinstance(attack, ModelInversion):
+        if threat.seat is Seat.LABEL:
             continue
         read.clear()
         for answer in (attack.batch, attack.epoch):

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from defenses.contexts import drawing
 from distinguishing import lower_bound
 
+from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.quantize import Quantize
@@ -13,7 +15,7 @@ from vflbench.defenses.vector_quantize import VectorQuantize
 
 def test_rows_are_shortened_and_noise_is_as_wide_as_said(rng):
     for mechanism, order in (("gaussian", 2), ("laplace", 1)):
-        h = torch.randn(1, 8, generator=rng).repeat(100_000, 1) * 10
+        h = torch.randn(1, 8, generator=rng).repeat(40_000, 1) * 10
         defense = EmbeddingNoise(mechanism=mechanism, norm=3.0, eps=4.0, delta=1e-3)
         sent = defense.embedding(h, drawing(rng))
         assert torch.allclose(sent.mean(dim=0), h[0] * 3 / h[0].norm(order), atol=0.08), mechanism
@@ -32,9 +34,9 @@ def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise(rng):
     for mechanism, delta in (("gaussian", 0.01), ("laplace", 0.0)):
         for eps in (0.5, 2.0):
             defense = EmbeddingNoise(mechanism=mechanism, norm=1.5, eps=eps, delta=0.01)
-            rows = [torch.tensor([[sign * 9.0, 0.0]]).repeat(100_000, 1) for sign in (-1, 1)]
+            rows = [torch.tensor([[sign * 9.0, 0.0]]).repeat(60_000, 1) for sign in (-1, 1)]
             ends = [defense.embedding(h, drawing(rng))[:, 0].double().numpy() for h in rows]
-            assert 0.6 * eps < lower_bound(*ends, delta) <= eps, (mechanism, eps)
+            assert 0.55 * eps < lower_bound(*ends, delta) <= eps, (mechanism, eps)
 
 
 def test_the_promise_is_eps_and_survives_what_comes_after():
@@ -43,5 +45,120 @@ def test_the_promise_is_eps_and_survives_what_comes_after():
         for after in ({}, {"quantize": Quantize()}, {"vector_quantize": VectorQuantize()}):
             ((name, release),) = Chain({"noise": noise, **after}).claims(8).releases
             assert (name, release.delta) == ("noise", delta)
-            assert release.epsilon == pytest.approx(0.7, rel=1e-6), mechanism
+            assert 0.999 * 0.7 < release.epsilon <= 0.7, mechanism
+            assert "without rounding" in release.assumes
         assert noise.guarantee() is None  # nothing about labels
+
+
+def visits(defense, h, rng, epochs, change=0.0):
+    """Messages about the same rows in so many epochs, in orders of their own; between these, h moves by `change`."""
+    n, messages = len(h), []
+    for epoch in range(epochs):
+        order = torch.randperm(n, generator=rng)
+        sent = torch.empty_like(h)
+        sent[order] = defense.embedding((h + change * epoch)[order], Context(order, None, epoch, rng))
+        messages.append(sent)
+    return torch.stack(messages)
+
+
+@pytest.mark.parametrize(("mechanism", "arithmetic"), [("gaussian", "exact"), ("gaussian", "float"), ("laplace", "float")])
+def test_an_attacker_who_averages_epochs_removes_fresh_noise_and_not_that_of_a_row(rng, mechanism, arithmetic):
+    h = torch.nn.functional.normalize(torch.randn(50, 4, generator=rng)) / 2
+    errors = {}
+    for memoise in ("none", "noise", "message"):
+        defense = EmbeddingNoise(mechanism=mechanism, eps=20.0, memoise=memoise, arithmetic=arithmetic)
+        errors[memoise] = float((visits(defense, h, rng, 40).mean(dim=0) - h).std() / defense.scale)
+    unit = 1 if mechanism == "gaussian" else math.sqrt(2)
+    assert errors["none"] < 0.25 * unit
+    assert errors["noise"] == pytest.approx(unit, rel=0.25)
+    assert errors["message"] == pytest.approx(unit, rel=0.25)
+
+
+@pytest.mark.parametrize("arithmetic", ["exact", "float"])
+def test_an_attacker_who_takes_differences_reads_changes_behind_the_noise_of_a_row(rng, arithmetic):
+    """Which is why no eps is claimed of two messages with the same noise; one that is sent again says nothing new."""
+    h, change = torch.full((50, 4), 0.1), torch.tensor([0.1, -0.05, 0.0, 0.2])
+    for memoise in ("noise", "message"):
+        defense = EmbeddingNoise(eps=0.5, memoise=memoise, arithmetic=arithmetic)
+        first, second = visits(defense, h, rng, 2, change)
+        release = Chain({"noise": defense}).claims(4).releases[0][1]
+        if memoise == "noise":
+            assert torch.allclose(second - first, change.expand(50, 4), atol=0.02)  # beside noise of deviation 17
+            assert release.after(2, 1e-6) == math.inf
+            assert "differences" in release.reason
+        else:
+            assert torch.equal(first, second)
+            assert release.after(20, release.delta_after(20)) == release.epsilon <= 0.5
+            assert release.delta_after(20) == release.delta
+        assert 0.499 < release.epsilon <= 0.5
+    fresh = EmbeddingNoise(eps=0.5, arithmetic=arithmetic)
+    first, second = visits(fresh, h, rng, 2, change)
+    assert (second - first - change).std() > 10
+    assert 1 < Chain({"noise": fresh}).claims(4).releases[0][1].after(20, 4e-5) < 10
+
+
+def test_a_message_that_is_sent_again_teaches_nothing(rng):
+    defense, h, g = EmbeddingNoise(memoise="message"), torch.randn(4, 3, generator=rng), torch.ones(4, 3)
+    ids = torch.tensor([5, 2, 5, 9])  # one of them twice
+    sent = defense.embedding(h, drawing(rng, ids))
+    assert torch.equal(sent[0], sent[2])
+    assert defense.received(g, h, drawing(rng, ids))[:, 0].tolist() == [1, 1, 0, 1]
+    again = defense.embedding(h + 1, drawing(rng, torch.tensor([9, 7, 2, 8])))
+    assert torch.equal(again[[0, 2]], sent[[3, 1]])
+    assert defense.received(g, h, drawing(rng, ids))[:, 0].tolist() == [0, 1, 0, 1]
+    other = EmbeddingNoise(memoise="message")
+    other.restore(copy.deepcopy(defense.state()))
+    assert torch.equal(other.embedding(h, drawing(rng, ids)), sent)
+    assert not torch.equal(EmbeddingNoise().received(g, h, drawing(rng, ids)), 0 * g)
+
+
+@pytest.mark.parametrize("memoise", ["noise", "message"])
+def test_asking_about_other_rows_does_not_tell_the_noise_of_a_row(rng, memoise):
+    """Features that a party is asked about have ids below 0."""
+    defense, h = EmbeddingNoise(memoise=memoise), torch.zeros(3, 4)
+    trained = defense.embedding(h, drawing(rng, torch.arange(3)))
+    asked = [defense.embedding(h, drawing(rng, -1 - torch.arange(3))) for _ in range(2)]
+    assert not any(torch.isin(one, trained).any() for one in asked)
+    assert not torch.equal(*asked)
+    assert torch.equal(defense.embedding(h, drawing(rng, torch.arange(3))), trained)
+
+
+def odd_bits(h, rng, **options):
+    """The share of the messages about an embedding that are small and no multiple of 2^-24; and the messages."""
+    sent = EmbeddingNoise(mechanism="laplace", **options).embedding(torch.full((100_000, 1), h), drawing(rng)).double()
+    return float(((sent.abs() < 0.25) & ((sent * 2**24).frac() != 0)).double().mean()), sent
+
+
+def test_least_bits_tell_embeddings_apart_behind_floating_point_noise_and_not_behind_whole_numbers(rng):
+    """Mironov's attack: 1 plus a single-precision number is a multiple of 2^-24, and small noise alone seldom is."""
+    (of_zero, _), (of_one, _) = (odd_bits(h, rng, arithmetic="float") for h in (0.0, 1.0))
+    assert of_zero > 0.05  # of the messages, so many are sure to be about 0, while eps = 1 and delta = 0 are claimed
+    assert of_one == 0
+    assert "least bits" in EmbeddingNoise(arithmetic="float").claims(1).releases[0][1].assumes
+    grid = EmbeddingNoise(mechanism="laplace").grid
+    for h in (0.0, 1.0):
+        share, sent = odd_bits(h, rng)
+        assert share == 0
+        assert torch.equal(sent * grid.levels, (sent * grid.levels).round())  # every whole number has a chance from both
+
+
+def test_whatever_is_sent_has_the_declared_norm_in_whole_numbers(rng):
+    h = torch.cat([torch.randn(200, 7, generator=rng) * 10.0 ** torch.linspace(-3, 30, 200)[:, None], torch.eye(7)])
+    for order, defense in ((1, EmbeddingNoise(mechanism="laplace", norm=0.3)), (2, EmbeddingNoise(norm=0.3))):
+        q = defense.grid.rounded(h, 0.3, order)
+        sizes = [sum(abs(c) ** order for c in row) for row in q.tolist()]
+        assert max(sizes) <= defense.grid.levels**order
+        assert min(sizes) > 0
+    infinite = defense.embedding(torch.tensor([[math.inf, 0.0], [1.0, 0.0]]), drawing(rng))
+    assert infinite.isfinite().all(dim=1).tolist() == [False, True]
+
+
+def test_the_smallest_and_largest_budgets_have_a_grid():
+    for eps in (1e-6, 1e-3, 0.1, 1.0, 100.0, 1e6):
+        for delta in (1e-15, 1e-6, 0.5, 1 - 1e-9):
+            defense = EmbeddingNoise(eps=eps, delta=delta)
+            assert 1 <= defense.grid.levels <= 2**20
+            assert 1 <= defense.grid.scale <= 2**25
+            assert 0 <= defense.claims(8).releases[0][1].epsilon <= eps * (1 + 1e-9), (eps, delta)
+        laplace = EmbeddingNoise(mechanism="laplace", eps=eps)
+        assert 2 * laplace.grid.levels <= laplace.grid.scale * eps

@@ -1,3 +1,4 @@
+import itertools
 import math
 from functools import partial
 from itertools import product
@@ -345,3 +346,25 @@ def test_eps_0_allows_no_unbiased_loss_and_eps_is_not_negative():
     for eps in (-0.1, math.inf, "1"):
         with pytest.raises(UserError, match="eps"):
             construct(LabelDp, {"eps": eps}, "defense.label_dp")
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 10.0, 25.0])
+def test_coins_of_53_bits_keep_the_promise_as_far_as_the_claim_says(classes, eps):
+    """Every probability exactly: where the answer changes, by bisection over the 2^53 numbers that a coin can be."""
+
+    def answer(place):
+        u = torch.tensor([place * 2.0**-53], dtype=torch.float64)
+        return int(randomized_response(torch.tensor([0]), classes, eps, u))
+
+    ends = [0]
+    for label in range(classes):
+        low, high = ends[-1], 2**53
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if answer(middle) <= label else (low, middle)
+        ends.append(high)
+    assert ends[-1] == 2**53
+    counts = [b - a for a, b in itertools.pairwise(ends)]
+    worst = math.log(counts[0] / min(counts[1:]))
+    assert worst <= eps + 2.0**-50 * (classes - 1 + math.exp(eps))

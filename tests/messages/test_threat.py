@@ -68,7 +68,9 @@ def test_the_message_is_the_first_of_gradients_embeddings_updates():
         ({Embeddings, ClassShares, PeerModels}, Kind.EMBEDDING),
         ({OwnModel, OwnColumns}, Kind.EMBEDDING),
         ({Updates, OwnColumns}, Kind.UPDATE),
-        ({Predictions, OwnColumns, ClassShares}, None),
+        ({Predictions, OwnColumns, ClassShares}, Kind.PREDICTION),
+        ({Predictions, Embeddings}, Kind.EMBEDDING),
+        ({OwnColumns, ClassShares}, None),
     ):
         assert Threat(knows=knows).message is message, knows
 

@@ -6,15 +6,13 @@ import pytest
 import torch
 from scipy import stats
 
+from vflbench.metrics.analytic_gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from vflbench.metrics.embedding_privacy import (
     Sensitivity,
     binomial_release,
     composed_epsilon,
     exact_binomial_epsilon,
-    gaussian_delta,
-    gaussian_epsilon,
     gaussian_release,
-    gaussian_sigma,
     laplace_release,
 )
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflbench.numerics import dcor as module
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.dcor import Table, distance_correlation
 
 
 def by_definition(x, y_distances):
@@ -213,7 +213,7 @@ def test_memory_stays_small_for_many_rows():
     program = """
 import resource, torch
 from vflbench.run.machine import tune
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.dcor import Table, distance_correlation
 tune()
 y = torch.arange(32768) % 4 == 0
 x = torch.randn(32768, 128, requires_grad=True)
@@ -224,3 +224,23 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     growth = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert int(growth) * (1 if sys.platform == "darwin" else 1024) < 100 * 2**20
+
+
+def test_rows_of_a_table_are_the_vectors_with_unit_categories_over_the_root_of_two(rng):
+    n = 70
+    numeric, categorical = torch.rand(n, 2, generator=rng), torch.randint(5, (n, 3), generator=rng)
+    one_hot = torch.nn.functional.one_hot(categorical, 5).flatten(1).double() / math.sqrt(2)
+    x, vectors = torch.randn(n, 4, generator=rng).double(), torch.cat([numeric.double(), one_hot], dim=1)
+    for table, y in (
+        (Table(numeric, categorical), vectors),
+        (Table(numeric, categorical[:, :0]), vectors[:, :2]),
+        (Table(numeric[:, :0], categorical), vectors[:, 2:]),
+    ):
+        value, gradient = value_and_gradient(lambda x, table=table: distance_correlation(x, table), x)
+        expected, by_torch = value_and_gradient(lambda x, y=y: by_definition(x, (y[:, None] - y).norm(dim=2)), x)
+        assert value == pytest.approx(expected, rel=1e-9)
+        assert torch.allclose(gradient, by_torch, rtol=1e-7, atol=1e-12)
+    constant = Table(torch.ones(n, 2), torch.zeros(n, 3, dtype=torch.int64))
+    assert distance_correlation(x, constant) == 0
+    with pytest.raises(ValueError, match="table"):
+        distance_correlation(x, Table(numeric[:9], categorical))

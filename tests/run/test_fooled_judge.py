@@ -74,7 +74,9 @@ def test_the_mean_of_the_class_is_recognised_and_no_more(court):
 
 @pytest.mark.slow
 def test_a_row_of_the_class_is_recognised_and_no_more(court, rng):
-    drawn = torch.stack([court.of_class(k)[torch.randint(len(court.of_class(k)), (), generator=rng)] for k in court.rows.labels])
+    drawn = torch.stack(
+        [court.of_class(k)[torch.randint(len(court.of_class(k)), (), generator=rng)] for k in court.rows.labels]
+    )
     found = court.recognised_but_not_identified(drawn)
     assert not found.beats_guesses["class_mean"].beats
 
@@ -116,7 +118,9 @@ def test_whoever_beats_the_error_of_every_guess_without_a_message_is_still_found
 
 def test_own_columns_are_a_guess_where_the_attackers_seat_has_them():
     """The label party holds a column that tells another party's: answering with it reads no message."""
-    data = Synthetic(rows=900, numeric=4, parties={"a": ["I1", "I2"], "label": ["I3", "I4"]}).load(torch.Generator().manual_seed(0))
+    data = Synthetic(rows=900, numeric=4, parties={"a": ["I1", "I2"], "label": ["I3", "I4"]}).load(
+        torch.Generator().manual_seed(0)
+    )
     rows, table = data.train.all().rows(torch.arange(60)), ReconstructionTable()
     own = rows.features["a"]
     Grader(data.train, data.test, 1).grade(

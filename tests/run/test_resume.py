@@ -14,6 +14,7 @@ import torch
 from builders import run_in
 from damaged_checkpoints import DAMAGE, changed, places
 
+from vflbench.attacks.attribute import Attribute
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.kmeans import Kmeans
@@ -28,6 +29,7 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.mid import Mid
+from vflbench.defenses.nopeek import Nopeek
 from vflbench.defenses.pe_loss import PeLoss
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
@@ -455,7 +457,10 @@ def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("top_k", "quantize", "binomial"), ("embedding_noise", "vector_quantize")])
+@pytest.mark.parametrize(
+    "names",
+    [("top_k", "quantize", "binomial"), ("embedding_noise", "vector_quantize"), ("nopeek", "row_noise"), ("row_message",)],
+)
 def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
     made = {
         "top_k": TopK(fraction=0.5),
@@ -463,8 +468,12 @@ def test_learned_ranges_and_codebooks_go_on_as_they_were(tmp_path, names):
         "binomial": Binomial(n=8, biased=True),
         "embedding_noise": EmbeddingNoise(eps=50.0),
         "vector_quantize": VectorQuantize(words=4, learn_batches=STEPS[400] + 3),
+        "nopeek": Nopeek(warmup=20),
+        "row_noise": EmbeddingNoise(eps=50.0, memoise="noise"),
+        "row_message": EmbeddingNoise(mechanism="laplace", eps=50.0, memoise="message"),
     }
-    changes = {"defenses": {name: made[name] for name in names}, "attacks": {"no_message": NoMessage()}}
+    attacks = {"no_message": NoMessage(), "attribute": Attribute(known=50, rows=200)}
+    changes = {"defenses": {name: made[name] for name in names}, "attacks": attacks}
     run_in(tmp_path / "whole", **parts(**changes))
     for at, trip, error in ((15, ctrl_c, Interrupted), (EPOCH + 12, crash, CrashError)):
         stopped(tmp_path / "run", trip, at, error, **changes)

@@ -83,6 +83,21 @@ class RebuiltBatch:
 
 
 @dataclass(frozen=True)
+class ColumnScores:
+    """Scores of rows about a column of another party, `KnownColumn`, and not about the label. Graded by their AUC against
+    that column, and by how much it is above that of a guess without messages; never a label leak.
+
+    ids: (n,) names of the rows. layer: that the scores were made of. scores, guess: (n, K) for the K values of the column,
+    or (n,) where there are two; guess: the same attack's answer without messages.
+    """
+
+    ids: Tensor
+    layer: str
+    scores: Tensor
+    guess: Tensor
+
+
+@dataclass(frozen=True)
 class ClassCounts:
     """How many rows of each class a batch has. Graded by the error of the shares, beside that of the training rows' shares.
 
@@ -92,7 +107,7 @@ class ClassCounts:
     layers: Mapping[str, Tensor]
 
 
-Answer = Scores | RebuiltRows | RebuiltBatch | ClassCounts
+Answer = Scores | ColumnScores | RebuiltRows | RebuiltBatch | ClassCounts
 Answers = Answer | Sequence[Answer] | None
 
 
@@ -104,11 +119,11 @@ class Attack:
     answers about these rows. follows: for an attack that joins the messages of several epochs, how many training rows it
     follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
     whose labels it knows, and its `epoch` is asked about the followed rows that were met. attends: its `batch` is called in
-    every round, with the whole batch; what it answers in rounds that are not audited is dropped. on_labels: whether it
-    infers labels; it then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it
-    declares `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside
-    the instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that
-    says it, not for classes derived from it.
+    every audited round, and its `attend` in every other one, with the whole batch. on_labels: whether it infers labels; it
+    then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it declares
+    `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside the
+    instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that says
+    it, not for classes derived from it.
 
     A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
     instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
@@ -135,6 +150,10 @@ class Attack:
     def batch(self, view: View) -> Answers:
         """After an audited round. An attack that follows rows is called in every round; it answers at the epoch's end."""
         return None
+
+    def attend(self, view: View) -> None:
+        """After a round that is not audited, of an attack that attends all of them. It learns from it, and answers nothing."""
+        self.batch(view)
 
     def epoch(self, view: View) -> Answers:
         """At the end of an epoch, about the rows `view.ids`: training rows that the attack follows, or else those of the

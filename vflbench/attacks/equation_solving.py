@@ -43,21 +43,21 @@ class EquationSolving(Attack):
 
         |u_i - truth|_2 <= sqrt(outputs) d / s,   d: bound of the error of a float32 logit,  s: least singular value of W
 
-    which is `error_bound` (stated for model=logistic in float32, and honest predictions). Otherwise `directions_missing` says
-    how many are not determined. The answer then lies at most as far from the truth as the guess does: a projection onto a
-    convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `matches` is the mean
-    number that fit up to rounding; where there are more, each column in turn from the largest entries of its relaxed vector.
-    `residual`: root mean square of the logits of the answer about the true ones.
+    which is `error_bound` (stated for model=logistic in float32, and honest predictions). Otherwise `directions_missing`
+    says how many are not determined. The answer then lies at most as far from the truth as the guess does: a projection
+    onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `matches` is the
+    mean number that fit up to rounding; where there are more, each column in turn from the largest entries of its relaxed
+    vector. `residual`: root mean square of the logits of the answer about the true ones.
 
     message: logits, all of which the label party computes itself; or probabilities as published, of which K say K - 1
     differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
     decimals: to which probabilities are rounded before the attacker gets them; it uses the intervals that this leaves.
     prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows),
-    class_mean (of those of the row's class, which the label party knows), or normal (their mean given the own columns and the
-    class, with distances in their covariance about it). box: the nearest solution within the box;
-    otherwise the nearest of all, clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker
-    knows; u is then the mean given z under a normal prior around g. nonlinear: where logits are not affine, newton takes
-    steps within the box from the guess and from `restarts` - 1 random points (`attacks.equation_solving_newton`), which is
+    class_mean (of those of the row's class, which the label party knows), or normal (their mean given the own columns and
+    the class, with distances in their covariance about it). box: the nearest solution within the box; otherwise the
+    nearest of all, clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker knows; u
+    is then the mean given z under a normal prior around g. nonlinear: where logits are not affine, newton takes steps
+    within the box from the guess and from `restarts` - 1 random points (`attacks.equation_solving_newton`), which is
     ours, not exact, and for numeric columns alone; refuse stops the run.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
@@ -147,7 +147,6 @@ class EquationSolving(Attack):
                 "with categorical columns it needs a model whose logits are affine, as model=logistic; use generator here"
             )
             raise UserError(problem, key="attack", value="equation_solving")
-        none = torch.empty(0, 0, dtype=torch.int32, device=logits.device)
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         is_known = torch.ones_like(observed, dtype=torch.bool)
         if self.message == "probabilities":
@@ -158,7 +157,7 @@ class EquationSolving(Attack):
         is_difference = self.message == "probabilities" and logits.shape[1] > 1
 
         def f(x: Tensor, rows: Tensor) -> Tensor:
-            out = model(x, none.expand(len(x), 0), own.rows(rows))
+            out = model(x, x.new_empty(len(x), 0).int(), own.rows(rows))
             return out - out.gather(1, reference[rows][:, None]) if is_difference else out
 
         x, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)

@@ -82,8 +82,8 @@ def fitting_ids(
 ) -> tuple[Tensor, Tensor]:
     """Ids (m, c) that fit best, and how many combinations fit as well (m,); nan where not all were tried.
 
-    relaxed: (m, sum of cardinalities), one-hot vectors that need not be whole. guess: (m, numeric). combinations: up to so many
-    are all tried; where there are more, each column in turn, from the largest entries of the relaxed vectors.
+    relaxed: (m, sum of cardinalities), one-hot vectors that need not be whole. guess: (m, numeric). combinations: up to
+    so many are all tried; where there are more, each column in turn, from the largest entries of the relaxed vectors.
     """
     fitting = Fitting(equations, cardinalities, guess, tolerance)
     m, device = len(relaxed), relaxed.device

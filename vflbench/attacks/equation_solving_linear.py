@@ -44,7 +44,10 @@ class Equations:
 
 
 def equations_of(system: System, logits: Tensor, message: str, decimals: int | None) -> Iterator[Equations]:
-    """The equations of groups of rows that have the same left sides. logits: (n, outputs) as the label party computed them."""
+    """The equations of groups of rows that have the same left sides.
+
+    logits: (n, outputs) as the label party computed them.
+    """
     places = torch.arange(len(logits), device=logits.device)
     if message == "logits":
         right = logits.double() - system.offsets
@@ -70,7 +73,7 @@ def equations_of(system: System, logits: Tensor, message: str, decimals: int | N
 
 @dataclass(frozen=True)
 class Solved:
-    """u: (m, unknowns) in [0, 1]. missing: directions that the equations leave open. bound: of |u - truth|_2; inf if any is."""
+    """u: (m, unknowns) in [0, 1]. missing: directions that the equations leave open. bound: of |u - truth|_2, or inf."""
 
     u: Tensor
     missing: int

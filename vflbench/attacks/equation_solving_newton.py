@@ -1,6 +1,7 @@
 """Columns whose logits are those that were observed, where the joint model is not affine."""
 
 from collections.abc import Callable
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from vflbench.attacks.equation_solving_prior import Guess
 
 _HALVINGS = (1.0, 0.5, 0.25, 0.0625)
+_LEAST = 1e-9  # damping, in units of the mean squared slope
 _FAR = 1e-9  # by which a start with a misfit as small is chosen for being nearer to the guess
 
 
@@ -22,13 +24,15 @@ def newton(
     steps: int,
     noise: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Gauss-Newton steps to a point of the box with f(x) = observed, each to the nearest point to the guess g:
+    """Gauss-Newton steps within the box: of two, and of parts of them, the one with the least |f(x) - observed|.
 
-        x' = clip(g + S J^T (J S J^T + m I)^-1 (observed - f(x) + J (x - g)), 0, 1),   J = df/dx,  S: covariance of the guess
+        x' = clip(g + S J^T (J S J^T + noise^2 I)^-1 (r + J (x - g)), 0, 1),   r = observed - f(x),  J = df/dx
+        x' = clip(x + S J_F^T (J_F S J_F^T + m I)^-1 r, 0, 1)
 
-    with m = noise^2 + a damping of each row, which grows by 10 where no part of the step lowers |f(x) - observed| and shrinks
-    where it does. It finds a point that fits, not the truth, and may end in a local minimum; of all starts, each row keeps
-    the one that fits best.
+    The first is the point nearest to the guess g, in the metric of its covariance S, at which the linearised f fits. The
+    second stays near x, the more so the larger the damping m, and moves no column that is at a bound and would leave the
+    box. m grows by 10 where neither step helps, and shrinks where one does. This finds a point that fits, not the truth,
+    and may end in a local minimum; of all starts, each row keeps the one that fits best.
 
     f: (x (m, k), rows (m,)) -> (m, r), differentiable in x. observed: (n, r); is_known: (n, r) bool, others don't count.
     starts: the guess, and random points. Returns x (n, k) and |f(x) - observed|^2 (n,).
@@ -44,26 +48,32 @@ def newton(
         return ((f(x, rows).detach() - y) * weight).square().sum(dim=1)
 
     value, damping = misfit(x), torch.full((len(x), 1, 1), 1e-3, dtype=torch.float64, device=x.device)
-    for _ in range(steps):
-        jacobian, out = _jacobian(f, x, rows)
-        jacobian, residual = jacobian * weight[:, :, None], (y - out) * weight
+    eye = torch.eye(observed.shape[1], dtype=torch.float64, device=x.device)
+
+    def move(jacobian: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
         spread = guess.times(jacobian) * scale  # (m, k, r)
         gram = jacobian @ spread
         size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None] + 1e-12
-        eye = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-        right = residual[:, :, None] + jacobian @ (x - centre)[:, :, None]
-        move = (spread @ torch.linalg.solve(gram + (damping * size + noise**2) * eye, right))[:, :, 0]
-        goal = (centre + move).clamp(0, 1)
+        return (spread @ torch.linalg.solve(gram + (ridge * size + noise**2) * eye, right[:, :, None]))[:, :, 0]
+
+    for _ in range(steps):
+        jacobian, out = _jacobian(f, x, rows)
+        jacobian, residual = jacobian * weight[:, :, None], (y - out) * weight
+        linear = residual + (jacobian @ (x - centre)[:, :, None])[:, :, 0]
+        downhill = (residual[:, None, :] @ jacobian)[:, 0]
+        is_free = ~(((x <= 0) & (downhill < 0)) | ((x >= 1) & (downhill > 0)))
+        goals = [centre + move(jacobian, linear, _LEAST * torch.ones_like(damping))]
+        goals.append(x + move(jacobian * is_free[:, None], residual, damping))
         is_better = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         best, best_value = x, value
-        for share in _HALVINGS:
-            tried = x + share * (goal - x)
+        for goal, share in product(goals, _HALVINGS):
+            tried = x + share * (goal.clamp(0, 1) - x)
             reached = misfit(tried)
             lower = reached < best_value
             best, best_value = torch.where(lower[:, None], tried, best), torch.where(lower, reached, best_value)
             is_better |= lower
         x, value = best, best_value
-        damping = torch.where(is_better[:, None, None], damping / 10, damping * 10).clamp(1e-12, 1e6)
+        damping = torch.where(is_better[:, None, None], damping / 10, damping * 10).clamp(_LEAST, 1e6)
     far = (x - centre).square().sum(dim=1)
     order = (value + _FAR * far).view(starts, n).argmin(dim=0) * n + torch.arange(n, device=x.device)
     return x[order], value[order]

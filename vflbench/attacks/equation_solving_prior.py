@@ -47,8 +47,9 @@ class Guess:
 def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: int) -> Guess:
     """A guess of each row.
 
-    zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of those of
-    its class; normal: their mean given the own columns and the class, by a linear regression, and the covariance about it.
+    zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of
+    those of its class; normal: their mean given the own columns and the class, by a linear regression, and the covariance
+    about it.
 
     own: of the rows that are guessed. rows: of the auxiliary ones, at most.
     """

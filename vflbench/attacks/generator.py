@@ -1,7 +1,6 @@
 """Generator: a network that makes up other parties' columns, trained until the joint model's predictions come out right."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -30,14 +29,14 @@ class Generator(Attack):
         L = sum_i |f(o_i, G(o_i, v_i, r_i)) - v_i|^2 + variance sum_j Var_i(x_ij) + sum_i' |G(o_i', v_i', r_i') - x_i'|^2
 
     o: the label party's own columns, v: the prediction that it has of the row, f: the joint model, sums over a minibatch of
-    `minibatch` rows. The last sum is over as many auxiliary rows i', whose predictions the attacker computes itself; published
-    without (auxiliary: 0). G: three layers of width, width / 3 and width / 6 with layer normalisation and ReLU, then a sigmoid
-    of each numeric column and a softmax over the ids of each categorical one, which the parties' networks read as a mean of
-    their vectors. It is trained on all rows of each audited batch, with the networks that answered it, and goes on in the
-    next one from the weights that it has.
+    `minibatch` rows. The last sum is over as many auxiliary rows i', whose predictions the attacker computes itself;
+    published without (auxiliary: 0). G: three layers of width, width / 3 and width / 6 with layer normalisation and ReLU,
+    then a sigmoid of each numeric column and a softmax over the ids of each categorical one, which the parties' networks
+    read as a mean of their vectors. It is trained on all rows of each audited batch, with the networks that answered it,
+    and goes on in the next one from the weights that it has.
 
-    The regulariser keeps G near one row for all; it fits the predictions and not the truth, and where many rows have the same
-    prediction the answer is what the networks and the prior make likely. Exact columns are the business of
+    The regulariser keeps G near one row for all; it fits the predictions and not the truth, and where many rows have the
+    same prediction the answer is what the networks and the prior make likely. Exact columns are the business of
     `equation_solving`.
 
     message, decimals: as in `equation_solving`. sees_predictions: G reads v_i; published without. sees_labels: it also
@@ -45,8 +44,8 @@ class Generator(Attack):
     averaged. rows: of each audited batch that are rebuilt. lr, steps: of Adam, in each audited batch.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
-    section V; widths, 64 rows and the weight 0.25 from the authors' repository xinjianluo/featureinference-vfl, which also has
-    lr 1e-4 and sees neither predictions nor auxiliary rows. Auxiliary rows, categories and averages are ours.
+    section V; widths, 64 rows and the weight 0.25 from the authors' repository xinjianluo/featureinference-vfl, which
+    also has lr 1e-4 and sees neither predictions nor auxiliary rows. Auxiliary rows, categories and averages are ours.
     """
 
     max_classes = math.inf

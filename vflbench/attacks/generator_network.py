@@ -51,7 +51,7 @@ class GeneratorNetwork(nn.Module):
 
     def scale_to(self, beside: Tensor) -> None:
         """What is read beside own columns (n, m) is read less its mean here, and in units of its standard deviation."""
-        if len(beside) > 1:
+        if beside.shape[1] and len(beside) > 1:
             self.mean, self.scale = beside.mean(dim=0), beside.std(dim=0).clamp_min(1e-3)
 
     def given(self, own: OwnColumns, beside: Tensor) -> Tensor:
@@ -81,12 +81,11 @@ def from_shares(model: FlatModel, x: Tensor, shares: Sequence[Tensor], own: OwnC
             embeddings[party] = one.network(numeric, nothing)
             continue
         tables = one.network.tables()
-        sends = getattr(one.network, "sends", ())
         if len(tables) != len(mine):
             raise _unmixable(party, "reads no vectors of categories")
         mixed = torch.stack([share @ table for share, table in zip(mine, tables, strict=True)], dim=1)
         embeddings[party] = one.network.from_vectors(numeric, mixed)
-        if set(sends) - set(embeddings[party]):
+        if set(model.joint.sends(party)) - set(embeddings[party]):
             raise _unmixable(party, "has a linear part of categories beside its vectors")
     return model.joint.answer(embeddings, own)
 

@@ -35,13 +35,18 @@ class JointModel:
         """Party -> its number of numeric columns, and the number of ids of each categorical one."""
         return {party: (len(model.numeric), tuple(model.cardinalities)) for party, model in self.models.items()}
 
+    def sends(self, party: str) -> tuple[str, ...]:
+        """The layers that cross."""
+        return tuple(self.models[party].network.sends)
+
     def logits(self, features: Features, own: OwnColumns) -> Tensor:
         """(n, outputs). own: the label party's own columns of the same rows."""
         return self.answer({p: self.models[p].network(x.to(self._dtype), ids) for p, (x, ids) in features.items()}, own)
 
-    def answer(self, embeddings: Mapping[str, Mapping[str, Tensor]], own: OwnColumns) -> Tensor:
-        """(n, outputs) of what the other parties send."""
-        return self._top.logits(embeddings, OwnColumns(own.numeric.to(self._dtype), own.categorical))
+    def answer(self, layers: Mapping[str, Mapping[str, Tensor]], own: OwnColumns) -> Tensor:
+        """(n, outputs) of the layers of the other parties' networks, of which some are sent."""
+        sent = {party: {name: of_party[name] for name in self.sends(party)} for party, of_party in layers.items()}
+        return self._top.logits(sent, OwnColumns(own.numeric.to(self._dtype), own.categorical))
 
 
 class FlatModel:

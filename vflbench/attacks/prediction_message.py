@@ -20,21 +20,21 @@ def probabilities(logits: Tensor, decimals: int | None = None) -> Tensor:
 def log_odds(p: Tensor, decimals: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """What probabilities say of logits: the differences z_j - z_r, between bounds.
 
-    p: (n, K), or (n, 1) for two classes, of which class 0 is then r and z_r = 0. r: the likeliest class of the row. Returns r
-    (n,), lower and upper bounds (n, K) of the differences; infinite where a probability is 0, or 1 - p is: there float32, or
-    the rounding, has kept nothing but an inequality. decimals: to which they were rounded.
+    p: (n, K), or (n, 1) for two classes, of which class 0 is then r and z_r = 0. r: the likeliest class of the row.
+    Returns r (n,), lower and upper bounds (n, K) of the differences; infinite where a probability is 0, or 1 - p is:
+    there float32, or the rounding, has kept nothing but an inequality. decimals: to which they were rounded.
     """
     p = p.double()
     half = 0.5 * 10.0**-decimals if decimals is not None else 0.0
     if p.shape[1] == 1:
         error = half + ROUNDING * p * (4 - p.clamp_min(_TINY).log())
-        low, high = (p - error).clamp_min(0), (p + error).clamp(_TINY, 1)
+        low, high = torch.where(p > _TINY, p - error, 0.0).clamp_min(0), (p + error).clamp(2 * _TINY, 1)
         return torch.zeros(len(p), dtype=torch.int64, device=p.device), _logit(low), _logit(high)
     error = half + ROUNDING * p * (p.shape[1] + 4 - p.clamp_min(_TINY).log())
-    low, high = (p - error).clamp_min(0), torch.maximum(p + error, p.new_full((), _TINY)).clamp_max(1)
+    low, high = torch.where(p > _TINY, p - error, 0.0).clamp_min(0), (p + error).clamp(2 * _TINY, 1)
     r = p.argmax(dim=1)
     at = r[:, None]
-    lower = torch.where(p > 0, low, 0.0).log() - high.gather(1, at).log()
+    lower = low.log() - high.gather(1, at).log()
     upper = high.log() - low.gather(1, at).log()
     return r, lower.scatter(1, at, 0.0), upper.scatter(1, at, 0.0)
 

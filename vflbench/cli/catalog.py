@@ -122,6 +122,9 @@ def _entry_of(group: str, name: str, file: Path, node: Any) -> Entry:
     if not isinstance(node, DictConfig):
         raise UserError("it must be a mapping of options", key=f"{group}/{name}", value=node)
     cls = locate(node.get("_target_"), f"{group}/{name}", {**SINGLE, **KEYED}[group])
+    if group in SINGLE and cls.__module__.rsplit(".", 1)[-1] != name and comments_of(file)["source"]:  # a preset
+        comments = comments_of(file)
+        return Entry(group, name, comments["does"], "", comments["source"])
     paragraphs = [" ".join(p.split()) for p in (inspect.getdoc(cls) or "").split("\n\n")]
     source = next((p.removeprefix("Source: ") for p in paragraphs if p.startswith("Source: ")), "")
     return Entry(group, name, paragraphs[0], _threat(cls, node, group, name), source)

@@ -8,16 +8,22 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
+from vflbench.data.column_splits import KINDS, ColumnSplit, split_of
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 
 
 def _check_shape(parties: Any) -> Any:
-    """Accept a number, or party -> list of columns; otherwise raise an error in the words of this option."""
-    if isinstance(parties, int) and not isinstance(parties, bool):
+    """Accept a number, party -> list of columns, or a division; otherwise raise an error in the words of this option."""
+    if (isinstance(parties, int) and not isinstance(parties, bool)) or isinstance(parties, ColumnSplit):
         return parties
+    if isinstance(parties, str) or (isinstance(parties, Mapping) and isinstance(parties.get("kind"), str)):
+        return split_of(parties)
     if not isinstance(parties, Mapping):
-        raise ValueError("it must be a number of non-label parties, or {party: [columns], ...} such as {a: [I*], b: [C1]}")
+        raise ValueError(
+            "it must be a number of non-label parties, {party: [columns], ...} such as {a: [I*], b: [C1]}, or a division of "
+            f"a kind such as {{kind: importance, alpha: 1.0, count: 2}}; kinds are {', '.join(KINDS)}"
+        )
     for party, columns in parties.items():
         if not isinstance(party, str) or not party.isidentifier():
             raise ValueError(f"a party's name must be a word, and {party!r} is not one")
@@ -27,7 +33,8 @@ def _check_shape(parties: Any) -> Any:
 
 
 Parties = Annotated[Any, PlainValidator(_check_shape)]
-"""A number of non-label parties, or party name -> column names and patterns (`I*`)."""
+"""A number of non-label parties, party name -> column names and patterns (`I*`), or how to divide the columns: `random`,
+`importance`, `correlation`, or a mapping with such a `kind` and the options of that class (see `column_splits`)."""
 
 Assignment = dict[str, tuple[str, ...]]
 """Party name -> its columns, in the order of the file."""

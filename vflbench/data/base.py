@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
+from vflbench.data.column_splits import ColumnSplit, training_sample
 from vflbench.data.encode import fit, measure
 from vflbench.data.raw import RawTable
 from vflbench.data.rows import EncodedRows, TrainTest
@@ -25,7 +26,8 @@ DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
 class Dataset:
     """Rows with labels, split into training and test rows and between parties.
 
-    parties: a number of non-label parties, or party -> columns (see `assign_columns`).
+    parties: a number of non-label parties, party -> columns (see `assign_columns`), or how to divide the columns
+    (see `column_splits`): `random`, or {kind: importance, alpha: 1.0, count: 2}.
     rows: number of rows to use, from the first on. sample: share of these rows to keep, at random.
     positive_ratio: share of positive rows, reached by dropping rows of the too frequent class at random; published values
     are 0.45, 0.49 and 0.50, reached by dropping negatives.
@@ -60,12 +62,15 @@ class Dataset:
         notes = tuple(facts.pop("notes", ()))
         names = list(raw.names)
         facts = {"class_rows": class_rows(raw, facts.get("classes_are") or facts.get("class_names")), **facts}
-        assignment = self.assign(names)
+        assignment = {} if isinstance(self.parties, ColumnSplit) else self.assign(names)
         kept = self._choose_rows(raw, rng)
         role = self._test_rows(raw, kept, rng)
         if self.validation_fraction:
             role = self._hold_out(role, VALIDATION, "validation_fraction", rng)
         self._check_classes(raw, role)
+        if isinstance(self.parties, ColumnSplit):
+            assignment, note = self.divide(names, raw, role)
+            notes = (*notes, note)
         every_row_fitted = self.fit_on == "all"
         statistics = raw.statistics if every_row_fitted and kept.all() else None
         if statistics is None:
@@ -92,6 +97,11 @@ class Dataset:
     def assign(self, names: Sequence[str]) -> Assignment:
         """The columns of each party. names: all columns in the source's order."""
         return assign_columns(self.parties, names)
+
+    def divide(self, names: Sequence[str], raw: RawTable, role: np.ndarray) -> tuple[Assignment, str]:
+        """The columns of each party where they are divided by what the training rows hold, and a line on it."""
+        split: ColumnSplit = self.parties
+        return split.assign(names, raw, training_sample(role == TRAIN))
 
     def target_positive_ratio(self) -> float | None:
         """The positive ratio to reach by dropping rows; None drops no row."""

@@ -188,6 +188,9 @@ def read_blocks(opened: OpenPart, *, quotes: bool) -> Iterator[Block]:
 def _utf8(start: bytes, part: Part) -> bytes:
     """The start of a text without its byte-order mark. Raises UserError for another encoding that can be told by it."""
     head = start[:4096]
+    if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
+        problem = "it is an Excel workbook; export it as CSV (libreoffice --headless --convert-to csv FILE)"
+        raise UserError(problem, key="dataset.path", value=str(part))
     zeros = (head[0::2].count(0), head[1::2].count(0))
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (
         max(zeros) > len(head) // 5 and min(zeros) < len(head) // 20

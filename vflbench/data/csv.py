@@ -1,4 +1,4 @@
-"""Any comma-separated table with a header."""
+"""Any delimited table, with a header or without."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,13 +9,14 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from vflbench.data.blocks import Block, open_parts, read_blocks
+from vflbench.data.cleaning import Cleaning
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed
-from vflbench.data.labels import MISSING, classes_of
+from vflbench.data.labels import MISSING, Positive, classes_of
 from vflbench.data.line_errors import names_error
-from vflbench.data.text import TextFormat, complete_records, first_names
+from vflbench.data.text import TextFormat, complete_records, fields_of, first_names, numbered_lines
 from vflbench.errors import UserError
-from vflbench.options import options
+from vflbench.options import NonNegativeInt, options
 
 Kind = Literal["numeric", "categorical", "ignore"]
 _ORDER = ("null", "number", "text")
@@ -24,30 +25,39 @@ _ORDER = ("null", "number", "text")
 
 @options
 class Csv(FileDataset):
-    """Any table with a header; the user names the label column and the columns of each party.
+    """Any table with a header, or without; the user names the label column and the columns of each party.
 
     A column is numeric if it holds numbers in every row, else categorical, unless `types` overrides it. A missing value
     (empty, NA, N/A, NaN, null, ?) is 0 in a numeric column and a category of its own in a categorical one. Classes are the
     label's values, sorted: numbers by value, texts by alphabet. With two classes, the second is positive.
 
-    label: the column that holds the labels. positive: the label's positive value; all others are negative. null uses the
-    sorted order. types: column -> numeric, categorical or ignore. delimiter: one character.
+    label: the column that holds the labels. positive: the label's positive value, or a list of its spellings; all others
+    are negative. null uses the sorted order. types: column -> numeric, categorical or ignore. delimiter: one character.
+    header: whether the first line names the columns. columns: without a header, their names in order; null: c1, c2, ...
+    missing: words that stand for a missing value, beside the empty one; null: those above.
+    trim: leave out blanks around values, and count several as one where the delimiter is a blank; a quoted value then ends
+    with its line. skip_lines: leave out so many first lines of each file. comment: leave out lines that begin so.
     """
 
     label: str
-    positive: str | int | float | bool | None = None
+    positive: Positive = None
     types: dict[str, Kind] | None = None
     delimiter: str = ","
+    header: bool = True
+    columns: list[str] | None = None
+    missing: list[str] | None = None
+    trim: bool = False
+    skip_lines: NonNegativeInt = 0
+    comment: str | None = None
 
     def layout_options(self) -> dict[str, Any]:
         types = dict(sorted((self.types or {}).items()))
-        return {"label": self.label, "positive": self.positive, "types": types, "delimiter": self.delimiter}
+        names = ("label", "positive", "delimiter", "header", "columns", "missing", "trim", "skip_lines", "comment")
+        return {"types": types, **{name: getattr(self, name) for name in names}}
 
     def text_format(self, parts: list[Part]) -> TextFormat:
         """The header's columns, each with the narrowest kind that fits all rows."""
-        if len(self.delimiter.encode()) != 1 or self.delimiter in '\0\r\n"':
-            problem = "it must be one character, and no quote or line end"
-            raise UserError(problem, key="dataset.delimiter", value=self.delimiter)
+        self._check_layout()
         inferred = self._infer(parts)
         self._check_names(list(inferred))
         kinds = {name: "numeric" if kind != "text" else "categorical" for name, kind in inferred.items()}
@@ -58,17 +68,40 @@ class Csv(FileDataset):
             columns=tuple(inferred),
             label=self.label,
             delimiter=self.delimiter,
-            header=True,
+            header=self.header,
             reals=frozenset(numeric),
             ignored=frozenset(name for name, kind in kinds.items() if kind == "ignore" and name != self.label),
             binary_label=False,
-            missing=MISSING,
-            multiline=True,
+            missing=self._missing(),
+            multiline=not self.trim,
+            quotes=True,
+            clean=self._cleaning(),
         )
 
     def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
         names, class_of = classes_of(labels, self.positive)
         return names, np.array([class_of[label] for label in labels], dtype=np.int64)
+
+    def _check_layout(self) -> None:
+        if len(self.delimiter.encode()) != 1 or self.delimiter in '\0\r\n"':
+            problem = "it must be one character, and no quote or line end"
+            raise UserError(problem, key="dataset.delimiter", value=self.delimiter)
+        if self.comment is not None and not (0 < len(self.comment) <= 8 and self.comment.isprintable()):
+            raise UserError("it must be 1 to 8 printable characters", key="dataset.comment", value=self.comment)
+        if self.columns is None:
+            return
+        if self.header:
+            problem = "the header names the columns; to name them here, set dataset.header=false"
+            raise UserError(problem, key="dataset.columns", value=self.columns)
+        problem = names_error(self.columns) if self.columns else "there is none"
+        if problem:
+            raise UserError(problem.replace("the header names", "it names"), key="dataset.columns", value=self.columns)
+
+    def _missing(self) -> tuple[str, ...]:
+        return MISSING if self.missing is None else tuple(dict.fromkeys(["", *self.missing]))
+
+    def _cleaning(self) -> Cleaning:
+        return Cleaning(self.delimiter, self.skip_lines, self.comment or "", self.trim)
 
     def _check_names(self, names: list[str]) -> None:
         for key, wanted in (("dataset.label", [self.label]), ("dataset.types", list(self.types or {}))):
@@ -82,25 +115,35 @@ class Csv(FileDataset):
         kinds: dict[str, str] = {}
         for opened in open_parts(parts):
             names: tuple[str, ...] = ()
-            for block in read_blocks(opened, quotes=True):
+            for block in map(self._cleaning(), read_blocks(opened, quotes=not self.trim)):
                 if not names:
-                    names, block = first_names(block, self.delimiter)
-                    problem = names_error(names)
-                    if problem:
-                        problem = f"line {block.first_line - 1}: {problem}"
-                        raise UserError(problem, key="dataset.path", value=str(opened.part))
+                    names, block = self._names(block)
                     kinds = kinds or dict.fromkeys(names, "null")
-                for name, kind in _kinds(block, names, self.delimiter).items():
+                for name, kind in _kinds(block, names, self.delimiter, self._missing()).items():
                     kinds[name] = max(kinds.get(name, "null"), kind, key=_ORDER.index)
                 if self.rows is not None:
                     break  # one block suffices; parsing reports a later row that disagrees
             if not names:
-                problem = "the file is empty; a table with a header was expected"
+                problem = f"the file is empty; a table with{'' if self.header else 'out'} a header was expected"
                 raise UserError(problem, key="dataset.path", value=str(opened.part))
         return kinds
 
+    def _names(self, block: Block) -> tuple[tuple[str, ...], Block]:
+        """The names of the columns, and the rows of a part's first block; no names if every line is empty."""
+        if not self.header:
+            if self.columns is not None:
+                return tuple(self.columns), block
+            _, line, _ = next(numbered_lines(block, self.delimiter, multiline=not self.trim), (0, b"", b""))
+            fields = fields_of(line, self.delimiter, quotes=True) if line else []
+            return tuple(f"c{number}" for number, _ in enumerate(fields or [], 1)), block
+        names, rest = first_names(block, self.delimiter)
+        problem = names_error(names)
+        if problem:
+            raise UserError(f"line {rest.first_line - 1}: {problem}", key="dataset.path", value=str(block.part))
+        return names, rest
 
-def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, str]:
+
+def _kinds(block: Block, names: tuple[str, ...], delimiter: str, missing: tuple[str, ...]) -> dict[str, str]:
     """The kind of each column in a block. Lines with too few or too many fields are ignored.
 
     Empty if the block can't be parsed; the second pass then reports the error.
@@ -114,7 +157,7 @@ def _kinds(block: Block, names: tuple[str, ...], delimiter: str) -> dict[str, st
                 pa.BufferReader(data),
                 read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=len(data) + 1),
                 parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(null_values=list(MISSING), strings_can_be_null=True),
+                convert_options=arrow_csv.ConvertOptions(null_values=list(missing), strings_can_be_null=True),
             )
             return {field.name: _kind(field.type) for field in table.schema}
     return {}

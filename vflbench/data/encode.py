@@ -1,17 +1,16 @@
 """Encoding of raw columns: missing values, vocabularies, transformation, min-max. Fitted once, applied as rows are read."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from vflbench.data.assignment import Assignment
 from vflbench.data.raw import MISSING_INTEGER, RawTable, Statistics
 from vflbench.data.table import Columns, Features
 
-_PIECE_ROWS = 16_384  # rows encoded at a time, so that intermediate values stay in the processor's cache
+_PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
 
 def measure(raw: RawTable, pieces: Iterator[np.ndarray]) -> Statistics:
@@ -83,6 +82,13 @@ def category_ids(counts: np.ndarray, min_count: int, *, every_row_fitted: bool) 
     return ids, shared + needs_shared
 
 
+def _of_bytes(low: np.ndarray, high: np.ndarray, transform: str) -> np.ndarray | None:
+    """(256,) what each byte is scaled to, where it is the same in all columns, as for pixels; None where it is not."""
+    if not len(low) or (low != low[0]).any() or (high != high[0]).any():
+        return None
+    return scaled(np.arange(256, dtype=np.uint8)[:, None], low[:1], high[:1], transform)[:, 0]
+
+
 @dataclass(frozen=True)
 class _PartyEncoding:
     columns: Columns
@@ -111,11 +117,14 @@ class Encoding:
     def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
         numeric = np.empty((len(raw), len(party.numeric)), dtype=np.float32)
         categorical = np.empty((len(raw), len(party.categorical)), dtype=np.int32)
-        for start in range(0, len(raw), _PIECE_ROWS):
-            piece = slice(start, start + _PIECE_ROWS)
+        limits = (party.low, party.high, self.transform)
+        table = _of_bytes(*limits) if raw.numeric.dtype == np.uint8 else None
+        rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, len(party.numeric))))
+        for start in range(0, len(raw), rows):
+            piece = slice(start, start + rows)
             if len(party.numeric):
                 columns = raw.numeric[piece].take(party.numeric, axis=1)
-                numeric[piece] = scaled(columns, party.low, party.high, self.transform)
+                numeric[piece] = scaled(columns, *limits) if table is None else table[columns]
             for target, (j, ids) in enumerate(zip(party.categorical, party.ids, strict=True)):
                 codes = raw.categorical[piece, j]
                 categorical[piece, target] = codes if ids is None else ids[codes]
@@ -134,7 +143,7 @@ class Encoding:
 
 def fit(
     raw: RawTable,
-    assignment: Assignment,
+    assignment: Mapping[str, Sequence[str]],
     statistics: Statistics,
     *,
     every_row_fitted: bool,

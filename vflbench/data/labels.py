@@ -15,7 +15,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 _LONGEST = 64
 _FREQUENT = 5  # rows of a class that is none by accident
 
-Positive = str | int | float | bool | None
+Positive = str | int | float | bool | list[str | int | float] | None
+"""The positive value of a label, or its spellings."""
 
 
 class StrayLabelError(ValueError):
@@ -46,11 +47,12 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
     """
     in_order = sorted(rows_of, key=_place)
     if positive is not None:
-        chosen = {label for label in in_order if _is_same(label, positive)}
+        spellings = positive if isinstance(positive, list) else [positive]
+        chosen = {label for label in in_order if any(_is_same(label, spelling) for spelling in spellings)}
         if not chosen:
             problem = f"no row has this label; the labels are {listed(in_order)}"
             raise UserError(problem, key="dataset.positive", value=positive)
-        return [f"not {positive}", str(positive)], {label: int(label in chosen) for label in in_order}
+        return [f"not {spellings[0]}", str(spellings[0])], {label: int(label in chosen) for label in in_order}
     names: dict[tuple[int, Decimal, str], str] = {}
     for label in in_order:
         names.setdefault(_place(label), label.strip())

@@ -45,7 +45,7 @@ def line_error(line: bytes, form: TextFormat, names: Sequence[str]) -> str | Non
     """What is wrong with a line, given without its line end; None if nothing is. names: the columns in their order."""
     if len(line) > MAX_LINE_BYTES:
         return f"it is longer than {MAX_LINE_BYTES:,} bytes"
-    fields = fields_of(line, form.delimiter, quotes=form.header)
+    fields = fields_of(line, form.delimiter, quotes=form.quoted)
     if fields is None:
         return _misplaced(line)
     if len(fields) == len(names) - 1 and not form.header:

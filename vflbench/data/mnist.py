@@ -47,6 +47,10 @@ class Mnist(Pictures):
         pictures = PictureSet(np.concatenate(pixels), joined, classes=max(2, int(joined.max()) + 1))
         return pictures, {"files": [str(file) for pair in pairs for file in pair]}
 
+    def default_folder(self) -> str:
+        """Where the files are if `path` says nothing."""
+        return str(Path(os.environ.get("VFLBENCH_DATA", "data")) / "mnist")
+
     def _pairs(self) -> list[tuple[Path, Path]]:
         if (self.images is None) != (self.labels is None):
             missing = "labels" if self.labels is None else "images"
@@ -54,7 +58,7 @@ class Mnist(Pictures):
             raise UserError(problem, key=f"dataset.{missing}")
         if self.images is not None and self.labels is not None:
             return [(Path(self.images), Path(self.labels))]
-        path = str(Path(os.environ.get("VFLBENCH_DATA", "data")) / "mnist") if self.path is None else self.path
+        path = self.default_folder() if self.path is None else self.path
         check_folder(path)
         folder = Path(path)
         pairs = []

@@ -98,7 +98,7 @@ def _arrow(data: bytes, form: TextFormat, names: Sequence[str]) -> pa.Table:
         pa.BufferReader(data),
         read_options=csv.ReadOptions(column_names=list(names), block_size=len(data) + 1, use_threads=False),
         parse_options=csv.ParseOptions(
-            delimiter=form.delimiter, quote_char='"' if form.header else False, newlines_in_values=form.multiline
+            delimiter=form.delimiter, quote_char='"' if form.quoted else False, newlines_in_values=form.multiline
         ),
         convert_options=csv.ConvertOptions(
             column_types={name: form.arrow_type(name) for name in wanted},
@@ -115,7 +115,7 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
     suspicious = [
         b"\0",
         *([b" ", b"x", b"X", b"+"] if form.integers else []),
-        *([] if form.multiline or not form.header else [b'"']),
+        *([] if form.multiline or not form.quoted else [b'"']),
     ]
     if any(mark in data for mark in suspicious) or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
         return False

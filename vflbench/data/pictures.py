@@ -53,6 +53,10 @@ class Pictures(Dataset):
         pictures, facts = self.pictures()
         return picture_table(pictures, self.rows), facts
 
+    def divide(self, names: Sequence[str], raw: RawTable, role: np.ndarray) -> tuple[Assignment, str]:
+        problem = "parties of a picture hold rectangles of it; name a number of them (and dataset.cut), or their pixels"
+        raise UserError(problem, key="dataset.parties", value=getattr(self.parties, "kind", None))
+
     def assign(self, names: Sequence[str]) -> Assignment:
         if not isinstance(self.parties, int):
             return super().assign(names)

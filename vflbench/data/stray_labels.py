@@ -15,13 +15,13 @@ def stray_label(error: StrayLabelError, parts: Sequence[Part], form: TextFormat)
     label = error.label.encode()
     for opened in open_parts(parts):
         names = form.columns if not form.header else ()
-        for block in read_blocks(opened, quotes=form.multiline):
+        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
             if not names:
                 names, block = read_header(block, form)
             if label not in block.data:
                 continue
             for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):
-                fields = fields_of(content, form.delimiter, quotes=form.header) or []
+                fields = fields_of(content, form.delimiter, quotes=form.quoted) or []
                 if len(fields) == len(names) and fields[names.index(form.label)].strip() == label:
                     return UserError(f"line {line}: {error}", key="dataset.path", value=str(opened.part))
     return UserError(str(error), key="dataset.path", value=str(parts[0]))

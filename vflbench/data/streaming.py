@@ -110,7 +110,7 @@ class Preparation:
         """The blocks of one part. Returns whether the part was read to its end."""
         columns, first = form.columns, True
         waiting: deque[Future[BlockCodes]] = deque()
-        for block in read_blocks(opened, quotes=form.multiline):
+        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
             show(opened.position())
             if first:
                 if form.header:

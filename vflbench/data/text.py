@@ -20,6 +20,7 @@ class TextFormat:
     columns: all names in order. Each is `label`, in `integers`, in `reals`, in `ignored`, or else categorical.
     header: whether the first line must hold these names. binary_label: labels are 0 and 1; otherwise any text.
     missing: the words that stand for a missing value. multiline: whether quoted values may hold line ends.
+    quotes: whether values may be quoted; null: where there is a header. clean: leaves something out of each block.
     finish: derives the final columns from the parsed ones.
     """
 
@@ -34,7 +35,14 @@ class TextFormat:
     binary_label: bool = True
     missing: tuple[str, ...] = ("",)
     multiline: bool = False
+    quotes: bool | None = None
+    clean: Callable[[Block], Block] = field(default=lambda block: block, compare=False)
     finish: Callable[[pa.Table], pa.Table] = field(default=lambda table: table, compare=False)
+
+    @property
+    def quoted(self) -> bool:
+        """Whether values may be quoted."""
+        return self.header if self.quotes is None else self.quotes
 
     @property
     def features(self) -> tuple[str, ...]:

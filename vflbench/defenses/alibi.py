@@ -34,7 +34,8 @@ class Alibi(LabelDefense):
     in a resumed run, and nothing is stored by row. Other defenses get the class with the largest x. As last of the defenses
     that change labels, in a chain.
 
-    The guarantee bounds what messages add about one row's own label, and not what features tell of it: see `label_dp`.
+    Noise is drawn in floating point, as if that were exact: the claim says so (`metrics.arithmetic`). It bounds what
+    messages add about one row's own label, and not what features tell of it: see `label_dp`.
 
     Source: Malek, Mironov, Prasad, Shilov and Tramer, "Antipodes of Label Differential Privacy: PATE and ALIBI", NeurIPS
     2021, and the authors' code, whose default the prior by prediction is.

@@ -21,6 +21,8 @@ class Binomial(NonLabelDefense):
     n, p in (0, 1): of the noise, known to everybody. The network of the receiver always gets low + step (c' - n p), which is
     unbiased. biased: what crosses is read as low + step c', which an attacker who doesn't know n p takes for the embedding;
     otherwise the mean is taken off as it is read. The bytes are the same. delta: of the guarantee, for one message.
+    Whole numbers have no least bits that tell inputs apart, but they are drawn by torch's sampler, in floating point, whose
+    distribution is near the binomial one and not proven to be it: the claim says so.
 
     The guarantee is that of the theorem, from the sensitivities that the declared range, levels and `norm` of `quantize`
     have; without a declared range, or with n too small for its condition, there is none, and the run says why. An exact

@@ -6,7 +6,18 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
-from vflbench.metrics.embedding_privacy import Sent, gaussian_release, gaussian_sigma, laplace_release
+from vflbench.defenses.noise_on_grid import Grid, gaussian_grid, laplace_grid
+from vflbench.metrics.analytic_gaussian import gaussian_sigma
+from vflbench.metrics.embedding_privacy import (
+    Sent,
+    discrete_gaussian_release,
+    gaussian_release,
+    laplace_release,
+)
+from vflbench.numerics.discrete_noise import Bits, DrawnBits, KeyedBits
+from vflbench.numerics.laplace import laplace
+from vflbench.numerics.mixing import derived, mix, uniform
+from vflbench.numerics.noisy_labels import normals
 from vflbench.options import Delta, Eps, Length, options
 
 
@@ -19,11 +30,24 @@ class EmbeddingNoise(NonLabelDefense):
 
     norm: C, L2 or L1. eps, delta: of one message about a row; laplace has delta = 0. The guarantee is about one row's
     embedding, the network being given: it does not bound what the weights, and through them messages about other rows,
-    reveal about a row. It also holds for h' after any other defense. Noise is drawn in floating point, as if that were
-    exact.
+    reveal about a row. It also holds for h' after any other defense.
+
+    arithmetic: `exact`: shortened embeddings become whole numbers, in steps of C / R, towards 0, so that their norm is R at
+    most; noise is a discrete Gaussian or Laplace distribution of whole numbers, drawn without rounding. So the guarantee is
+    one of the very numbers that cross; s is about 7 % larger than with real numbers. Rows that are not finite cross as they
+    are, and stop the run. `float`: floating-point noise, as before; its least bits tell embeddings apart, and the claim
+    says so. Neither generator is a cryptographic one.
+    memoise: what all messages about a row share. `none`: each has fresh noise, which averages out over the epochs; eps adds
+    up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; but the network
+    changes, and the difference of two messages is exactly that of two embeddings: no eps is claimed of more than one.
+    `message`: the first message about a row in training is sent again in all epochs, and the gradient that answers it
+    teaches nothing (0 in place of it), as the message does not depend on the network any more; eps is that of one message.
+    It is kept by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
-    "Calibrating noise to sensitivity in private data analysis", TCC 2006.
+    "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete
+    Gaussian for differential privacy", NeurIPS 2020; Mironov, "On significance of the least significant bits for
+    differential privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS 2014.
     """
 
     takes = frozenset({Form.REAL})
@@ -33,32 +57,105 @@ class EmbeddingNoise(NonLabelDefense):
     norm: Length = 1.0
     eps: Eps = 1.0
     delta: Delta = 1e-6
+    arithmetic: Literal["exact", "float"] = "exact"
+    memoise: Literal["none", "noise", "message"] = "none"
 
     @property
     def scale(self) -> float:
         """The standard deviation s, or b."""
+        if self.arithmetic == "exact":
+            return self.norm * self.grid.scale / self.grid.levels
         if self.mechanism == "laplace":
             return 2 * self.norm / self.eps
         return gaussian_sigma(2 * self.norm, self.eps, self.delta)
 
+    @property
+    def grid(self) -> Grid:
+        """Whole numbers up to R, and the scale of their noise; of `exact` alone."""
+        return gaussian_grid(self.eps, self.delta) if self.mechanism == "gaussian" else laplace_grid(self.eps)
+
     def __post_init__(self) -> None:
         self._scale = self.scale
+        self._key: int | None = None
+        self._sent, self._is_sent = torch.empty(0, 0), torch.empty(0, dtype=torch.bool)  # by row id
+        self._again = torch.empty(0, dtype=torch.bool)  # rows of the last batch
 
     def embedding(self, h: Tensor, context: Context) -> Tensor:
         """h: (n, d)."""
+        fresh = self._exact(h, context) if self.arithmetic == "exact" else self._float(h, context)
+        return self._replayed(fresh, context.ids) if self.memoise == "message" else fresh
+
+    def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
+        """0 for rows whose message was sent before: it does not depend on h."""
+        return g.masked_fill(self._again.to(g.device)[:, None], 0.0) if self.memoise == "message" else g
+
+    def _exact(self, h: Tensor, context: Context) -> Tensor:
+        order = 2 if self.mechanism == "gaussian" else 1
+        key = self._row_key(context)
+        bits: Bits = DrawnBits(h.numel(), context.rng) if key is None else KeyedBits(context.ids, h.shape[1], key)
+        return self.grid.noisy(h, self.norm, order, bits, gaussian=self.mechanism == "gaussian")
+
+    def _float(self, h: Tensor, context: Context) -> Tensor:
         order = 2 if self.mechanism == "gaussian" else 1
         length = torch.linalg.vector_norm(h, order, dim=1, keepdim=True)
         clipped = h * (self.norm / length.clamp_min(self.norm))
-        return torch.add(clipped, self._unit_noise(h, context.rng), alpha=self._scale)
+        return torch.add(clipped, self._unit_noise(h, context), alpha=self._scale)
 
-    def _unit_noise(self, h: Tensor, rng: torch.Generator) -> Tensor:
+    def _unit_noise(self, h: Tensor, context: Context) -> Tensor:
+        rng, key = context.rng, self._row_key(context)
+        if key is not None:
+            return self._unit_noise_of(context.ids, h.shape[1], key).to(h)
         if self.mechanism == "gaussian":
             return torch.randn(h.shape, generator=rng, device=h.device, dtype=h.dtype)
         u = torch.rand(2, *h.shape, generator=rng, device=h.device, dtype=torch.float64)
         waits = -torch.log1p(-u)  # exponential; the difference of two is Laplace
         return (waits[0] - waits[1]).to(h.dtype)
 
+    def _unit_noise_of(self, ids: Tensor, width: int, key: int) -> Tensor:
+        if self.mechanism == "gaussian":
+            return normals(ids, key, 0, width)
+        rows = mix(ids, derived(key, "rows"))[:, None]
+        return laplace(uniform(rows + torch.arange(width, device=ids.device), key), 1.0)
+
+    def _row_key(self, context: Context) -> int | None:
+        """The key of noise that belongs to a row; None where it is drawn afresh, as for ids below 0, which are no rows."""
+        if self.memoise != "noise" or bool((context.ids < 0).any()):
+            return None
+        if self._key is None:
+            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=context.rng, device=context.rng.device))
+        return derived(self._key, self.mechanism, self.eps, self.norm)
+
+    def _replayed(self, fresh: Tensor, ids: Tensor) -> Tensor:
+        """What was sent about each row at first."""
+        places = ids.cpu()
+        is_row = places >= 0
+        missing = int(places.max()) + 1 - len(self._is_sent) if len(places) else 0
+        if missing > 0:
+            room = max(missing, len(self._is_sent))  # twice as many: the table is seldom copied
+            self._is_sent = torch.cat([self._is_sent, self._is_sent.new_zeros(room)])
+            old = self._sent if self._sent.shape[1] else fresh.new_empty(0, fresh.shape[1], device="cpu")
+            self._sent = torch.cat([old, old.new_zeros(room, fresh.shape[1])])
+        first = _first_of_each(places)
+        self._again = is_row & (self._is_sent[places.clamp_min(0)] | (first != torch.arange(len(places))))
+        new = is_row & ~self._again
+        self._sent[places[new]] = fresh.detach()[new.to(fresh.device)].cpu()
+        self._is_sent[places[new]] = True
+        stored = self._sent[places.clamp_min(0)].to(fresh)
+        return torch.where(is_row.to(fresh.device)[:, None], stored, fresh)
+
     def sent(self, name: str, before: Sent) -> Sent:
+        exact = self.arithmetic == "exact"
         if self.mechanism == "laplace":
-            return before.released(name, laplace_release(self.eps))
-        return before.released(name, gaussian_release(2 * self.norm, self._scale, self.delta))
+            release = laplace_release(self.eps, discrete=exact)
+        elif exact:
+            release = discrete_gaussian_release(2 * self.grid.levels, self.grid.scale, self.delta)
+        else:
+            release = gaussian_release(2 * self.norm, self._scale, self.delta)
+        return before.released(name, release.sharing(self.memoise))
+
+
+def _first_of_each(ids: Tensor) -> Tensor:
+    """(n,) the place at which the id of each row comes first."""
+    values, group = ids.unique(return_inverse=True)
+    first = torch.full((len(values),), len(ids), dtype=torch.int64)
+    return first.scatter_reduce_(0, group, torch.arange(len(ids)), "amin")[group]

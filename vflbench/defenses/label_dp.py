@@ -47,7 +47,7 @@ class LabelDp(LabelDefense):
 
     eps >= 0; at 0 y' is a fair coin (or die), as in `LabelDP`, and a posterior is the prior. Each row's label is randomized
     once: y' is the same in every epoch, also in a resumed run. A row's random numbers follow from its id and a 64-bit key,
-    drawn at the first call, so that no memory per row is needed.
+    drawn at the first call, so that no memory per row is needed. Its coins have 53 bits (`metrics.arithmetic`).
     mechanism: `zero_sum` is computed from y' and such numbers, so it costs no privacy. To the network x_t is y with fresh
     noise of variance T sd^2 whose mean over the epochs was replaced by that of y'. Epochs after the planned T have no noise.
     `lp_2st` uses the model's own prediction for p at the row's first visit, and stores two bytes a row. (Ghazi et al. train
@@ -190,7 +190,7 @@ class LabelDP:
 
         P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
 
-    exactly, as the page of MindSpore Federated describes its class of this name. What that class computes for one-hot
+    to 53 bits, as the page of MindSpore Federated describes its class of this name. What that class computes for one-hot
     labels, the arg-max of eps y + Laplace(0, 1), is another mechanism with another eps: 1.137 instead of 1 at K = 10.
 
     eps >= 0; 0 leaves nothing of the labels. classes: K of integer labels; as many as the largest one says, at least two, if

@@ -33,7 +33,8 @@ class Tpsl(LabelDefense):
     fresh_every_epoch does, and is for two classes only.
 
     eps > 0: of one message. A row is met once an epoch, and T epochs are T eps-DP. Other defenses get the class nearest to
-    the noisy label. As last of the defenses that change labels, in a chain.
+    the noisy label. As last of the defenses that change labels, in a chain. Laplace noise is drawn in floating point, as if
+    that were exact: the claim says so (`metrics.arithmetic`).
 
     Source: Yang, Sun, Yao, Xie and Wang, "Differentially Private Label Protection in Split Learning" (TPSL), 2022
     (arXiv:2203.02073); the formulas as three independent implementations have them, in FederatedScope (two classes), EFLS

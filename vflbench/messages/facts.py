@@ -86,6 +86,22 @@ class Known(Fact):
 
 
 @dataclass(frozen=True)
+class KnownColumn(Fact):
+    """Rows of which the attacker knows one column of another party during the whole run. They are drawn as those of `Known`
+    are, and are never scored. party, column: whose, and its name. ids: (k,) row names. values: (k,) 0 .. count - 1, the
+    category, or whether the number is above a cut.
+    """
+
+    title = "a column of known rows"
+
+    party: str
+    column: str
+    ids: Tensor
+    values: Tensor
+    count: int
+
+
+@dataclass(frozen=True)
 class BatchHints(Fact):
     """Rows of the batch that are known to be positive, drawn afresh for each batch; they are not scored.
 

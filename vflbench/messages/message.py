@@ -10,8 +10,8 @@ from vflbench.messages.codec import Encoded
 
 
 class Kind(StrEnum):
-    """What a message holds. Embeddings go up to the label party and gradients come down; predictions are what the joint model
-    answers about rows; in federated learning, updates go up to the server and the model comes down.
+    """What a message holds. Embeddings go up to the label party and gradients come down; predictions are what the joint
+    model answers about rows; in federated learning, updates go up to the server and the model comes down.
     """
 
     EMBEDDING = "embedding"

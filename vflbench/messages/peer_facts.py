@@ -35,6 +35,28 @@ class PeerModels(Fact):
     models: Mapping[str, PeerModel]
 
 
+@dataclass(frozen=True)
+class Architecture:
+    """How another party's bottom model is built. numeric, cardinalities: as in `PeerModel`.
+
+    build: generator -> a new network of the same layers, with weights drawn as those of the party were before training. It has
+    nothing of the party's own weights.
+    """
+
+    numeric: tuple[str, ...]
+    cardinalities: tuple[int, ...]
+    build: Callable[[torch.Generator], Any]
+
+
+@dataclass(frozen=True)
+class PeerArchitectures(Fact):
+    """The architecture of every other party's bottom model, without weights. peers: party -> `Architecture`."""
+
+    title = "peer architectures"
+
+    peers: Mapping[str, Architecture]
+
+
 Answerer = Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]
 """(numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that the party would send."""
 

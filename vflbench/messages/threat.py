@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, Known
+from vflbench.messages.facts import BatchHints, ClassHints, Known, KnownColumn
 from vflbench.messages.message import Kind
 
 
@@ -50,8 +50,8 @@ class Threat:
     """Who attacks. An attack states it once, as an instance: its options may decide.
 
     seat: whose view the attacker has. knows: the facts that it may read. known_rows: rows whose labels it knows during the
-    whole run (`Known`). hints: known positives of each batch (`BatchHints`). active: whether it deviates from the protocol;
-    an honest-but-curious attacker, who doesn't, is passive.
+    whole run (`Known`), or of which it knows a column (`KnownColumn`). hints: known positives of each batch (`BatchHints`).
+    active: whether it deviates from the protocol; an honest-but-curious attacker, who doesn't, is passive.
     """
 
     seat: Seat
@@ -68,11 +68,13 @@ class Threat:
         hints: int = 0,
         active: bool = False,
     ):
-        facts = {*knows} | ({Known} if known_rows else set()) | ({BatchHints} if hints else set())
+        facts = {*knows} | ({BatchHints} if hints else set())
+        if known_rows and KnownColumn not in facts:
+            facts.add(Known)
         for name, value in {"seat": seat, "knows": frozenset(facts), "known_rows": known_rows, "hints": hints}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "active", active)
-        counts = {Known: known_rows, BatchHints: hints}
+        counts = {Known: known_rows, KnownColumn: known_rows, BatchHints: hints}
         for kind, count in counts.items():
             if kind in facts and count < 1:
                 raise ValueError(f"a threat with {kind.__name__} must say how many: known_rows or hints")
@@ -109,7 +111,11 @@ class Threat:
     def titles(self) -> list[str]:
         """What it knows, in words, in alphabetical order."""
         positives = "1 known positive" if self.hints == 1 else f"{self.hints} known positives"
-        counted = {Known: f"the labels of {self.known_rows} rows", BatchHints: f"{positives} of each batch"}
+        counted: dict[type[Fact], str] = {
+            Known: f"the labels of {self.known_rows} rows",
+            KnownColumn: f"a column of {self.known_rows} rows",
+            BatchHints: f"{positives} of each batch",
+        }
         return sorted(counted.get(fact, fact.title or fact.__name__) for fact in self.knows)
 
     def __str__(self) -> str:

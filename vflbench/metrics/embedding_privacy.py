@@ -4,13 +4,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
+from vflbench.metrics.analytic_gaussian import gaussian_epsilon
+from vflbench.metrics.arithmetic import ALSO_FLOAT, BINOMIAL_SAMPLER, EXACT
+from vflbench.metrics.zero_concentrated import concentrated_epsilon
 from vflbench.numerics.binomial import hockey_stick, theorem_condition, theorem_epsilon
 
 _LARGEST = 20.0  # eps of one message above which the sum replaces the optimal composition
+_SHARED = {
+    "noise": "all messages about a row have the same noise, so that their differences, which are those of the embeddings, "
+    "cross as they are: of more than one message nothing is claimed",
+    "message": "the first message about a row that is trained on is sent again in place of others, so that it is the only "
+    "one; a row that is predicted and was not trained on has another each time",
+}
 _POINTS = 2000  # grid points of a privacy loss distribution on each side of 0
 _REST = 1e-12  # probability of the tail that is cut off, and counted in delta
 
@@ -51,7 +60,8 @@ class EmbeddingRelease:
 
     epsilon: None if nothing is claimed. reason: why nothing is claimed, or why epsilon is not that of the theorem.
     after: (messages, delta) -> eps of that many messages about the row at this delta, each with fresh noise. exact_after:
-    the same from the distribution of the noise; None if `after` is exact already.
+    the same from the distribution of the noise; None if `after` is exact already. memoised: what all messages about a row
+    share: nothing (`none`), their noise, or the whole `message`. assumes: of the arithmetic and of the random numbers.
     """
 
     mechanism: str
@@ -60,10 +70,25 @@ class EmbeddingRelease:
     after: Callable[[int, float], float]
     exact_after: Callable[[int, float], float] | None = None
     reason: str = ""
+    memoised: Literal["none", "noise", "message"] = "none"
+    assumes: str = ""
 
     def delta_after(self, messages: int) -> float:
         """delta at which `messages` are reported: for one its own, otherwise the sum, and as much again to compose eps."""
-        return self.delta if messages == 1 else 2 * messages * self.delta
+        return self.delta if messages == 1 or self.memoised == "message" else 2 * messages * self.delta
+
+    def sharing(self, memoised: Literal["none", "noise", "message"]) -> Self:
+        """The release whose messages about a row share so much. With shared noise the difference of two of them is that of
+        the embeddings, and nothing is claimed of more than one; a message that is sent again says nothing new.
+        """
+        if memoised == "none":
+            return self
+        one = self.after(1, self.delta)
+
+        def after(messages: int, _delta: float) -> float:
+            return one if messages == 1 or memoised == "message" else math.inf
+
+        return replace(self, after=after, reason=_SHARED[memoised], memoised=memoised)
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,7 @@ def binomial_release(
     16 levels, N = 2000, p = 1/2 and delta = 0.001 the theorem gives 25.4, while the smallest valid eps is 30.2.
     """
     if sensitivity is None:
-        return EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason)
+        return EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason, assumes=BINOMIAL_SAMPLER)
     s = sensitivity
     epsilon = theorem_epsilon(s.width, trials, chance, delta, s.l1, s.l2, s.largest)
     if epsilon is None:
@@ -107,18 +132,18 @@ def binomial_release(
         return exact_binomial_epsilon(trials, chance, s.largest, s.width * messages, total)
 
     if epsilon is None:
-        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason)
+        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason, assumes=BINOMIAL_SAMPLER)
     claimed, note = max(epsilon, exact_after(1, delta)), ""
     if math.isinf(claimed):
         reason = f"the theorem gives eps = {epsilon:.4g}, but exact accounting gives no finite eps"
-        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason)
+        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason, assumes=BINOMIAL_SAMPLER)
     if claimed > epsilon:
         note = f"the theorem's eps = {epsilon:.4g} is below the exact eps of this noise, which is claimed instead"
 
     def after(messages: int, total: float) -> float:
         return composed_epsilon(claimed, delta, messages, total)
 
-    return EmbeddingRelease("binomial", claimed, delta, after, exact_after, note)
+    return EmbeddingRelease("binomial", claimed, delta, after, exact_after, note, assumes=BINOMIAL_SAMPLER)
 
 
 def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRelease:
@@ -127,49 +152,30 @@ def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRe
     def after(messages: int, total: float) -> float:
         return gaussian_epsilon(math.sqrt(messages) * distance / sigma, total)
 
-    return EmbeddingRelease("gaussian", after(1, delta), delta, after)
+    return EmbeddingRelease("gaussian", after(1, delta), delta, after, assumes=ALSO_FLOAT)
 
 
-def laplace_release(epsilon: float) -> EmbeddingRelease:
-    """The release of Laplace noise of scale distance / eps on each coordinate; distance: the largest in the L1 norm."""
-    return EmbeddingRelease("laplace", epsilon, 0.0, lambda messages, _: messages * epsilon)
+def discrete_gaussian_release(distance: int, scale: int, delta: float) -> EmbeddingRelease:
+    """The release of discrete Gaussian noise on whole numbers at most `distance` apart in the L2 norm."""
+    rho = (distance / scale) ** 2 / 2
+
+    def after(messages: int, total: float) -> float:
+        return concentrated_epsilon(messages * rho, total)
+
+    return EmbeddingRelease("discrete gaussian", after(1, delta), delta, after, assumes=EXACT)
+
+
+def laplace_release(epsilon: float, *, discrete: bool = False) -> EmbeddingRelease:
+    """The release of Laplace noise of scale distance / eps on each coordinate; distance: the largest in the L1 norm.
+
+    discrete: on whole numbers, drawn exactly.
+    """
+    name, assumes = ("discrete laplace", EXACT) if discrete else ("laplace", ALSO_FLOAT)
+    return EmbeddingRelease(name, epsilon, 0.0, lambda messages, _: messages * epsilon, assumes=assumes)
 
 
 def _no_claim(_messages: int, _delta: float) -> float:
     return math.inf
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu) for two unit Gaussians with means mu apart.
-
-    Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
-    """
-    from scipy.special import log_ndtr, ndtr  # see vflbench.numerics.interval
-
-    return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least eps >= 0 with gaussian_delta(mu, eps) <= delta, rounded up."""
-    low, high = 0.0, 1.0
-    while gaussian_delta(mu, high) > delta:
-        low, high = high, 2 * high
-    return _least(lambda epsilon: gaussian_delta(mu, epsilon) <= delta, low, high)
-
-
-def gaussian_sigma(distance: float, epsilon: float, delta: float) -> float:
-    """The least sigma that makes embeddings at this L2 distance (eps, delta)-DP, rounded up."""
-    low, high = 0.0, 1.0
-    while gaussian_delta(1 / high, epsilon) > delta:
-        low, high = high, 2 * high
-    return distance * _least(lambda sigma: sigma > 0 and gaussian_delta(1 / sigma, epsilon) <= delta, low, high)
-
-
-def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def composed_epsilon(epsilon: float, delta: float, messages: int, total: float) -> float:

@@ -10,7 +10,7 @@ from vflbench.metrics.reconstruction import psnr, share
 
 _COLUMNS = 100
 _TOLERANCE = 0.319
-"""A number is right if it is off by no more standard deviations: the mean of a normal column is right for 1/4 of the rows."""
+"""A number is right if it is off by no more standard deviations: the mean of a normal column is for 1/4 of the rows."""
 _WINDOW = 7
 """Side of the SSIM window for pictures that are large enough."""
 
@@ -91,12 +91,12 @@ def compare_tables(truth: tuple[Tensor, Tensor], answer: tuple[Tensor, Tensor], 
         mse                 mean (x - x')^2 of numeric columns, in [0, 1]
         r2                  mean over columns that vary of 1 - sum (x - x')^2 / sum (x - mean x)^2
         error_over_spread   mean over columns of sqrt(mean (x - x')^2) / standard deviation: about 1 for the mean row
-        within_tolerance    share of numbers off by at most 0.319 standard deviations (so the mean is for a quarter, if normal)
+        within_tolerance    share of numbers off by at most 0.319 standard deviations: 1/4 of a normal column by its mean
         id_accuracy         share of categories with the right id
         rows_right          share of rows with all numbers within tolerance and all ids right
 
-    A row's error is the mean over columns of its squared error in standard deviations, or of 1 for a wrong id. Values of rows
-    of r2 and error_over_spread are linear approximations about the figure, and have it as their mean.
+    A row's error is the mean over columns of its squared error in standard deviations, or of 1 for a wrong id. Values of
+    rows of r2 and error_over_spread are linear approximations about the figure, and have it as their mean.
 
     Source: Vero et al., "TabLeak", ICML 2023, for the tolerance.
     """
@@ -144,7 +144,7 @@ def compare_pictures(truth: Tensor, answer: Tensor) -> Compared:
 def _r2(truth: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
     """R^2 by column (k,), and values of rows (n,) whose mean is that of the columns: of sum e / sum s about means E and S
 
-        1 - mean_columns [e_i - (E / S) (s_i - S)] / S
+    1 - mean_columns [e_i - (E / S) (s_i - S)] / S
     """
     error = (truth.double() - answer.double()).square()
     spread = (truth.double() - truth.double().mean(dim=0)).square()

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vflbench.metrics.arithmetic import ALSO_FLOAT, COINS
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.gaussian_privacy import (
     GaussianRelease,
@@ -140,9 +141,14 @@ def label_privacy(what: str, release: Release | GaussianRelease) -> Guarantee:
 
     claim = (
         f"{what}; for one class against the rest, of an attacker who learns about the label from nothing else, not even "
-        "from features"
+        f"from features. It assumes {_assumes(release)}"
     )
     return Guarantee(claim, leak_auc_after, error_after, release, bounds=ABOUT_ONE_ROW)
+
+
+def _assumes(release: Release | GaussianRelease) -> str:
+    is_coin = isinstance(release, Release) and release.mechanism != "laplace"
+    return COINS if is_coin else ALSO_FLOAT
 
 
 class Ledger:

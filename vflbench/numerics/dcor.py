@@ -16,6 +16,9 @@ dCov^2(X, X) = mean a^2 + a..^2 - 2 mean_i a_i.^2, where mean a^2 = 2 mean |x_i 
 
 Distances are computed in blocks of rows and columns, one of each mirrored pair, and again for the gradient.
 
+Y may be rows of a table (`Table`): b_ij^2 = |y_i - y_j|^2 + number of categorical columns in which i and j differ, which is
+the Euclidean distance where each category stands for a unit vector over sqrt(2).
+
 Source: Szekely, Rizzo and Bakirov, "Measuring and testing dependence by correlation of distances", 2007; the squared
 statistic: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
 """
@@ -28,31 +31,42 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from vflbench.numerics.table_distances import CentredRows, Table
+
 _BLOCK = 1024
 _NEAR = 1e-3  # squared distance / squared norms below which |x|^2 + |y|^2 - 2 x.y loses too many digits in float32
 _SAME = 1e-14  # ... and all digits in float64
 _FEW = 8  # in a block with a share of at most 1/8 of near pairs, these are computed one by one
 
 
-def distance_correlation(x: Tensor, y: Tensor, statistic: Literal["squared", "root"] = "squared") -> Tensor:
+def distance_correlation(x: Tensor, y: Tensor | Table, statistic: Literal["squared", "root"] = "squared") -> Tensor:
     """dCor^2(X, Y), or its root, as a float64 scalar that is differentiable in x.
 
     x: (n, d) floating. y: (n,) integers or booleans are classes, at distance 1 from each other; (n,) or (n, k) floating
-    values have Euclidean distances. Coinciding points contribute nothing to the gradient. If x or y is constant, the value
-    and the gradient are 0. Memory: a few times x and a few blocks of 1024^2. Relative accuracy about 1e-6 in float32 and
-    1e-12 in float64. Raises ValueError for other shapes.
+    values have Euclidean distances; a `Table` has both. Coinciding points contribute nothing to the gradient. If x or y is
+    constant, the value and the gradient are 0. Memory: a few times x and a few blocks of 1024^2. Relative accuracy about
+    1e-6 in float32 and 1e-12 in float64. Raises ValueError for other shapes.
     """
-    if x.dim() != 2 or y.dim() not in (1, 2) or len(x) != len(y) or not len(x):
-        raise ValueError(f"x must be (n, d), y (n,) or (n, k), n > 0; got {tuple(x.shape)} and {tuple(y.shape)}")
-    squared = _DistanceCorrelation.apply(x, _Numbers.of(y) if y.is_floating_point() else _Classes.of(y))
+    shapes = [tuple(part.shape) for part in ((y.numeric, y.categorical) if isinstance(y, Table) else (y,))]
+    allowed = (2,) if isinstance(y, Table) else (1, 2)
+    if x.dim() != 2 or not len(x) or any(len(shape) not in allowed or shape[0] != len(x) for shape in shapes):
+        problem = f"x must be (n, d), y (n,), (n, k) or a table of n rows, n > 0; got {tuple(x.shape)} and {shapes}"
+        raise ValueError(problem)
+    squared = _DistanceCorrelation.apply(x, _centred(y))
     if statistic == "squared":
         return squared
     return squared.sqrt() if squared > 0 else squared  # the root has no derivative at 0
 
 
+def _centred(y: Tensor | Table) -> "_Classes | _Numbers | CentredRows":
+    if isinstance(y, Table):
+        return CentredRows.of(y, _Points(y.numeric.double()))
+    return _Numbers.of(y) if y.is_floating_point() else _Classes.of(y)
+
+
 class _DistanceCorrelation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, centred_y: "_Classes | _Numbers") -> Tensor:
+    def forward(ctx: Any, x: Tensor, centred_y: "_Classes | _Numbers | CentredRows") -> Tensor:
         n, spread = len(x), (x.detach() - x.detach().mean(dim=0)).abs().max().item()
         ctx.covariance = ctx.variance = 0.0
         if spread > 0 and centred_y.variance > 0 and math.isfinite(spread):
@@ -119,9 +133,10 @@ class _Points:
         for top in cuts:
             for left in cuts[top // _BLOCK :]:
                 rows, columns = slice(top, top + _BLOCK), slice(left, left + _BLOCK)
-                yield rows, columns, self._distances(rows, columns)
+                yield rows, columns, self.distances(rows, columns)
 
-    def _distances(self, rows: slice, columns: slice) -> Tensor:
+    def distances(self, rows: slice, columns: slice) -> Tensor:
+        """(rows, columns) distances."""
         squares = torch.addmm(self._lengths[columns].T, self._centred[rows], self._centred[columns].T, alpha=-2)
         squares += self._lengths[rows]
         longest = (self._lengths[rows].max() + self._lengths[columns].max()).item()

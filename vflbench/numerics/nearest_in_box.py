@@ -20,9 +20,10 @@ def singular_rows(c: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
 def nearest_in_box(start: Tensor, c: Tensor, low: Tensor, high: Tensor, steps: int = _STEPS) -> Tensor:
     """argmin |x - start_i|^2 over x in [0, 1]^u with low_i <= c x <= high_i, for each row i.
 
-    Solved in the dual, x = clip(start - c^T l, 0, 1), by accelerated proximal gradient steps with restarts. If the conditions
-    contradict each other by a little, as with rounded numbers, the answer is off by about as much; the box always holds.
-    No point that fulfils the conditions is nearer to start than to the answer: a projection onto a convex set.
+    Solved in the dual, x = clip(start - c^T l, 0, 1), by accelerated proximal gradient steps with restarts. If the
+    conditions contradict each other by a little, as with rounded numbers, the answer is off by about as much; the box
+    always holds. No point that fulfils the conditions is nearer to start than to the answer: a projection onto a convex
+    set.
 
     start: (n, u) float64. c: (r, u). low, high: (n, r), infinite where there is no bound.
     """

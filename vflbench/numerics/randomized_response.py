@@ -39,7 +39,11 @@ def response_with_prior(y: Tensor, prior: Tensor, eps: float, u: Tensor) -> Tens
 
 def _rest(u: Tensor, keep: Tensor | float, count: Tensor | int) -> Tensor:
     """Which of `count` equal parts of [keep, 1) u lies in; anything where it lies below."""
-    part = ((u - keep) / torch.as_tensor(1 - keep, device=u.device).clamp_min(1e-300) * count).clamp(0, 2.0**31).long()
+    part = (
+        ((u - keep) / torch.as_tensor(1 - keep, dtype=torch.float64, device=u.device).clamp_min(1e-300) * count)
+        .clamp(0, 2.0**31)
+        .long()
+    )
     return torch.minimum(part, torch.as_tensor(count - 1, device=u.device).clamp_min(0))
 
 

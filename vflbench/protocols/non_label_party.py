@@ -148,7 +148,8 @@ class NonLabelParty:
         def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
             with torch.no_grad():
                 activations = bottom(numeric, categorical)
-                context = Context(torch.arange(len(numeric)), OwnColumns(numeric, categorical), 0, rng)
+                ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
+                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
                 return dict(self._message(activations, copy.deepcopy(defenses), context, context.ids).tensors)
 
         return answer

@@ -14,7 +14,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Message
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.peer_facts import Architecture, Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
@@ -47,7 +47,10 @@ class Split(Protocol):
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         offered: dict[Seat, set[type[Fact]]] = {
             Seat.NON_LABEL: {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel},
-            Seat.LABEL: {Embeddings, PeerModels, Queries, Compression, NoiseMean, Predictions, Labels, OwnColumns, OwnTop},
+            Seat.LABEL: {
+                *(Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean),
+                *(Predictions, Labels, OwnColumns, OwnTop),
+            },
         }
         return frozenset(offered.get(seat, set()))
 
@@ -120,11 +123,12 @@ class SplitSession(Session):
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self._columns = seating.columns
+        self._architectures = {party.name: _architecture(party.name, outputs, seating) for party in parties}
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
             embeddings = [self.wire.send(party.embed(ids, epoch, watched=bool(watch))) for party in self.parties]
-            copies = networks(self.parties, self.label_party, self._columns, watch)  # before they learn from this batch
+            copies = self._of_networks(watch)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
             notes = response.notes
@@ -145,10 +149,8 @@ class SplitSession(Session):
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        known: dict[str, dict[type[Fact], Fact]] = {
-            LABEL_PARTY: networks(self.parties, self.label_party, self._columns, watch)
-        }
-        known[LABEL_PARTY] |= self._made_by_adversary(watch)
+        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self.parties:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
@@ -158,6 +160,10 @@ class SplitSession(Session):
         if Labels in watch:
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
+
+    def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
+        known = networks(self.parties, self.label_party, self._columns, watch)
+        return known | ({PeerArchitectures: PeerArchitectures(self._architectures)} if PeerArchitectures in watch else {})
 
     def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
         """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
@@ -209,13 +215,26 @@ class SplitSession(Session):
 
 
 def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
+    return _built(party, outputs, seating, seating.generators[f"model/{party}"], _training_rng(party, seating))
+
+
+def _built(party: str, outputs: int, seating: Seating, rng: torch.Generator, draws: torch.Generator) -> Bottom:
+    """draws: what a user's own module draws from while it trains."""
     columns = seating.columns[party]
-    rng = seating.generators[f"model/{party}"]
     with drawing_from(rng):
         module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
-        draws = _training_rng(party, seating)
         return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
 
+
+def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
+    """What others may know of a bottom: the network that it builds draws from their own generator."""
+
+    def build(rng: torch.Generator) -> Bottom:
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        draws = torch.Generator(seating.device).manual_seed(seed)
+        return _built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
+
+    return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
 
 def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
     def bottom(party: str, rng: torch.Generator) -> Bottom:

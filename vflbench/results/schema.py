@@ -151,6 +151,7 @@ class _Noise(TypedDict, total=False):
     defense: str
     mechanism: str
     reason: Text
+    assumes: Text
     width: int | None
     messages: int | None
     epsilon: Number

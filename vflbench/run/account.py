@@ -117,6 +117,7 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
     epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.
+    assumes: of arithmetic and random numbers.
     epsilon_all, delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same
     deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
     such figure (`exact` is False).
@@ -143,6 +144,7 @@ def _embedding_promise(release: EmbeddingRelease, epochs: int) -> dict[str, Any]
         "epsilon_exact": _finite(exact(1, release.delta)),
         "epsilon_exact_all": _finite(exact(messages, total)),
         "reason": release.reason,
+        "assumes": release.assumes,
     }
 
 

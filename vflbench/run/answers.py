@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, ClassCounts, RebuiltBatch, RebuiltRows, Scores
+from vflbench.attacks.base import Answers, ClassCounts, ColumnScores, RebuiltBatch, RebuiltRows, Scores
 from vflbench.errors import UserError
 from vflbench.messages.message import Kind
 from vflbench.messages.round import PrivateBatch
@@ -17,9 +17,11 @@ from vflbench.metrics.dependence import Dependence, DependenceTable
 from vflbench.metrics.leakage import Leak, LeakTable, checked_scores
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.run.grading import Grader
+from vflbench.run.hidden_columns import HiddenColumns, split
 from vflbench.run.known_rows import Lookup
 from vflbench.run.posts import Post
 from vflbench.run.probe_rows import ProbeRows
+from vflbench.run.question import Question
 
 
 @dataclass(frozen=True)
@@ -65,49 +67,12 @@ class Tables:
         return cls(leaks, dependence, reconstructions, ProbeRows.from_state(state["probed"]))
 
 
-@dataclass(frozen=True)
-class Question:
-    """The rows that an attack was asked about, and what must not count.
-
-    ids, names, labels: (n,). known: (n,) bool, rows whose label the attacker was given. canary: (n,) bool. is_batch: whether
-    a whole batch was asked about, whose classes can be counted.
-    """
-
-    ids: Tensor
-    names: Tensor
-    labels: Tensor
-    known: Tensor
-    canary: Tensor
-    is_batch: bool = True
-
-    def group(self, places: Tensor) -> "Question":
-        """These rows of it."""
-        ids, names, labels = self.ids[places], self.names[places], self.labels[places]
-        return Question(ids, names, labels, self.known[places], self.canary[places], self.is_batch)
-
-    def places(self, names: Tensor, attack: str) -> Tensor | None:
-        """Places of the rows with these names; None for all of them in order. Raises UserError, about this attack, for a
-        name that was not asked about or that comes twice.
-        """
-        if not isinstance(names, Tensor):
-            raise UserError("the ids of its answer must be a tensor of names from view.ids", key="attack", value=attack)
-        if names.shape == self.names.shape and torch.equal(names.to(self.names.device), self.names):
-            return None
-        ordered, order = self.names.sort()
-        if names.ndim == 1 and names.dtype == ordered.dtype and len(ordered):
-            names = names.to(ordered.device)
-            place = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
-            if torch.equal(ordered[place], names) and len(names.unique()) == len(names):
-                return order[place]
-        problem = "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
-        raise UserError(problem, key="attack", value=attack)
-
-
 class Marker:
     """Grades answers into tables.
 
     rows: the truth by id. cut_of: party -> its cut layer. shares: of the classes among the training rows. grader: for
     rebuilt rows; None where there are no held-out rows to compare with. private: step -> the private batch of that round.
+    hidden: columns that attacks are after, if any is.
     """
 
     def __init__(
@@ -117,7 +82,9 @@ class Marker:
         shares: tuple[float, ...],
         grader: Grader | None,
         private: Mapping[int, PrivateBatch],
+        hidden: HiddenColumns | None = None,
     ):
+        self._hidden = hidden
         self._rows, self._cut_of, self._shares, self._grader, self._private = rows, cut_of, shares, grader, private
 
     def mark(self, post: Post, answers: Answers, question: Question, tables: Tables) -> set[str]:
@@ -128,6 +95,8 @@ class Marker:
                 continue
             if isinstance(answer, Scores):
                 layers |= self._scores(post, answer, question, tables)
+            elif isinstance(answer, ColumnScores):
+                self._column_scores(post, answer, question, tables)
             elif isinstance(answer, RebuiltRows):
                 self._rebuilt_rows(post, answer, question, tables)
             elif isinstance(answer, RebuiltBatch):
@@ -135,7 +104,7 @@ class Marker:
             elif isinstance(answer, ClassCounts):
                 self._class_counts(post, answer, question, tables)
             else:
-                allowed = "Scores, RebuiltRows, RebuiltBatch, ClassCounts, a list of them, or None"
+                allowed = "Scores, ColumnScores, RebuiltRows, RebuiltBatch, ClassCounts, a list of them, or None"
                 problem = f"it answered with {type(answer).__name__}; allowed are {allowed}"
                 raise UserError(problem, key="attack", value=post.name)
         return layers
@@ -145,6 +114,10 @@ class Marker:
     ) -> None:
         """The same for an answer about all rows at once: scores are graded group by group. groups: places of the rows."""
         for answer in answers if isinstance(answers, Sequence) else [answers]:
+            if isinstance(answer, ColumnScores):
+                for part in split(answer, question.places(answer.ids, post.name), groups):
+                    self._column_scores(post, part, question, tables)
+                continue
             if not isinstance(answer, Scores):
                 self.mark(post, answer, question, tables)
                 continue
@@ -194,6 +167,14 @@ class Marker:
         return {
             layer: checked_scores(scores, rows, classes, attack=post.name, layer=layer) for layer, scores in layers.items()
         }
+
+    def _column_scores(self, post: Post, answer: ColumnScores, question: Question, tables: Tables) -> None:
+        if self._hidden is None or post.name not in self._hidden.of:
+            problem = "its scores are about a column, and its threat doesn't know one (KnownColumn)"
+            raise UserError(problem, key="attack", value=post.name)
+        places = question.places(answer.ids, post.name)
+        asked = question if places is None else question.group(places)
+        self._hidden.grade(post, answer, asked.ids, asked.known, tables.reconstructions)
 
     def _rebuilt_rows(self, post: Post, answer: RebuiltRows, question: Question, tables: Tables) -> None:
         if self._grader is None:

@@ -13,12 +13,13 @@ from vflbench.messages.facts import ClassHints
 from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.view import View
-from vflbench.run.answers import Marker, Question, Tables
+from vflbench.run.answers import Marker, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import Shortage
 from vflbench.run.helpers import Helpers
 from vflbench.run.known_rows import KnownRows, RowNames
 from vflbench.run.posts import Hints, HintSource, Post
+from vflbench.run.question import Question
 from vflbench.run.supply import Supply
 
 _AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
@@ -67,7 +68,11 @@ class Asking:
             return
         shown = {kind: fact.rows(rows) for kind, fact in round_.facts.get(post.party, {}).items() if kind in post.reads}
         facts = post.facts(self.supply.to(post, shown), None)
-        self._answer(post, post.view(round_.epoch, round_.step, self.names.of(round_.ids[rows]), facts))
+        view = post.view(round_.epoch, round_.step, self.names.of(round_.ids[rows]), facts)
+        if post.attack.attends:
+            post.attack.attend(view)
+        else:
+            self._answer(post, view)
 
     def about_batch(self, post: Post, round_: Round, labels: Tensor, canary: Tensor, hints: Hints, tables: Tables) -> None:
         places = post.known_places(hints)

@@ -25,6 +25,7 @@ from vflbench.run.canaries import Canaries
 from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
 from vflbench.run.grading import Grader
 from vflbench.run.helpers import Helpers
+from vflbench.run.hidden_columns import HiddenColumns
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
 from vflbench.run.supply import Supply
@@ -92,11 +93,12 @@ class Auditor:
         auxiliary = Auxiliary({})
         if held_out is not None and Auxiliary in wanted:
             auxiliary = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
-        self._supply = Supply(names, ClassShares(train.class_ratios), known, auxiliary, rows)
+        hidden = HiddenColumns(attacks, train, rows)
+        self._supply = Supply(names, ClassShares(train.class_ratios), known, auxiliary, rows, hidden)
         grader = Grader(train, held_out, seed) if held_out is not None and isinstance(train, EncodedRows) else None
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
-        marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private)
+        marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private, hidden)
         hints = HintSource(generators, len(train.class_ratios))
         self._asking = Asking(self._supply, names, known, canaries, hints, marker, twins, group, helpers)
         self._crossing = {party: tuple((cut_layers or {}).get(party, ())) for party in self._parties}

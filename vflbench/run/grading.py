@@ -1,6 +1,6 @@
 """Rebuilt rows compared with the true ones, and with what anybody could have guessed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -21,8 +21,8 @@ from vflbench.run.judges import ROWS, PictureBench, PictureJudge, TableJudge, wh
 _SHOWN = 20  # rows in the picture of a run
 _SLACK = 1e-3  # so far beyond [0, 1], a number is taken for rounded
 
-ALL = "all"
-"""Stands for the party where the parts of several are put together."""
+ALL, BY = "all", " by "
+"""Stands for the party where the parts of several are put together; between a party and another one that attacks it."""
 
 _Graded = tuple[str, Compared, tuple[Tensor, Tensor] | None]
 
@@ -49,8 +49,11 @@ class Grader:
         party: str = LABEL_PARTY,
         message: Kind = Kind.EMBEDDING,
     ) -> None:
-        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that attacks.
-        message: what it read.
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
+        attacks. message: what it read.
+
+        A party that is not the label party is named beside the one that it attacks (`b by a`), and
+        fills its own part into whole pictures, its own and those of guesses.
 
         Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
         """
@@ -59,26 +62,26 @@ class Grader:
         answer = {name: _checked(attack, name, columns, rows) for name, columns in rebuilt.features.items()}
         parties = list(answer)
         own = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
-        bench = self._bench(rows, parties, lined_up)
-        mine = self._figures(rows, answer, bench, parts=True)
+        filled_in = _own_part(rows, parties, own)
+        bench = self._bench(rows, [name for name in rows.features if name in {*parties, *filled_in}], lined_up)
+        mine = self._figures(rows, answer | filled_in, bench, parts=True)
         guesses = self._guesses.of(rows, parties, own, drawn)
-        graded = {name: self._figures(rows, guess, bench, parts=False) for name, guess in guesses.items()}
+        graded = {name: self._figures(rows, guess | filled_in, bench, parts=False) for name, guess in guesses.items()}
+        by = "" if party == LABEL_PARTY else f"{BY}{party}"
         errors = {name: {place: compared.error for place, compared, _ in figures} for name, figures in graded.items()}
         shown = _by_class(rows.labels)
-        for place, compared, example in mine:
+        for place, compared, example in (graded_part for graded_part in mine if graded_part[0] not in filled_in):
             pair = None if example is None else (example[0][shown], example[1][shown])
-            margins = {
-                name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})
-            }
-            key = (attack, str(message), place, rebuilt.layer, True)
+            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
+            key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
             figures = {**compared.figures, **rebuilt.figures}
             table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
             for place, compared, _ in figures:
-                table.add((attack, "none", place, name, name != "true"), compared.figures, rows=compared.rows)
+                table.add((attack, "none", f"{place}{by}", name, name != "true"), compared.figures, rows=compared.rows)
         for place, compared, _ in graded["mean"]:
             chance = compared.rows[CHANCE]
-            table.add((attack, "none", place, CHANCE, True), {"identified": chance.nanmean().item()})
+            table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
 
     def _bench(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> PictureBench | LineUp:
         """What answers of these parties are compared with."""
@@ -124,6 +127,12 @@ class Grader:
     @cached_property
     def _tables(self) -> TableJudge:
         return TableJudge(self._train, self._known)
+
+
+def _own_part(rows: VerticalTable, parties: Sequence[str], own: str | None) -> dict[str, Features]:
+    """The attacker's own part of the picture, if it holds one and isn't the label party. parties: that it attacks."""
+    is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
+    return {own: rows.features[own]} if own is not None and is_part else {}
 
 
 def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:

@@ -104,7 +104,7 @@ class PictureBench:
 class TableJudge:
     """Figures of `compare_tables` and `identified`, among training rows of the class, by a party's columns.
 
-        d(x, x') = sum over numeric columns of (x - x')^2 / variance + the number of ids that differ
+    d(x, x') = sum over numeric columns of (x - x')^2 / variance + the number of ids that differ
     """
 
     def __init__(self, train: EncodedRows, held_out: VerticalTable):
@@ -140,9 +140,7 @@ def with_rows(compared: Compared, rows: Mapping[str, Tensor], line_up: LineUp) -
     means = {name: values.nanmean().item() for name, values in rows.items()}
     whole_table = {name: value for name, value in compared.figures.items() if ":" not in name}
     by_column = {name: value for name, value in compared.figures.items() if ":" in name}
-    return Compared(
-        whole_table | means | by_column, {**compared.rows, **rows, CHANCE: line_up.chance}, compared.error
-    )
+    return Compared(whole_table | means | by_column, {**compared.rows, **rows, CHANCE: line_up.chance}, compared.error)
 
 
 def whole(features: Mapping[str, Features], parties: Sequence[str]) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
@@ -24,7 +24,7 @@ from vflbench.run.known_rows import draw_one_of_each, draw_positives
 
 RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
     Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
-    Seat.LABEL: frozenset({ClassShares, Auxiliary}),
+    Seat.LABEL: frozenset({ClassShares, Auxiliary, KnownColumn}),
     Seat.PARTICIPANT: frozenset({ClassShares}),
 }
 """The facts that the run supplies to an attacker at each seat, beside those of the protocol."""

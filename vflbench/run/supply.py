@@ -6,23 +6,23 @@ import torch
 from torch import Tensor
 
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, Known, OwnColumns, OwnModel
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, Known, KnownColumn, OwnColumns, OwnModel
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
+from vflbench.numerics.column_vectors import column_vectors
+from vflbench.run.hidden_columns import HiddenColumns
 from vflbench.run.known_rows import KnownRows, Lookup, RowNames
 from vflbench.run.posts import Post
 
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
 
-_BUCKETS = 8  # coordinates of a categorical column; ids that are equal modulo this share one
-
 
 class Supply:
     """The facts that an attack at its post may read.
 
     names: of rows. shares: of the classes. known: rows with known labels. auxiliary: rows that are not trained on.
-    rows: the columns of each party by row id, where they are at hand.
+    rows: the columns of each party by row id, where they are at hand. hidden: columns that attackers know of known rows.
     """
 
     def __init__(
@@ -32,7 +32,9 @@ class Supply:
         known: KnownRows,
         auxiliary: Auxiliary,
         rows: Lookup,
+        hidden: HiddenColumns | None = None,
     ):
+        self._hidden = hidden
         self._names, self._shares, self._known, self._rows = names, shares, known, rows
         self._auxiliary = auxiliary
 
@@ -40,7 +42,9 @@ class Supply:
         """facts: of the round, or of the end of an epoch, of the party of the post."""
         held = self._columns_for_messages(post, facts) if post.on_columns else facts
         supplied: dict[type[Fact], Fact] = {ClassShares: self._shares, Auxiliary: self._auxiliary}
-        if post.threat.known_rows:
+        if self._hidden is not None and post.name in self._hidden.of:
+            supplied[KnownColumn] = self._hidden.fact(post, self._known, self._names)
+        elif post.threat.known_rows:
             supplied[Known] = self._known.fact(post.threat.known_rows, self._names)
         return {**{kind: fact.named(self._names.ids) for kind, fact in held.items()}, **supplied}
 
@@ -65,15 +69,8 @@ class Supply:
 
 
 def as_vectors(columns: OwnColumns) -> Tensor:
-    """(n, k + 8 c) numeric columns, and 8 coordinates for each categorical one, of which that of the id modulo 8 is 1.
-
-    Rows with equal categories have the larger inner product, as with one-hot vectors, at a width that doesn't grow with the
-    number of ids.
-    """
-    n, c = columns.categorical.shape
-    one_hot = columns.numeric.new_zeros(n, c * _BUCKETS)
-    places = columns.categorical.long() % _BUCKETS + torch.arange(c, device=one_hot.device) * _BUCKETS
-    return torch.cat([columns.numeric, one_hot.scatter_(1, places, 1.0)], dim=1)
+    """(n, k + 8 c), as `numerics.column_vectors` says."""
+    return column_vectors(columns.numeric, columns.categorical)
 
 
 def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str, Facts]:

@@ -68,7 +68,7 @@ def _embedding_promise(noise: Mapping[str, Any]) -> str:
             f"; exact accounting of this noise: {_epsilon(noise['epsilon_exact'])} at {one} for one message, "
             f"{_epsilon(noise['epsilon_exact_all'])} at {every} for all {noise['messages']}"
         )
-    return line
+    return line + (f". It assumes {noise['assumes']}" if noise.get("assumes") else "")
 
 
 def _epsilon(value: float | None) -> str:

@@ -12,6 +12,7 @@ from vflbench.results.levels import REFERENCE, level_of
 from vflbench.results.read import read_manifest, read_summary
 from vflbench.results.report import quantity
 from vflbench.results.report.privacy_lines import privacy_lines
+from vflbench.results.report.rebuilt_tables import rebuilt_tables
 from vflbench.results.report.verdict_lines import verdict_lines
 from vflbench.results.report.verdict_sentence import verdict_block
 from vflbench.results.runs import Run
@@ -56,7 +57,7 @@ def _table(run: Run, colour: bool, gates: Sequence[str]) -> str:
     lines += _leaks(run, honest)
     lines += _class_leaks(run, honest)
     entries = summary.get("reconstructions", [])
-    for rows in _rebuilt(entries):
+    for rows in rebuilt_tables(entries):
         lines += ["", *_columns(rows), ""]
     for entry in entries:
         notes = list(entry.get("notes", {}).items())
@@ -210,30 +211,6 @@ def _place(leak: Mapping[str, Any]) -> Place:
 def _of_classes(leak: Mapping[str, Any]) -> bool:
     """Whether it is about more than two classes, and has no leak AUC."""
     return bool(leak["classes"]) and leak["raw"]["mean"] is None
-
-
-def _rebuilt(entries: Sequence[Mapping[str, Any]]) -> list[list[Place]]:
-    """A table per attack that rebuilt data: a line per figure, with its interval over rows, or over batches that differ."""
-    tables = []
-    for attack in dict.fromkeys(entry["attack"] for entry in entries):
-        of_attack = [entry for entry in entries if entry["attack"] == attack]
-        figures = list(dict.fromkeys(name for entry in of_attack for name in entry["figures"] if ":" not in name))
-        header = (attack, *(f"{entry['message']} {entry['party']} {entry['layer']}" for entry in of_attack))
-        rows = [(name.replace("_", " "), *(_figure(entry["figures"].get(name)) for entry in of_attack)) for name in figures]
-        if any(entry.get("beats_every_guess") is not None for entry in of_attack):
-            answers = {True: "yes", False: "no", None: "-"}
-            rows.append(("beats every guess", *(answers[entry.get("beats_every_guess")] for entry in of_attack)))
-        if any(entry.get("rows") for entry in of_attack):
-            rows.append(("rows", *(str(entry.get("rows") or "-") for entry in of_attack)))
-        tables.append([header, *rows, ("batches", *(str(entry["batches"]) for entry in of_attack))])
-    return tables
-
-
-def _figure(value: Mapping[str, float | None] | None) -> str:
-    if value is None or value["mean"] is None:
-        return "-"
-    same = value["low"] is None or value["low"] == value["high"]
-    return f"{value['mean']:.4g}" + ("" if same else f" ({value['low']:.4g} .. {value['high']:.4g})")
 
 
 def _count(figure: Mapping[str, Any]) -> str:

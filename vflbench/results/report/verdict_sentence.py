@@ -11,6 +11,7 @@ from vflbench.results.runs import Run, mappings
 BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
 _SEEN = ("embedding", "prediction")
 """Messages that a party computes itself, or both of them: it doesn't only receive them."""
+_COLUMN = "attribute_auc"
 _REBUILT = {
     "labels_right": ("of the labels", "guess_labels_right"),
     "entries_right": ("of the entries", "guess_entries_right"),
@@ -134,6 +135,10 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
     of_messages = [entry for entry in entries if entry.get("message") != quantity.NO_MESSAGE and entry.get("visible", True)]
     for attack in dict.fromkeys(str(entry["attack"]) for entry in of_messages):
         mine = [entry for entry in of_messages if entry["attack"] == attack]
+        yield from (_read_column(entry) for entry in mine if _is_there(entry, _COLUMN))
+        mine = [entry for entry in mine if not _is_there(entry, _COLUMN)]
+        if not mine:
+            continue
         entry = max(
             mine, key=lambda one: max((_mean(one, figure) for figure in _REBUILT if _is_there(one, figure)), default=-1.0)
         )
@@ -143,7 +148,10 @@ def rebuilt_sentences(run: Run) -> Iterator[str]:
         who = {"participant": "a participant", "label party": "the label party"}.get(seat, "a non-label party")
         known = [*(shares or errors[:1]), *_identified(entry, entries)]
         shown = ", ".join(known) or "nothing that could be measured"
-        yield f"From what {who} received, {attack} rebuilds data of party {entry['party']}: {shown}.{_against_guesses(entry)}"
+        owner, _, attacker = str(entry["party"]).partition(" by ")
+        who = f"party {attacker}" if attacker else who
+        read = "the joint model's predictions" if entry.get("message") == "prediction" else f"what {who} received"
+        yield f"From {read}, {attack} rebuilds data of party {owner}: {shown}.{_against_guesses(entry)}"
 
 
 def _identified(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -172,6 +180,15 @@ def _guesses_beside(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any
     mine = (entry["attack"], entry["party"])
     none = quantity.NO_MESSAGE
     return [one for one in entries if one.get("message") == none and (one.get("attack"), one.get("party")) == mine]
+
+
+def _read_column(entry: Mapping[str, Any]) -> str:
+    """An attack on a column that is no label."""
+    area, gain = _mean(entry, _COLUMN), _mean(entry, "attribute_gain")
+    return (
+        f"From what the label party received, {entry['attack']} reads a column of party {entry['party']}, "
+        f"{entry['layer']}, with AUC {area:.3f}; without messages it reads {area - gain:.3f}."
+    )
 
 
 def _is_there(entry: Mapping[str, Any], figure: str) -> bool:

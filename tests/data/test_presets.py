@@ -1,0 +1,109 @@
+"""dataset=credit, bank, adult and drive: values for the options of csv, with lines as the files have them."""
+
+import zipfile
+
+import pytest
+from hydra import compose, initialize_config_dir
+from raw_files import error_of, in_file_order, load, write
+
+from vflbench.cli.build import build
+from vflbench.places import config_folder
+
+CREDIT = [
+    ",X1,X2,X3,X4,X5,X6,X7,X8,X9,X10,X11,X12,X13,X14,X15,X16,X17,X18,X19,X20,X21,X22,X23,Y",
+    "ID,LIMIT_BAL,SEX,EDUCATION,MARRIAGE,AGE,PAY_0,PAY_2,PAY_3,PAY_4,PAY_5,PAY_6,BILL_AMT1,BILL_AMT2,BILL_AMT3,BILL_AMT4,"
+    "BILL_AMT5,BILL_AMT6,PAY_AMT1,PAY_AMT2,PAY_AMT3,PAY_AMT4,PAY_AMT5,PAY_AMT6,default payment next month",
+    *(
+        f"{i},{10000 * i},{1 + i % 2},{i % 4},{1 + i % 3},{20 + i},2,2,-1,-1,-2,-2,3913,3102,689,0,0,-5,0,689,0,0,0,{i},{int(i % 4 == 0)}"
+        for i in range(1, 41)
+    ),
+]
+BANK = [
+    '"age";"job";"marital";"education";"default";"housing";"loan";"contact";"month";"day_of_week";"duration";"campaign";'
+    '"pdays";"previous";"poutcome";"emp.var.rate";"cons.price.idx";"cons.conf.idx";"euribor3m";"nr.employed";"y"',
+    *(
+        f'{30 + i};"{("admin.", "blue-collar", "unknown")[i % 3]}";"married";"basic.4y";"no";"no";"no";"telephone";"may";"mon";'
+        f'{261 + i};1;999;0;"nonexistent";1.1;93.994;-36.4;4.857;5191;"{"yes" if i % 5 == 0 else "no"}"'
+        for i in range(40)
+    ),
+]
+BANK_FULL = [
+    '"age";"job";"marital";"education";"default";"balance";"housing";"loan";"contact";"day";"month";"duration";"campaign";'
+    '"pdays";"previous";"poutcome";"y"',
+    *(
+        f'{30 + i};"management";"married";"tertiary";"no";{2143 - 100 * i};"yes";"no";"unknown";{1 + i % 28};"may";{200 + i};1;'
+        f'-1;0;"unknown";"{"yes" if i % 5 == 0 else "no"}"'
+        for i in range(40)
+    ),
+]
+
+
+def adult_lines(end: str) -> list[str]:
+    return [
+        f"{30 + i}, {'?' if i % 7 == 0 else 'State-gov'}, {77516 + i}, Bachelors, 13, Never-married, Adm-clerical, "
+        f"Not-in-family, White, {'Male' if i % 2 else 'Female'}, {2174 * (i % 2)}, 0, 40, United-States, "
+        f"{'>50K' if i % 4 == 0 else '<=50K'}{end}"
+        for i in range(40)
+    ]
+
+
+ADULT, ADULT_TEST = [*adult_lines(""), ""], ["|1x3 Cross validator", *adult_lines("."), ""]
+DRIVE = [" ".join([*(f"{-3.0146e-07 * (i + j):.4e}" for j in range(48)), str(1 + i % 11)]) for i in range(66)]
+
+
+def dataset(name: str, path: str | list[str], *words: str):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        listed = path if isinstance(path, str) else f"[{','.join(path)}]"
+        return build(compose("train", [f"dataset={name}", f"dataset.path={listed}", "name=test", *words])).dataset
+
+
+FILES = {"credit": (CREDIT, 23, 3, 2), "bank": (BANK, 20, 10, 2), "adult": (ADULT, 14, 8, 2), "drive": (DRIVE, 48, 0, 11)}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_published_file_is_read_with_its_types_and_half_of_the_columns_stay_with_the_label_party(name, tmp_path):
+    lines, columns, categorical, classes = FILES[name]
+    path = write(tmp_path / "x", lines)
+    split = load(dataset(name, path))
+    held = split.train.columns
+    assert set(held) == {"a", "label"}
+    assert abs(len(held["a"]) - len(held["label"])) <= columns % 2
+    assert sum(len(block) for block in held.values()) == columns
+    assert sum(len(block.categorical) for block in held.values()) == categorical
+    assert split.train.classes == classes
+    assert len(split.train) + len(split.test) == (66 if name == "drive" else 40)
+    assert any("divided at random" in note for note in split.notes)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(path, "within")
+    zipped = load(dataset(name, str(tmp_path / "x.zip"), "dataset.parties=1"))
+    assert set(zipped.train.columns) == {"a"}
+
+
+def test_positive_rows_are_those_of_the_published_positive_class(tmp_path):
+    for name, lines, period in (("credit", CREDIT, 4), ("bank", BANK, 5), ("bank", BANK_FULL, 5), ("adult", ADULT, 4)):
+        split = load(dataset(name, write(tmp_path / "x", lines), "dataset.parties=1"))
+        start = int(name == "credit")
+        assert in_file_order(split)[2].tolist() == [int((i + start) % period == 0) for i in range(40)], name
+
+
+def test_both_files_of_adult_have_the_same_two_classes(tmp_path):
+    paths = [write(tmp_path / "adult.data", ADULT), write(tmp_path / "adult.test", ADULT_TEST)]
+    split = load(dataset("adult", paths, "dataset.parties=1"))
+    assert split.facts["class_rows"] == {"not >50K": 60, ">50K": 20}
+    _, categorical, labels = in_file_order(split)
+    assert labels[:40].tolist() == labels[40:].tolist()
+    assert (categorical[:40] == categorical[40:]).all()
+    columns = split.train.columns["a"]
+    assert columns.cardinalities[columns.categorical.index("workclass")] == 2  # ? is missing, and State-gov
+
+
+def test_kaggles_copy_of_credit(tmp_path):
+    lines = [CREDIT[1].replace("default payment next month", '"default.payment.next.month"'), *CREDIT[2:]]
+    words = ("dataset.skip_lines=0", "dataset.label=default.payment.next.month")
+    assert len(load(dataset("credit", write(tmp_path / "x", lines), *words)).train) == 36
+    assert "there is no such column" in error_of(dataset("credit", write(tmp_path / "x", lines)))
+
+
+def test_a_workbook_is_named_as_what_it_is(tmp_path):
+    path = write(tmp_path / "x.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(5000))
+    assert "it is an Excel workbook; export it as CSV" in error_of(dataset("credit", path))

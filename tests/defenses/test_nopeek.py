@@ -1,0 +1,85 @@
+import pytest
+import torch
+from torch import nn
+
+from vflbench.defenses.base import Context
+from vflbench.defenses.nopeek import Nopeek
+from vflbench.messages.facts import OwnColumns
+from vflbench.numerics.dcor import Table, distance_correlation
+
+
+def reference(columns, h):
+    """Root dCor by its definition in float64, differentiable by torch. columns: with one-hot vectors over sqrt(2)."""
+
+    def distances(m):
+        squares = (m[:, None] - m[None]).square().sum(2)
+        return torch.where(squares > 0, squares.clamp_min(1e-300).sqrt(), 0.0)
+
+    def centred(m):
+        return m - m.mean(0) - m.mean(1, keepdim=True) + m.mean()
+
+    a, b = centred(distances(columns)), centred(distances(h))
+    return ((a * b).mean() / ((a * a).mean() * (b * b).mean()).sqrt()).sqrt()
+
+
+def batch(rng, n=40):
+    numeric = torch.rand(n, 3, generator=rng, dtype=torch.float64)
+    categorical = torch.randint(4, (n, 2), generator=rng, dtype=torch.int32)
+    one_hot = torch.cat([nn.functional.one_hot(c.long(), 4) for c in categorical.T], dim=1).double() / 2**0.5
+    context = Context(torch.arange(n), OwnColumns(numeric, categorical), 0, rng)
+    return torch.cat([numeric, one_hot], dim=1), context
+
+
+@pytest.mark.parametrize("options", [{}, {"log": True}, {"statistic": "squared"}])
+def test_weights_follow_the_gradient_of_the_mean_loss_and_the_penalty(rng, options):
+    """Of a network trained on g = d mean loss / dh, as the label party sends it, against autograd of the whole objective."""
+    columns, context = batch(rng)
+    y = (torch.rand(len(columns), generator=rng, dtype=torch.float64) < 0.3).double()
+    weights = torch.randn(columns.shape[1], 5, generator=rng, dtype=torch.float64, requires_grad=True)
+    top = torch.randn(5, generator=rng, dtype=torch.float64)
+
+    def loss(h):
+        return nn.functional.binary_cross_entropy_with_logits(h @ top, y)
+
+    h = (columns @ weights).tanh()
+    dcor = reference(columns, h)
+    statistic = dcor.square() if options.get("statistic") == "squared" else dcor
+    objective = loss(h) + 0.7 * (statistic.log() if options.get("log") else statistic)
+    (expected,) = torch.autograd.grad(objective, weights)
+
+    sent = h.detach().requires_grad_()
+    (g,) = torch.autograd.grad(loss(sent), sent)
+    defense = Nopeek(alpha=0.7, **options)
+    h = (columns @ weights).tanh()
+    (gradient,) = torch.autograd.grad(h, weights, defense.received(g, h.detach(), context))
+    assert (gradient - expected).norm() <= 1e-10 * expected.norm()
+    assert defense.figures() == {"constant_batches": 0, "dcor": pytest.approx(statistic.item(), rel=1e-9)}
+
+
+def test_descending_the_penalty_makes_embeddings_less_dependent(rng):
+    columns, context = batch(rng)
+    h = columns[:, :3] @ torch.randn(3, 6, generator=rng, dtype=torch.float64)
+    table, defense = Table(context.columns.numeric, context.columns.categorical), Nopeek(alpha=1.0)
+    before = distance_correlation(h, table, "root").item()
+    for _ in range(100):
+        h = h - 2.0 * defense.received(torch.zeros_like(h), h, context)
+    assert distance_correlation(h, table, "root") < 0.7 * before
+
+
+def test_a_message_is_not_changed_and_constant_batches_are_counted(rng):
+    _, context = batch(rng)
+    defense, h = Nopeek(), torch.ones(40, 4)
+    assert defense.embedding(h, context) is h
+    assert torch.equal(defense.received(h, h, context), h)
+    assert defense.figures() == {"constant_batches": 1}
+    assert not defense.figures()
+    without = Nopeek(alpha=0.0)
+    assert torch.equal(without.received(h, torch.randn(40, 4, generator=rng), context), h)
+
+
+def test_the_weight_rises_over_the_warmup(rng):
+    _, context = batch(rng)
+    h = torch.randn(40, 4, generator=rng, dtype=torch.float64)
+    defense, zero = Nopeek(alpha=1.0, warmup=4), torch.zeros_like(h)
+    first, second = defense.received(zero, h, context), defense.received(zero, h, context)
+    assert torch.allclose(second, 2 * first)

@@ -1,0 +1,126 @@
+"""Attribute inference: a column of another party from its embeddings, and from a few rows of which it is known."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import Attack, ColumnScores
+from vflbench.attacks.completion import completed
+from vflbench.messages.facts import Embeddings, KnownColumn, OwnColumns
+from vflbench.messages.label_facts import Labels
+from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.view import View
+from vflbench.numerics.column_vectors import column_vectors
+from vflbench.options import Count, Range, Rows, ShareOrZero, options
+
+_LAST, _MEAN, _OWN, _LABEL = "last ", "mean ", "own", "label"
+
+
+@options
+class Attribute(Attack):
+    """The label party learns a column of another party, which is not the label, of rows whose embeddings it gets.
+
+        s(x) = log share + a <w, x> + b <v, c> + d <u, y>,   w, v, u: averages of ridge regressions on the known rows
+
+    x: the row's last embedding of every layer that the party sends, and the mean of those of all epochs, in which fresh
+    noise averages out. c: the label party's own columns. y: the label. The regressions are those of `completion`, with
+    another target. Beside it stands the same attack without x: what labels and own columns tell of the column.
+    `attribute_gain` is the difference of the two, what messages tell.
+
+    column: its name; the first one of another party if left out. Categories are the values; those that are not among the
+    `values` most frequent ones count as one. Numbers are cut in two: above `threshold`, in the unit [0, 1] that parties
+    scale columns to, or above the median. known: rows of which it knows the column. They are drawn once and never scored.
+    rows: how many others it follows through the run. Scores are log odds (n,), or logits (n, K) of more than two values.
+    They are graded by their AUC against the column, mean over its values, and never count as a leak of the label.
+
+    Source: the attack of Fu et al., "Label inference attacks against vertical federated learning", USENIX Security 2022, at
+    the other seat and with another target; Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020, for
+    embeddings that tell what they were not trained to tell. The heads are ours.
+    """
+
+    max_classes: ClassVar[float] = math.inf
+
+    column: str | None = None
+    threshold: ShareOrZero | None = None
+    values: Annotated[Count, Range(2, 1000)] = 16
+    known: Rows = 100
+    rows: Rows = 4096
+
+    def __post_init__(self) -> None:
+        self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
+        self._ids = torch.empty(0, dtype=torch.int64)
+        self._kept: dict[str, Tensor] = {}
+        self._times = torch.empty(0, 1)
+
+    @property
+    def threat(self) -> Threat:
+        return Threat(Seat.LABEL, {Embeddings, OwnColumns, Labels, KnownColumn}, known_rows=self.known)
+
+    @property
+    def follows(self) -> int:  # type: ignore[override]
+        return self.rows
+
+    @classmethod
+    def answers_batches(cls) -> bool:
+        return False  # `batch` only collects
+
+    def batch(self, view: View) -> None:
+        layers, own = view[Embeddings].received[view[KnownColumn].party], view[OwnColumns]
+        held = {_LAST + layer: h.float().cpu() for layer, h in layers.items()}
+        held[_OWN] = column_vectors(own.numeric, own.categorical).float().cpu()
+        held[_LABEL] = view[Labels].classes.cpu()[:, None].float()
+        self._met.append((view.ids.cpu(), held))
+
+    def epoch(self, view: View) -> ColumnScores | None:
+        self._end_epoch()
+        fact = view[KnownColumn]
+        is_met, here = (torch.isin(ids.cpu(), self._ids) for ids in (fact.ids, view.ids))
+        values, ids = fact.values.cpu()[is_met], view.ids.cpu()[here]
+        if len(values) < 2 or not len(ids):
+            return None
+        shares = ((torch.bincount(values, minlength=fact.count) + 0.5) / (len(values) + fact.count / 2)).tolist()
+        known, rows = self._groups(fact.ids.cpu()[is_met]), self._groups(ids)
+        scores, guess = (completed(known[first:], values, rows[first:], shares) for first in (0, 1))
+        layer = next(name for name in self._kept if name.startswith(_LAST)).removeprefix(_LAST)
+        return ColumnScores(view.ids[here.to(view.ids.device)], layer, scores, guess)
+
+    def _groups(self, ids: Tensor) -> list[list[Tensor]]:
+        """Embeddings, own columns and labels of rows that were met: each group has a regression of its own."""
+        places = torch.searchsorted(self._ids, ids)
+        of = {name: kept[places] for name, kept in self._kept.items()}
+        sent = [h / self._times[places] if name.startswith(_MEAN) else h for name, h in of.items()]
+        messages = [h for name, h in zip(of, sent, strict=True) if name.startswith((_LAST, _MEAN))]
+        label = torch.nn.functional.one_hot(of[_LABEL][:, 0].long(), int(self._kept[_LABEL].max()) + 1).float()
+        return [messages, *([[of[_OWN]]] if of[_OWN].shape[1] else []), [label]]
+
+    def _end_epoch(self) -> None:
+        """Put what was met since the last call in order of the ids, beside what was met before."""
+        if not self._met:
+            return
+        ids = torch.cat([ids for ids, _ in self._met])
+        both = torch.cat([self._ids, ids]).unique()
+        new, old = torch.searchsorted(both, ids), torch.searchsorted(both, self._ids)
+        times = torch.zeros(len(both), 1).index_add_(0, old, self._times).index_add_(0, new, torch.ones(len(ids), 1))
+        kept: dict[str, Tensor] = {}
+        for name in self._met[0][1]:
+            values = torch.cat([held[name] for _, held in self._met])
+            empty = values.new_zeros(len(both), values.shape[1])
+            kept[name] = empty.index_copy(0, old, self._kept[name]) if name in self._kept else empty.clone()
+            kept[name][new] = values
+            if name.startswith(_LAST):
+                mean = _MEAN + name.removeprefix(_LAST)
+                total = empty.index_copy(0, old, self._kept[mean]) if mean in self._kept else empty
+                kept[mean] = total.index_add(0, new, values)
+        self._ids, self._times, self._kept, self._met = both, times, kept, []
+
+    def state(self) -> dict[str, Any]:
+        met = [[ids, dict(held)] for ids, held in self._met]
+        return {"ids": self._ids, "times": self._times, "kept": dict(self._kept), "met": met}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._ids, self._times = state["ids"].clone(), state["times"].clone()
+        self._kept = {name: kept.clone() for name, kept in state["kept"].items()}
+        self._met = [(ids.clone(), {name: h.clone() for name, h in held.items()}) for ids, held in state["met"]]

@@ -1,0 +1,68 @@
+"""NoPeek: embeddings that depend as little on the features as training allows."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vflbench.defenses.base import Context, NonLabelDefense
+from vflbench.numerics.dcor import Table, distance_correlation
+from vflbench.options import NonNegativeInt, Weight, options
+
+
+@options
+class Nopeek(NonLabelDefense):
+    """A penalty on how far a batch's embeddings and the features that they are made of depend on each other; it changes no
+    message. What it hides of which attack, and at what cost: docs/features/defenses.md.
+
+        L = L_c + alpha dCor(X, h),   or alpha log dCor(X, h),   one term each layer that a party sends
+
+    with the distance correlation dCor (`numerics.dcor`), exact over the whole batch. Distances of features are Euclidean:
+    over numeric columns, which lie in [0, 1], and each categorical column that differs adds 1 to the squared distance.
+
+    The non-label party adds the gradient of its term by h to the one that it receives, which is that of a mean loss; so the
+    weights of its network follow the gradient of L, if the label party sends the true one. No message, no other party and no
+    label is needed. h are activations, before any other defense of the party changes them.
+
+    alpha: weight; 0 is no penalty. statistic: `root`, as the authors' code has it, or the `squared` one. log: takes the
+    logarithm of it, as `dcor` does for labels; not published for this defense. warmup: steps over which the weight rises
+    linearly from 0. A batch with constant embeddings or features has no penalty, and is counted.
+
+    Source: Vepakomma, Singh, Gupta and Raskar, "NoPeek: Information leakage reduction to share activations in distributed
+    deep learning", ICDM workshops 2020 (arXiv 2008.09161), and the authors' notebooks, which weight root dCor beside the
+    cross-entropy.
+    """
+
+    alpha: Weight = 0.5
+    statistic: Literal["root", "squared"] = "root"
+    log: bool = False
+    warmup: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        self._steps = self._constant = 0
+        self._sum, self._count = 0.0, 0
+
+    def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
+        """g + dP / dh. g, h: (n, d)."""
+        self._steps += 1
+        weight = self.alpha * min(1.0, self._steps / self.warmup) if self.warmup else self.alpha
+        columns = context.columns
+        if weight == 0 or columns is None:
+            return g
+        with torch.enable_grad():
+            h = h.detach().requires_grad_()
+            dcor = distance_correlation(h, Table(columns.numeric, columns.categorical), self.statistic)
+            if dcor <= 0:
+                self._constant += 1
+                return g
+            self._sum, self._count = self._sum + dcor.item(), self._count + 1
+            (gradient,) = torch.autograd.grad(weight * (dcor.log() if self.log else dcor), h)
+        return g + gradient.to(g.dtype)
+
+    def figures(self) -> dict[str, float]:
+        """Constant batches, and the mean dCor of the others."""
+        if not self._count + self._constant:
+            return {}
+        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
+        self._constant, self._sum, self._count = 0, 0.0, 0
+        return figures
