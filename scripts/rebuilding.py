@@ -8,7 +8,7 @@
 Prints a Markdown table, a line for each set of defenses and their options: accuracy of the model on test rows, and for each
 attack the share that it closes of the error that the best guess without messages leaves,
 
-    gain = 1 - mse / min over guesses of mse,    guesses: the mean, the mean of the class, a random row,
+    gain = 1 - mse / min over guesses of mse,    guesses: means, rows of the class, a regression on own columns, ...
 
 1 for rows that are rebuilt exactly, 0 for no more than guessing. Of `attribute`, which ranks rows by a column: the same
 share of what AUC the attacker without messages leaves to 1. Means over the runs (seeds) of a line with 95 % intervals.
@@ -24,7 +24,8 @@ from vflbench.results.files import SUMMARY
 from vflbench.results.report.comparison import read_runs
 from vflbench.results.report.defense_names import defense_name
 from vflbench.results.report.heat_map import Cell, Columns, HeatMap, page, write_png
-from vflbench.results.report.inversion import rebuilt
+from vflbench.results.report.inversion import GUESSES, rebuilt
+from vflbench.results.report.picture_rows import NO_MESSAGE
 from vflbench.results.runs import Run
 
 EXPERIMENTS = {
@@ -32,10 +33,8 @@ EXPERIMENTS = {
     "rebuilding_hijack": "a label party that cheats",
     "rebuilding_table": "table",
 }
-GUESSES = ("mean", "class_mean", "random_row")
-"""What anybody can answer who has auxiliary rows and, as the label party, the class of a row."""
-
-_ATTRIBUTE, _REFERENCE = "attribute", "attribute (no message)"
+_NEED_THE_TRUTH = ("nearest_row", "true")  # no guesses, although they stand beside them
+_RANKED = "attribute_auc"  # of an attack that ranks rows by a column
 _RANGE = (-math.inf, 1.0)
 NOTE = (
     "Share that each attack closes of the error that the best guess without messages leaves: 1 rebuilds exactly, 0 or less "
@@ -92,24 +91,28 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
 def attacks_of(run: Run) -> list[str]:
     """Those that rebuilt something or ranked rows by a column, in the order in which they were chosen."""
     found = {entry["attack"] for entry in run.summary.get("reconstructions", [])}
-    found |= {leak["attack"] for leak in run.summary.get("leaks") or [] if leak["attack"] == _ATTRIBUTE}
     return [name for name in run.config.get("attack") or {} if name in found]
 
 
 def gain(run: Run, attack: str) -> float:
     """Share of the error of the best guess that the attack closes; nan where there is none."""
-    if attack == _ATTRIBUTE:
-        read, known = _auc(run, _ATTRIBUTE), _auc(run, _REFERENCE)
+    read, known = _figure(run, attack, _RANKED), _figure(run, attack, _RANKED, of_guesses=True)
+    if not math.isnan(read):
         return (read - known) / (1 - known) if known < 1 else math.nan
     error = rebuilt(run, attack, "mse")
-    guesses = [rebuilt(run, attack, "mse", guess) for guess in GUESSES]
+    guesses = [rebuilt(run, attack, "mse", guess) for guess in GUESSES if guess not in _NEED_THE_TRUTH]
     least = min((value for value in guesses if not math.isnan(value)), default=math.nan)
     return 1 - error / least if least > 0 else math.nan
 
 
-def _auc(run: Run, attack: str) -> float:
-    values = [leak["auc"]["mean"] for leak in run.summary.get("leaks") or [] if leak["attack"] == attack]
-    return max(values, default=math.nan)
+def _figure(run: Run, attack: str, figure: str, *, of_guesses: bool = False) -> float:
+    """The largest value of a figure that the attack, or what stands beside it without messages, has."""
+    entries = [
+        entry["figures"][figure]["mean"]
+        for entry in run.summary.get("reconstructions", [])
+        if entry["attack"] == attack and (entry["message"] == NO_MESSAGE) == of_guesses and figure in entry["figures"]
+    ]
+    return max((value for value in entries if value is not None), default=math.nan)
 
 
 def over(runs: Sequence[Run], attack: str) -> Interval:

@@ -7,6 +7,8 @@ import script_runs
 from outputs_tree import interval, write_run
 from script_runs import rows_of
 
+from vflbench.results.report.heat_map import colour
+
 ATTACKS = {"inversion": {"_target_": "vflbench.attacks.model_inversion.ModelInversion"}}
 TOP_K = {"top_k": {"_target_": "vflbench.defenses.top_k.TopK", "fraction": 0.12}}
 
@@ -58,7 +60,5 @@ def test_the_picture_and_the_page_are_drawn_and_no_run_is_an_error(tree, tmp_pat
 
 
 def test_exact_answers_are_red_and_guesses_white():
-    from vflbench.results.report.heat_map import colour
-
     assert (colour(0.0, 0.0), colour(-3.0, 0.0), colour(1.0, 0.0)) == ("#ffffff", "#ffffff", "#a50026")
     assert colour(math.nan, 0.0) not in {colour(0.01 * step, 0.0) for step in range(101)}

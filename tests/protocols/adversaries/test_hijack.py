@@ -111,9 +111,7 @@ def test_gradients_follow_from_labels_only_if_the_critic_knows_them(rng):
 
 def test_labels_whose_privacy_is_promised_are_not_read(rng):
     rows, private = table(rng), {"new_defense": lambda: Chain({"label_dp": LabelDp(eps=1.0)})}
-    with pytest.raises(
-        UserError, match="follow from labels, and label_dp promises that they are private"
-    ):
+    with pytest.raises(UserError, match="follow from labels, and label_dp promises that they are private"):
         hijacked(rng, rows, Hijack(knows_labels=True, **SMALL), **private)
     hijacked(rng, rows, Hijack(**SMALL), **private).round(rows.ids)
 
