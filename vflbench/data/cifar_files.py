@@ -137,11 +137,11 @@ def _pickled(opened: OpenPart, version: Version, rows: int | None) -> tuple[np.n
     pixels, labels = content.get("data"), content.get(version.key)
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != VALUES or not len(pixels):
         raise _error(opened.part, f"its `data` is no array of n x {VALUES:,} unsigned bytes")
-    fits = isinstance(labels, list) and len(labels) == len(pixels)
-    if not fits or not all(type(label) is int and 0 <= label < 256 for label in labels):
+    numbers = labels if isinstance(labels, list) else []
+    if len(numbers) != len(pixels) or not all(type(label) is int and 0 <= label < 256 for label in numbers):
         problem = f"its `{version.key}` is no list of {len(pixels):,} whole numbers from 0 to 255, one for each picture"
         raise _error(opened.part, problem)
-    return pixels[:rows], np.array(labels[:rows], dtype=np.int64)
+    return pixels[:rows], np.array(numbers[:rows], dtype=np.int64)
 
 
 def read_names(version: Version, files: dict[str, Part], classes: int) -> list[str] | None:
