@@ -149,7 +149,11 @@ class Simulator(Attack):
         """Make the networks; after a resume with the weights that they had."""
         drawn = view.rng if not self._saved else torch.Generator(view.rng.device)
         first = {party: {layer: h[:1] for layer, h in layers.items()} for party, layers in received.items()}
-        own = columns[view.party].rows(torch.zeros(1, dtype=torch.int64, device=view.ids.device)) if view.party in columns else _no_columns(1)
+        own = (
+            columns[view.party].rows(torch.zeros(1, dtype=torch.int64, device=view.ids.device))
+            if view.party in columns
+            else _no_columns(1)
+        )
         outputs = view[OwnTop].logits(first, own).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
@@ -158,9 +162,7 @@ class Simulator(Attack):
                 learner.restore(states[name])
         self._saved = {}
 
-    def _mimic(
-        self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator
-    ) -> Mimic:
+    def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width = sum(h.shape[1] for h in sent.values()), self.width
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))

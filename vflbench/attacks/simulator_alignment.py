@@ -45,7 +45,9 @@ class Memory:
         return [[dict(received), classes] for received, classes in self._batches]
 
     def restore(self, state: Sequence[Any]) -> None:
-        self._batches = [({party: h.clone() for party, h in received.items()}, classes.clone()) for received, classes in state]
+        self._batches = [
+            ({party: h.clone() for party, h in received.items()}, classes.clone()) for received, classes in state
+        ]
 
 
 def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
@@ -62,7 +64,9 @@ def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     device = next(network.parameters()).device
     with torch.no_grad():
-        network(torch.zeros(1, len(architecture.numeric), device=device), torch.zeros(1, 0, dtype=torch.int32, device=device))
+        network(
+            torch.zeros(1, len(architecture.numeric), device=device), torch.zeros(1, 0, dtype=torch.int32, device=device)
+        )
     for hook in hooks:
         hook.remove()
     if not shapes or shapes[-1] is None or len(shapes[-1]) != 3 or shapes[-1].numel() != width:

@@ -65,9 +65,7 @@ class PlainBottom(nn.Module):
     def __init__(self, coding: Coding, sent: Layers, width: int, rng: torch.Generator):
         super().__init__()
         self.coding = coding
-        self.inner = nn.ModuleList(
-            [linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))]
-        )
+        self.inner = nn.ModuleList([linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))])
         self.outputs = nn.ModuleDict({layer: linear(width, h.shape[1], rng, math.sqrt(2)) for layer, h in sent.items()})
         self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
 

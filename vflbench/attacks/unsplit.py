@@ -69,7 +69,9 @@ class Unsplit(Attack):
 
         def misfit() -> Tensor:
             layers = clone.from_vectors(x, vectors) if tables else clone(x, _no_ids(len(h), h))  # type: ignore[operator]
-            return torch.stack([(layers[name] / _unit(h) - targets[name]).square().mean() for name, h in received.items()]).sum()
+            return torch.stack(
+                [(layers[name] / _unit(h) - targets[name]).square().mean() for name, h in received.items()]
+            ).sum()
 
         def penalised() -> Tensor:
             smooth = total_variation(area.picture(x)).mean() if area is not None else x.new_zeros(())

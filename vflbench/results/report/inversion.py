@@ -23,7 +23,18 @@ from vflbench.results.runs import Run
 
 FIGURES = ("mse", "psnr", "ssim", "recognised", "identified", "feature_distance")
 FIGURES += ("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right")
-GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear", "chance", "nearest_row", "true")
+GUESSES = (
+    "mean",
+    "class_mean",
+    "random_row",
+    "class_row",
+    "best_draw",
+    "own_columns",
+    "own_linear",
+    "chance",
+    "nearest_row",
+    "true",
+)
 STRONGEST = "strongest"
 """In place of an attack: of each line the one with the least error."""
 _ACROSS = 6  # names in a line of the legend
