@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ class Dense(nn.Module):
         super().__init__()
         self.classes = classes
         sizes = [inputs + classes, width, width]
-        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in zip(sizes, sizes[1:], strict=False)])
+        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in pairwise(sizes)])
         self.last = linear(width, outputs, rng)
 
     def forward(self, x: Tensor, classes: Tensor) -> Tensor:
