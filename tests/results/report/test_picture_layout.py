@@ -125,7 +125,7 @@ def test_a_setting_that_was_not_run_says_so_and_other_pictures_are_refused(tmp_p
         PictureTable.of([run for run in read_runs([tmp_path]) if run.option("defense.quantize") is None], "pca")
 
 
-@pytest.mark.parametrize("least", [0.03, 0.001, 1e-5, 0.0])
+@pytest.mark.parametrize("least", [0.001, *(pytest.param(least, marks=pytest.mark.slow) for least in (0.03, 1e-5, 0.0))])
 def test_recovery_by_mechanism_can_be_read(folder, tmp_path, least):
     save(tmp_path, 0, quantize={"levels": 3}, errors=(least, 0.71))
     table = lines(read_runs([folder, tmp_path]), BY)
