@@ -29,7 +29,7 @@ def test_whole_pictures_are_put_together_and_compared_with_guesses():
     assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)
     assert set(found) == {
         *((party, "embedding", "f2") for party in (*"abcd", "all")),
-        *(("all", "none", guess) for guess in GUESSES),
+        *(("all", "none", guess) for guess in GUESSES if not guess.startswith("own_")),
     }
     test = data.test.all()
     rows = data.train.all().rows(torch.arange(5, 45))

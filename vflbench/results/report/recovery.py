@@ -26,6 +26,7 @@ SHOWN: Mapping[str, str] = {
 """Figures -> the title of their panel: the first three that any run has are drawn."""
 _GUESSES = {"mean": ":", "class_mean": "-.", "random_row": "--", "chance": (0, (1, 3))}
 _LOGARITHMIC = ("mse", "error_over_spread")
+_LEAST = 1e-6
 _INCHES = 0.34  # a mechanism
 
 
@@ -64,7 +65,8 @@ def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> Figure:
                 ends = (value.mean - value.low, value.high - value.mean)
                 bar = None if math.isnan(value.low) else [[max(end, 0.0)] for end in ends]
                 style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-                axes.errorbar([value.mean], [row + shift], xerr=bar, linestyle="none", markersize=5, capsize=2, **style)
+                shown = max(value.mean, _LEAST) if figure in _LOGARITHMIC else value.mean  # an exact answer has a place too
+                axes.errorbar([shown], [row + shift], xerr=bar, linestyle="none", markersize=5, capsize=2, **style)
         for guess, style_of in _GUESSES.items():
             values = [v for run in runs for a in attacks if not math.isnan(v := rebuilt(run, a, figure, guess))]
             if values:
@@ -72,7 +74,8 @@ def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> Figure:
         axes.set_xlabel(SHOWN[figure], fontsize=9)
         if figure in _LOGARITHMIC:  # an attacker who is misled is off by ten times as much as others
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            low, high = axes.get_xlim()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 1e3 * low else (1.0,)))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:g}"))
             axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(axis="x", color="0.93")
