@@ -27,8 +27,8 @@ def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
 def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng: torch.Generator) -> EncodedRows:
     """The rows at `path`, read by the dataset's own loader and encoded as the training rows are.
 
-    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared), or
-    if most are rows of the run.
+    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared),
+    or if most are rows of the run.
     """
 
     def refused(problem: str) -> UserError:
