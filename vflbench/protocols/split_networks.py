@@ -1,4 +1,4 @@
-"""How the parties of split learning are seated: their bottoms, and what they draw from."""
+"""Networks and generators of the parties of split learning."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,12 +15,12 @@ from vflbench.protocols.parties import Noise
 
 
 def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
-    """The party's own, with its first weights."""
-    return built(party, outputs, seating, seating.generators[f"model/{party}"], training_rng(party, seating))
+    """A party's network, drawn from the generator of its name."""
+    return _built(party, outputs, seating, seating.generators[f"model/{party}"], training_rng(party, seating))
 
 
-def built(party: str, outputs: int, seating: Seating, rng: torch.Generator, draws: torch.Generator) -> Bottom:
-    """A bottom with weights from `rng`. draws: what a user's own module draws from while it trains."""
+def _built(party: str, outputs: int, seating: Seating, rng: torch.Generator, draws: torch.Generator) -> Bottom:
+    """draws: what a user's own module draws from while it trains."""
     columns = seating.columns[party]
     with drawing_from(rng):
         module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
@@ -33,16 +33,16 @@ def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
     def build(rng: torch.Generator) -> Bottom:
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
         draws = torch.Generator(seating.device).manual_seed(seed)
-        return built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
+        return _built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
 
     return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
 
 
-def surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
-    """What an adversary at the label party builds on."""
+def surroundings_of(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
+    """What a label party that cheats has around it. names: of the other parties."""
 
     def bottom(party: str, rng: torch.Generator) -> Bottom:
-        return built(party, outputs, seating, rng, rng)
+        return _built(party, outputs, seating, rng, rng)
 
     return Surroundings(
         {party: partial(bottom, party) for party in names},
@@ -59,6 +59,6 @@ def training_rng(part: str, seating: Seating) -> torch.Generator:
 
 
 def noise_of(party: str, seating: Seating) -> Noise:
-    """What its defenses draw from, in training and when the model is tested."""
+    """A party's generators of noise."""
     names = (f"defense/{party}", f"defense/{party}/predicting")
     return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))
