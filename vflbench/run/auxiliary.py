@@ -1,6 +1,7 @@
 """Auxiliary rows: rows that an attacker has whole, and that nobody trains on."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,12 +35,12 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
     def refused(problem: str) -> UserError:
         return UserError(problem, key="audit.auxiliary_path", value=path)
 
-    options = {field.name for field in dataclasses.fields(dataset)}  # type: ignore[arg-type]
+    options = {field.name for field in dataclasses.fields(dataset)}
     if "path" not in options:
         raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
-    changes = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
+    changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
     try:
-        raw, _ = dataclasses.replace(dataset, **changes).read(rng)  # type: ignore[type-var]
+        raw, _ = dataclasses.replace(dataset, **changes).read(rng)
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
     own = train.raw
