@@ -184,11 +184,13 @@ class Simulator(Attack):
         judges = [Dense(size, 1, classes, width, draws) if self.adversarial else None for size in (inputs, coding.width)]
         w1, w2, lr, device = self.embedding_weight, self.row_weight, self.lr, view.ids.device
         rates = (lr, lr / 2, w1 * lr, w2 * lr / 2)
-        made = [
-            None if network is None else Learner(network.to(device), rate)
-            for network, rate in zip((bottom, decoder, *judges), rates, strict=True)
+        of_bottom, of_decoder = (
+            Learner(one.to(device), rate) for one, rate in zip((bottom, decoder), rates[:2], strict=True)
+        )
+        of_judges = [
+            None if one is None else Learner(one.to(device), rate) for one, rate in zip(judges, rates[2:], strict=True)
         ]
-        return Mimic(coding, *made)
+        return Mimic(coding, of_bottom, of_decoder, *of_judges)
 
     def state(self) -> dict[str, Any]:
         networks = {

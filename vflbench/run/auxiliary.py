@@ -1,6 +1,7 @@
 """Auxiliary rows: rows that an attacker has whole, and that nobody trains on."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,19 +28,19 @@ def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
 def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng: torch.Generator) -> EncodedRows:
     """The rows at `path`, read by the dataset's own loader and encoded as the training rows are.
 
-    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared), or
-    if most are rows of the run.
+    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared),
+    or if most are rows of the run.
     """
 
     def refused(problem: str) -> UserError:
         return UserError(problem, key="audit.auxiliary_path", value=path)
 
-    options = {field.name for field in dataclasses.fields(dataset)}  # type: ignore[arg-type]
+    options = {field.name for field in dataclasses.fields(dataset)}
     if "path" not in options:
         raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
-    changes = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
+    changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
     try:
-        raw, _ = dataclasses.replace(dataset, **changes).read(rng)  # type: ignore[type-var]
+        raw, _ = dataclasses.replace(dataset, **changes).read(rng)
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
     own = train.raw
