@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
-from vflbench.numerics.dcor import Table, distance_correlation
+from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.table_distances import Table
 from vflbench.options import NonNegativeInt, Weight, options
 
 

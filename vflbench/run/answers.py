@@ -115,8 +115,8 @@ class Marker:
         """The same for an answer about all rows at once: scores are graded group by group. groups: places of the rows."""
         for answer in answers if isinstance(answers, Sequence) else [answers]:
             if isinstance(answer, ColumnScores):
-                for part in split(answer, question.places(answer.ids, post.name), groups):
-                    self._column_scores(post, part, question, tables)
+                for rows in split(answer, question.places(answer.ids, post.name), groups):
+                    self._column_scores(post, rows, question, tables)
                 continue
             if not isinstance(answer, Scores):
                 self.mark(post, answer, question, tables)
