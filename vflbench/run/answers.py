@@ -104,7 +104,7 @@ class Marker:
             elif isinstance(answer, ClassCounts):
                 self._class_counts(post, answer, question, tables)
             else:
-                allowed = "Scores, ColumnScores, RebuiltRows, RebuiltBatch, ClassCounts, a list of them, or None"
+                allowed = "Scores, RebuiltRows, RebuiltBatch, ColumnScores, ClassCounts, a list of them, or None"
                 problem = f"it answered with {type(answer).__name__}; allowed are {allowed}"
                 raise UserError(problem, key="attack", value=post.name)
         return layers
