@@ -5,7 +5,8 @@ from torch import nn
 from vflbench.defenses.base import Context
 from vflbench.defenses.nopeek import Nopeek
 from vflbench.messages.facts import OwnColumns
-from vflbench.numerics.dcor import Table, distance_correlation
+from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.table_distances import Table
 
 
 def reference(columns, h):

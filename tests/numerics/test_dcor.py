@@ -9,7 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflbench.numerics import dcor as module
-from vflbench.numerics.dcor import Table, distance_correlation
+from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.table_distances import Table
 
 
 def by_definition(x, y_distances):
@@ -213,7 +214,8 @@ def test_memory_stays_small_for_many_rows():
     program = """
 import resource, torch
 from vflbench.run.machine import tune
-from vflbench.numerics.dcor import Table, distance_correlation
+from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.table_distances import Table
 tune()
 y = torch.arange(32768) % 4 == 0
 x = torch.randn(32768, 128, requires_grad=True)

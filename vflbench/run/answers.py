@@ -104,7 +104,7 @@ class Marker:
             elif isinstance(answer, ClassCounts):
                 self._class_counts(post, answer, question, tables)
             else:
-                allowed = "Scores, ColumnScores, RebuiltRows, RebuiltBatch, ClassCounts, a list of them, or None"
+                allowed = "Scores, RebuiltRows, RebuiltBatch, ColumnScores, ClassCounts, a list of them, or None"
                 problem = f"it answered with {type(answer).__name__}; allowed are {allowed}"
                 raise UserError(problem, key="attack", value=post.name)
         return layers
@@ -115,8 +115,8 @@ class Marker:
         """The same for an answer about all rows at once: scores are graded group by group. groups: places of the rows."""
         for answer in answers if isinstance(answers, Sequence) else [answers]:
             if isinstance(answer, ColumnScores):
-                for part in split(answer, question.places(answer.ids, post.name), groups):
-                    self._column_scores(post, part, question, tables)
+                for rows in split(answer, question.places(answer.ids, post.name), groups):
+                    self._column_scores(post, rows, question, tables)
                 continue
             if not isinstance(answer, Scores):
                 self.mark(post, answer, question, tables)
