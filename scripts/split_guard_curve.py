@@ -82,7 +82,8 @@ def draw(made: Sequence[Line], by: Sequence[str], policy: str, window: int, file
     shares, steps = canvas.subplots(1, 2)
     for number, line in enumerate(made):
         rows = [row(line, policy, window, threshold) for threshold in thresholds]
-        name, colour = " ".join(map(str, line.options)) or "hijacked", f"C{number}"
+        named = (f"{option.rsplit('.', 1)[-1]}={value}" for option, value in zip(by, line.options, strict=True))
+        name, colour = ", ".join(named), f"C{number}"
         for axes, values in (
             (shares, [one["noticed"] / one["of"] if one["of"] else float("nan") for one in rows]),
             (steps, [statistics.median(one["batches"]) if one["batches"] else float("nan") for one in rows]),
@@ -97,7 +98,6 @@ def draw(made: Sequence[Line], by: Sequence[str], policy: str, window: int, file
     shares.set_ylabel("share of runs")
     shares.set_title("noticed (lines) and false alarms (dots)", loc="left", fontsize=9)
     steps.set_ylabel("median batch of the alarm")
-    steps.set_title(f"{', '.join(option.rsplit('.', 1)[-1] for option in by)}", loc="left", fontsize=9)
     for axes in (shares, steps):
         axes.set_xlabel(f"threshold (policy {policy})")
         axes.grid(color="0.9")

@@ -1,6 +1,8 @@
 import script_runs
 from outputs_tree import write_run
 
+import vflbench.defenses.split_guard
+import vflbench.results.report.comparison
 import vflbench.results.report.raster  # noqa: F401  (what a script imports first is forgotten with it, matplotlib by halves)
 
 LINE = "epoch 0 step {0}/99 party a: split_guard score {1:.6f} at batch {0}"

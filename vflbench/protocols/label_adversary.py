@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY
+from vflbench.defenses.base import Defense
+from vflbench.defenses.chain import claims_of
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.peer_facts import Auxiliary
@@ -65,6 +67,14 @@ class LabelAdversary(Adversary):
     def facts(self) -> Mapping[type[Fact], Fact]:
         """What attacks at its seat may read: copies as it stands now, of every kind in `facts_made`."""
         return {}
+
+
+def refuse_broken_promise(adversary: LabelAdversary, defenses: Mapping[str, Defense]) -> None:
+    """Raises UserError where what it sends follows from labels beside a defense that promises their privacy."""
+    if adversary.reads_labels and (claims := claims_of(defenses)).label_privacy:
+        promising = [name for name, one in claims.of.items() if one is not None and one.release is not None]
+        problem = f"its gradients then follow from labels, and {' and '.join(promising)} promises that they are private"
+        raise UserError(problem, key="adversary", value=f"{type(adversary).__name__}, which knows labels")
 
 
 def usable_gradients(

@@ -23,7 +23,7 @@ from vflbench.models.wrapped import as_top, drawing_from
 from vflbench.options import options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.label_adversary import at_the_label_party
+from vflbench.protocols.label_adversary import at_the_label_party, refuse_broken_promise
 from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.parties import Lookup
@@ -94,6 +94,7 @@ class Split(Protocol):
             cheating_with_gradients,
         )
         if cheating_with_gradients is not None:
+            refuse_broken_promise(cheating_with_gradients, own_defense.named)
             cheating_with_gradients.begin(surroundings_of(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
         return self.session(parties, label_party, outputs, seating, autocast)

@@ -42,10 +42,7 @@ def surroundings_of(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bo
     """What a label party that cheats has around it. names: of the other parties."""
 
     def bottom(party: str, rng: torch.Generator) -> Bottom:
-        columns = seating.columns[party]
-        with drawing_from(rng):
-            module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
-            return as_bottom(module, columns.numeric, columns.cardinalities, outputs, rng).to(seating.device)
+        return _built(party, outputs, seating, rng, rng)
 
     return Surroundings(
         {party: partial(bottom, party) for party in names},

@@ -8,6 +8,7 @@ from builders import session, table, weights
 from vflbench.attacks.hijack import Hijack as Read
 from vflbench.data.digits import Digits
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sign import Sign
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
@@ -106,6 +107,15 @@ def test_gradients_follow_from_labels_only_if_the_critic_knows_them(rng):
         ]
         gradients = [sent(split.round(rows.ids, watch=FACTS))["f2"] for split in pair]
         assert torch.equal(*gradients) is not knows
+
+
+def test_labels_whose_privacy_is_promised_are_not_read(rng):
+    rows, private = table(rng), {"new_defense": lambda: Chain({"label_dp": LabelDp(eps=1.0)})}
+    with pytest.raises(
+        UserError, match="follow from labels, and label_dp promises that they are private"
+    ):
+        hijacked(rng, rows, Hijack(knows_labels=True, **SMALL), **private)
+    hijacked(rng, rows, Hijack(**SMALL), **private).round(rows.ids)
 
 
 def test_a_run_that_goes_on_sends_the_same(rng):
