@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp
@@ -202,6 +203,8 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     before = {p.name: p.bottom.frozen() for p in shared.parties}
     facts = shared.round(ids, watch=EVERYTHING | {Gradients, SummedGradients}).facts
     assert not any({Gradients, SummedGradients} & set(known) for known in facts.values())
+    assert set(facts["label"]) == SharedEmbeddings().offers(Seat.LABEL)  # all that is offered is there
+    assert set(facts["a"]) == set(facts["b"]) == SharedEmbeddings().offers(Seat.NON_LABEL)
     grid = torch.tensor([0, 1 / 3, 2 / 3, 1])
     for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
         received = facts[name][Embeddings].received
@@ -306,6 +309,27 @@ def test_bf16_keeps_messages_and_weights_in_float32(rng):
     assert {t.dtype for message in carried for t in message.tensors.values()} == {torch.float32}
     assert {w.dtype for w in weights(shared)} == {torch.float32}
     assert losses[-1] < losses[0]
+
+
+def test_a_penalty_of_a_partys_own_is_learned_at_home(rng):
+    class Pull(NonLabelDefense):
+        """Adds the gradient of |h|^2 to the one that it learns from."""
+
+        def received(self, g, h, context):
+            assert context.columns.numeric.shape == (20, 2)
+            return g + 2 * h
+
+    rows = table(rng, parties=("a", "b"))
+    norms = {}
+    for name, defenses in (("pulled", (Pull(),)), ("free", ())):
+        shared = session(
+            rows, model=SMALL, defenses=defenses, optimizer=Sgd(lr=0.1), protocol=SharedEmbeddings(local_steps=2)
+        )
+        for _ in range(20):
+            shared.round(rows.ids[:20])
+        known = shared.round(rows.ids[:20], watch=EVERYTHING).facts["a"][Embeddings]
+        norms[name] = known.layers["f2"].norm().item()
+    assert norms["pulled"] < 0.1 * norms["free"]
 
 
 def test_what_has_no_place_is_refused(rng):
