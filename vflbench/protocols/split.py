@@ -236,6 +236,7 @@ def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
 
     return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
 
+
 def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
     def bottom(party: str, rng: torch.Generator) -> Bottom:
         columns = seating.columns[party]
