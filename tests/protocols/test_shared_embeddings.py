@@ -14,12 +14,13 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.split_guard import SplitGuard
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Compression, PeerModels, Queries
+from vflbench.messages.peer_facts import Compression, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.base import CutModel
@@ -205,6 +206,7 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
         received = facts[name][Embeddings].received
         assert set(received) == others == set(facts[name][PeerModels].models) == set(facts[name][Queries].answer)
+        assert set(facts[name][PeerArchitectures].peers) == others
         assert set(facts[name][Compression].encoded) == others
         for other in others:
             assert (received[other]["f2"][..., None] - grid).abs().min(dim=-1).values.max() < 1e-6
@@ -311,6 +313,8 @@ def test_what_has_no_place_is_refused(rng):
     for defense in (LabelDp(), TopK(message="gradients"), Quantize(message="gradients")):
         with pytest.raises(UserError, match="every party holds the labels"):
             session(rows, defenses=(defense,), protocol=SharedEmbeddings())
+    with pytest.raises(UserError, match="judges the gradients"):
+        session(rows, defenses=(SplitGuard(),), protocol=SharedEmbeddings())
     with pytest.raises(UserError, match="no gradient is sent") as refused:
         SharedEmbeddings().start(seating(rows, adversaries={"malicious_optimizer": MaliciousOptimizer(party="a")}))
     assert refused.value.key == "adversary"

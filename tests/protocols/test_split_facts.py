@@ -9,7 +9,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
@@ -90,7 +90,7 @@ def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
     assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}
     assert Split().offers(Seat.NON_LABEL) == {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel}
-    of_others = {Embeddings, PeerModels, Queries, Compression, NoiseMean}
+    of_others = {Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean}
     assert Split().offers(Seat.LABEL) == {*of_others, Predictions, Labels, OwnColumns, OwnTop}
     assert Split().offers(Seat.PARTICIPANT) == frozenset()
     done = seated.round(torch.arange(64), watch=EVERYTHING)
@@ -138,7 +138,7 @@ def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     assert torch.equal(between["a"][OwnModel].embed(some)["f2"], embed(some)["f2"])
     assert torch.equal(between["a"][OwnColumns].numeric, rows.features["a"].numeric[some])
     assert set(between["b"]) == {OwnModel, OwnColumns}
-    assert set(between["label"]) == {PeerModels, Queries, Labels, OwnColumns, OwnTop}
+    assert set(between["label"]) == {PeerModels, PeerArchitectures, Queries, Labels, OwnColumns, OwnTop}
     assert split.parties[0].bottom.training
     assert split.facts(torch.tensor([10**9]), frozenset({Gradients})) == {"a": {}, "b": {}, "label": {}}  # no row is read
 

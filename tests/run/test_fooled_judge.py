@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vflbench.attacks.base import RebuiltRows
+from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
@@ -127,9 +128,31 @@ def test_own_columns_are_a_guess_where_the_attackers_seat_has_them():
         "attack", RebuiltRows(rows.ids, "f2", {"a": OwnColumns(own.numeric, own.categorical)}), rows, 0, table
     )
     (answer,) = (r for r in table.found() if r.message != "none")
-    assert list(answer.beats_guesses) == ["mean", "class_mean", "random_row", "class_row", "own_columns"]
+    assert list(answer.beats_guesses) == ["mean", "class_mean", "random_row", "class_row", "own_columns", "own_linear"]
     assert answer.beats_every_guess is True
     assert answer.figures["identified"].mean == 1
+
+
+def ridge(known, columns, rows):
+    """A message-free answer: ridge regression on the class and the label party's own columns."""
+    x, y = (torch.cat([torch.eye(t.classes)[t.labels], t.features["label"].numeric], dim=1).double() for t in (known, rows))
+    weights = torch.linalg.solve(x.T @ x + 0.1 * torch.eye(x.shape[1]), x.T @ columns.double())
+    return (y @ weights).clamp(0, 1).float()
+
+
+def test_a_regression_on_own_columns_is_no_attack():
+    """It has less error than a network on the same columns, and identifies rows: own columns tell much of this table."""
+    names = BreastCancer().load(torch.Generator().manual_seed(0)).train.columns["a"].numeric
+    dataset = BreastCancer(parties={"a": list(names[:10]), "label": list(names[10:])}, test_fraction=0.3)
+    data = dataset.load(torch.Generator().manual_seed(0))
+    rows, known, table = data.train.all().rows(torch.arange(3, 303, 5)), data.test.all(), ReconstructionTable()
+    answer = OwnColumns(ridge(known, known.features["a"].numeric, rows), torch.empty(60, 0))
+    Grader(data.train, data.test, 5).grade("ridge", RebuiltRows(rows.ids, "f2", {"a": answer}), rows, 0, table)
+    (found,) = (r for r in table.found() if r.message != "none")
+    assert found.told_apart is True
+    assert found.beats_guesses["own_columns"].beats
+    assert not found.beats_guesses["own_linear"].beats
+    assert found.beats_every_guess is False
 
 
 BAD = {

@@ -28,7 +28,7 @@ class Attribute(Attack):
     x: the row's last embedding of every layer that the party sends, and the mean of those of all epochs, in which fresh
     noise averages out. c: the label party's own columns. y: the label. The regressions are those of `completion`, with
     another target. Beside it stands the same attack without x: what labels and own columns tell of the column.
-    `attribute_gain` is the difference of the two, what messages tell.
+    `attribute_gain` is the difference of the two, what messages tell; a guess below a coin counts as a coin.
 
     column: its name; the first one of another party if left out. Categories are the values; those that are not among the
     `values` most frequent ones count as one. Numbers are cut in two: above `threshold`, in the unit [0, 1] that parties

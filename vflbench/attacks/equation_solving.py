@@ -8,10 +8,11 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.equation_solving_ids import fitting_ids
-from vflbench.attacks.equation_solving_linear import Equations, equations_of, solved
+from vflbench.attacks.equation_solving_linear import Equations, Solved, equations_of, solved
 from vflbench.attacks.equation_solving_newton import newton
 from vflbench.attacks.equation_solving_prior import Guess, guess_of
 from vflbench.attacks.equation_solving_system import System
+from vflbench.attacks.generator_network import from_shares
 from vflbench.attacks.joint_model import FlatModel, JointModel, one_hot
 from vflbench.attacks.prediction_message import log_odds, probabilities
 from vflbench.errors import UserError
@@ -58,7 +59,7 @@ class EquationSolving(Attack):
     nearest of all, clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker knows; u
     is then the mean given z under a normal prior around g. nonlinear: where logits are not affine, newton takes steps
     within the box from the guess and from `restarts` - 1 random points (`attacks.equation_solving_newton`), which is
-    ours, not exact, and for numeric columns alone; refuse stops the run.
+    ours and not exact, with each category relaxed to shares of its ids; refuse stops the run.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
     section IV-A. The box, inequalities, guesses other than zero, ids and the last case are ours.
@@ -97,8 +98,8 @@ class EquationSolving(Attack):
         system = System.of(model, own, view.rng)
         guess = guess_of(self.prior, model, own, view, self.auxiliary)
         if system is None:
-            x, figures = self._by_newton(model, own, logits, guess, view.rng)
-            ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
+            x, ids = self._by_newton(model, own, logits, guess, view.rng)
+            figures: dict[str, float] = {}
             note = "the logits are not affine in the unknown columns: the answer fits them, and is not exact"
         else:
             x, ids, figures = self._by_equations(system, logits, guess)
@@ -133,35 +134,37 @@ class EquationSolving(Attack):
             figures["matches"] = float(fit.mean())
         return u[:, :k], ids, figures
 
-    def _solved(self, equations: Equations, guess: Guess, sums: Tensor):  # type: ignore[no-untyped-def]
+    def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
         return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
 
     def _by_newton(
         self, model: FlatModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
-    ) -> tuple[Tensor, dict[str, float]]:
+    ) -> tuple[Tensor, Tensor]:
+        """Numeric columns (n, k) and ids (n, c)."""
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")
-        if model.cardinalities:
-            problem = (
-                "with categorical columns it needs a model whose logits are affine, as model=logistic; use generator here"
-            )
-            raise UserError(problem, key="attack", value="equation_solving")
+        k, sizes = model.columns, model.cardinalities
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-        is_known = torch.ones_like(observed, dtype=torch.bool)
         if self.message == "probabilities":
             reference, low, high = log_odds(probabilities(logits, self.decimals), self.decimals)
             observed = (low + high) / 2
-            is_known = observed.isfinite()
-            observed = observed.masked_fill(~is_known, 0.0)
         is_difference = self.message == "probabilities" and logits.shape[1] > 1
+        is_known = observed.isfinite()
+        ones = observed.new_ones(len(observed), len(sizes))
+        observed = torch.cat([observed.masked_fill(~is_known, 0.0), ones], dim=1)
+        is_known = torch.cat([is_known, ones.bool()], dim=1)
 
-        def f(x: Tensor, rows: Tensor) -> Tensor:
-            out = model(x, x.new_empty(len(x), 0).int(), own.rows(rows))
-            return out - out.gather(1, reference[rows][:, None]) if is_difference else out
+        def f(u: Tensor, rows: Tensor) -> Tensor:
+            shares = u[:, k:].split(sizes, dim=1) if sizes else []
+            out = from_shares(model, u[:, :k], shares, own.rows(rows))
+            out = out - out.gather(1, reference[rows][:, None]) if is_difference else out
+            return torch.cat([out, *(share.sum(dim=1, keepdim=True) for share in shares)], dim=1)
 
-        x, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)
-        return x, {}
+        u, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)
+        columns = [share.argmax(dim=1) for share in u[:, k:].split(sizes, dim=1)] if sizes else []
+        ids = torch.stack(columns, dim=1).int() if columns else torch.empty(len(u), 0, dtype=torch.int32, device=u.device)
+        return u[:, :k], ids
 
 
 def _note(system: System, figures: dict[str, float]) -> str:

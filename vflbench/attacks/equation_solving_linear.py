@@ -108,6 +108,6 @@ def solved(equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise
         chosen = is_outside | ((value < low) | (value > high)).any(dim=1)
         if bool(chosen.any()):
             conditions = torch.cat([v, wide])
-            bounds = [torch.cat([target[chosen], edge[chosen]], dim=1) for edge in (low, high)]
-            x = x.index_put((chosen.nonzero()[:, 0],), nearest_in_box(x[chosen], conditions, *bounds))
+            least, most = (torch.cat([target[chosen], edge[chosen]], dim=1) for edge in (low, high))
+            x = x.index_put((chosen.nonzero()[:, 0],), nearest_in_box(x[chosen], conditions, least, most))
     return Solved(x.clamp(0, 1), missing, bound)

@@ -123,10 +123,8 @@ class Generator(Attack):
 
     def _network(self, model: FlatModel, own: OwnColumns, beside: Tensor, rng: torch.Generator) -> GeneratorNetwork:
         """A new one, or the one that was trained on earlier batches."""
-        network = GeneratorNetwork(
-            *(own.numeric.shape[1], own.categorical.shape[1], beside.shape[1]),
-            *(model.columns, model.cardinalities, self.width, rng),
-        )
+        own_columns = own.numeric.shape[1], own.categorical.shape[1]
+        network = GeneratorNetwork(*own_columns, beside.shape[1], model.columns, model.cardinalities, self.width, rng)
         if self.weights:
             network.load_state_dict(self.weights)
         else:

@@ -92,4 +92,4 @@ def from_shares(model: FlatModel, x: Tensor, shares: Sequence[Tensor], own: OwnC
 
 def _unmixable(party: str, why: str) -> UserError:
     problem = f"it mixes categories, and the network of party {party} {why}; use model=logistic, or wide_deep without wide"
-    return UserError(problem, key="attack", value="generator")
+    return UserError(problem, key="attack")

@@ -41,27 +41,28 @@ class Simulator(Attack):
         decoder    D:   min  |D(s(x'), y') - x'|^2 + w2 BCE(R(D(h, y), y), real)
         its judge  R:   min  BCE(R(x', y'), real) + BCE(R(D(h, y), y), false)
 
-    h, y: the received embeddings of a batch and their classes; x', y': auxiliary rows, as many, drawn at random in each step.
-    After every round: s and J from the same values, then D and R from the same values with the new s, `steps` times. Each
-    has an Adam of its own, of rate lr for s, w1 lr for J, lr / 2 for D, w2 lr / 2 for R. The top is the one that answered the
-    batch and never moves. All other parties are simulated at once, each with networks of its own; the label party's own
-    columns of auxiliary rows go into the top. |.|^2 is a mean over numeric columns; categorical columns count by their
-    cross-entropy. As published, w1 = 0.02, w2 = 1e-5, lr = 1e-3, 20,000 steps of 128 rows, and batch normalisation in
-    D, J and R, which ours have not.
+    h, y: the received embeddings of a batch and their classes; x', y': auxiliary rows, as many, drawn at random in each
+    step. After every round: s and J from the same values, then D and R from the same values with the new s, `steps` times.
+    Each has an Adam of its own, of rate lr for s, w1 lr for J, lr / 2 for D, w2 lr / 2 for R. The top is the one that
+    answered the batch and never moves. All other parties are simulated at once, each with networks of its own; the label
+    party's own columns of auxiliary rows go into the top. |.|^2 is a mean over numeric columns; categorical columns count
+    by their cross-entropy. As published, w1 = 0.02, w2 = 1e-5, lr = 1e-3, 20,000 steps of 128 rows, and batch normalisation
+    in D, J and R, which ours have not.
 
     adversarial: false leaves out J, R and the class at the decoder, which is PCAT.
 
     align: our addition; auto: with adversarial alone. The simulator's embeddings are unpaired with real ones, and a run of
-    some hundred steps doesn't bring them together. What the attacker has is enough for less: embeddings of the last `memory`
-    rows with their classes, and auxiliary rows with theirs. A map W is fitted such that W h and x' agree class by class. Where the bottom is known to end in a convolution over
-    pixels, W is the same 5 x 5 filter everywhere, and all moments E[g W h | c] = E[g x' | c] are linear equations for it.
-    Otherwise rows of one class are matched one to one at the least cost, W is fitted to the pairs, and so on; that begins
-    with the class means, and with the decoder's answers, whichever comes to the lower cost. Before 8 rows a class have come,
-    the answer is the mean of the class (`numerics.unpaired`).
+    some hundred steps doesn't bring them together. What the attacker has is enough for less: embeddings of the last
+    `memory` rows with their classes, and auxiliary rows with theirs. A map W is fitted such that W h and x' agree class by
+    class. Where the bottom is known to end in a convolution over pixels, W is the same 5 x 5 filter everywhere, and all
+    moments E[g W h | c] = E[g x' | c] are linear equations for it. Otherwise rows of one class are matched one to one at
+    the least cost, W is fitted to the pairs, and so on; that begins with the class means, and with the decoder's answers,
+    whichever comes to the lower cost. Before 8 rows a class have come, the answer is the mean of the class
+    (`numerics.unpaired`).
 
     knows_architecture: false replaces the copy of the party's architecture, of new weights, by two ReLU layers of `width`.
-    rows: rows of each audited batch that are rebuilt. auxiliary: auxiliary rows. width: of the decoders and judges; a decoder
-    of embeddings with cells has width / 4 channels.
+    rows: rows of each audited batch that are rebuilt. auxiliary: auxiliary rows. width: of the decoders and judges; a
+    decoder of embeddings with cells has width / 4 channels.
 
     Source: Zhu et al., "Passive Inference Attacks on Split Learning via Adversarial Regularization", NDSS 2025 (SDAR,
     arXiv 2310.10483), section IV, and the authors' code for rates; without judges Gao and Zhang, "PCAT: Functionality and
@@ -81,7 +82,7 @@ class Simulator(Attack):
     width: Width = 128
     embedding_weight: Weight = 0.02
     row_weight: Weight = 1e-5
-    memory: Rows = 2000
+    memory: Rows = 4000
 
     def __post_init__(self) -> None:
         self._memory = Memory(self.memory)
@@ -149,7 +150,11 @@ class Simulator(Attack):
         """Make the networks; after a resume with the weights that they had."""
         drawn = view.rng if not self._saved else torch.Generator(view.rng.device)
         first = {party: {layer: h[:1] for layer, h in layers.items()} for party, layers in received.items()}
-        own = columns[view.party].rows(torch.zeros(1, dtype=torch.int64, device=view.ids.device)) if view.party in columns else _no_columns(1)
+        own = (
+            columns[view.party].rows(torch.zeros(1, dtype=torch.int64, device=view.ids.device))
+            if view.party in columns
+            else _no_columns(1)
+        )
         outputs = view[OwnTop].logits(first, own).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
@@ -158,9 +163,7 @@ class Simulator(Attack):
                 learner.restore(states[name])
         self._saved = {}
 
-    def _mimic(
-        self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator
-    ) -> Mimic:
+    def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width = sum(h.shape[1] for h in sent.values()), self.width
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))

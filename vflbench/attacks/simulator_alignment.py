@@ -21,12 +21,12 @@ class Memory:
     """The embeddings received last, and the classes of their rows. rows: so many, in whole batches."""
 
     def __init__(self, rows: int):
-        self._rows = rows
+        self.rows = rows
         self._batches: list[tuple[dict[str, Tensor], Tensor]] = []
 
     def add(self, received: ByParty, classes: Tensor) -> None:
         self._batches.append((dict(received), classes))
-        while len(self._batches) > 1 and len(self) - len(self._batches[0][1]) >= self._rows:
+        while len(self._batches) > 1 and len(self) - len(self._batches[0][1]) >= self.rows:
             self._batches.pop(0)
 
     def __len__(self) -> int:
@@ -45,7 +45,9 @@ class Memory:
         return [[dict(received), classes] for received, classes in self._batches]
 
     def restore(self, state: Sequence[Any]) -> None:
-        self._batches = [({party: h.clone() for party, h in received.items()}, classes.clone()) for received, classes in state]
+        self._batches = [
+            ({party: h.clone() for party, h in received.items()}, classes.clone()) for received, classes in state
+        ]
 
 
 def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
@@ -62,7 +64,9 @@ def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     device = next(network.parameters()).device
     with torch.no_grad():
-        network(torch.zeros(1, len(architecture.numeric), device=device), torch.zeros(1, 0, dtype=torch.int32, device=device))
+        network(
+            torch.zeros(1, len(architecture.numeric), device=device), torch.zeros(1, 0, dtype=torch.int32, device=device)
+        )
     for hook in hooks:
         hook.remove()
     if not shapes or shapes[-1] is None or len(shapes[-1]) != 3 or shapes[-1].numel() != width:
@@ -84,19 +88,20 @@ def aligned(
 ) -> Callable[[ByParty], dict[str, Tensor]] | None:
     """A map from embeddings to columns, fitted to embeddings and auxiliary rows that are not paired; None at too few.
 
-    Where every party's embedding has cells, by moments (`numerics.unpaired.by_moments`), else by matching all parties
-    together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses of the columns
-    of the rows in memory.
+    Where every party's embedding has cells, by moments of the newer half (`numerics.unpaired.by_moments`), else by matching
+    all parties together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses
+    of the columns of the rows in memory.
     """
     classes, parties = memory.classes, list(rows)
     if len(memory) < _ROWS_OF_A_CLASS * len(classes_of_rows.unique()):
         return None
     h = {party: memory.of(party) for party in parties}
     if grids.keys() == rows.keys():
+        newer = slice(-max(1, min(len(classes), memory.rows // 2)), None)
         maps = by_moments(
-            [h[party] for party in parties],
+            [h[party][newer] for party in parties],
             [grids[party] for party in parties],
-            classes,
+            classes[newer],
             [rows[party] for party in parties],
             classes_of_rows,
             rng,

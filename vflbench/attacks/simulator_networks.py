@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -65,9 +66,7 @@ class PlainBottom(nn.Module):
     def __init__(self, coding: Coding, sent: Layers, width: int, rng: torch.Generator):
         super().__init__()
         self.coding = coding
-        self.inner = nn.ModuleList(
-            [linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))]
-        )
+        self.inner = nn.ModuleList([linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))])
         self.outputs = nn.ModuleDict({layer: linear(width, h.shape[1], rng, math.sqrt(2)) for layer, h in sent.items()})
         self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
 
@@ -86,7 +85,7 @@ class Dense(nn.Module):
         super().__init__()
         self.classes = classes
         sizes = [inputs + classes, width, width]
-        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in zip(sizes, sizes[1:], strict=False)])
+        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in pairwise(sizes)])
         self.last = linear(width, outputs, rng)
 
     def forward(self, x: Tensor, classes: Tensor) -> Tensor:

@@ -23,18 +23,18 @@ class Unsplit(Attack):
 
         x <- x - step d/dx [|f(x; w) - h|^2 + smoothness TV(x) + strength |x|^2],   w <- w - step d/dw |f(x; w) - h|^2
 
-    x begins at 1/2 and stays in [0, 1], w as a network does before training; |.|^2 are means. h: the embeddings of one batch,
-    in units of their root mean square. The attacker knows the architecture and nothing else of the party: no weights, no row,
-    no label. TV: total variation of pictures; other columns have none. A new network for each batch, as the party's changes.
-    Categorical columns are relaxed to vectors; the ids are those of the nearest vectors in the attacker's own tables, which is
-    a guess, as nothing says which id has which vector.
+    x begins at 1/2 and stays in [0, 1], w as a network does before training; |.|^2 are means. h: the embeddings of one
+    batch, in units of their root mean square. The attacker knows the architecture and nothing else of the party: no
+    weights, no row, no label. TV: total variation of pictures; other columns have none. A new network for each batch, as
+    the party's changes. Categorical columns are relaxed to vectors; the ids are those of the nearest vectors in the
+    attacker's own tables, which is a guess, as nothing says which id has which vector.
 
     What x is found up to is a symmetry of the architecture. A dense first layer reads (x A, A^-1 w) like (x, w) for any
     invertible A: pixels may come out permuted, mixed or with another sign, and figures that compare pixel by pixel say so. A
     convolution has few of these, as it must read all places with the same few weights.
 
-    rows: rows of each audited batch that are rebuilt; the whole batch is fitted. rounds: turns. steps: of each turn, of x and
-    of w. lr: of x; weight_lr: of w, both with AMSGrad.
+    rows: rows of each audited batch that are rebuilt; the whole batch is fitted. rounds: turns. steps: of each turn, of x
+    and of w. lr: of x; weight_lr: of w, both with AMSGrad.
 
     Source: Erdogan, Küpçü and Çiçek, "UnSplit: Data-Oblivious Model Inversion, Model Stealing, and Label Inference Attacks
     Against Split Learning", WPES 2022 (arXiv 2108.09033), algorithm 1, with 1000 rounds of 100 steps, both rates 0.001,
@@ -69,7 +69,9 @@ class Unsplit(Attack):
 
         def misfit() -> Tensor:
             layers = clone.from_vectors(x, vectors) if tables else clone(x, _no_ids(len(h), h))  # type: ignore[operator]
-            return torch.stack([(layers[name] / _unit(h) - targets[name]).square().mean() for name, h in received.items()]).sum()
+            return torch.stack(
+                [(layers[name] / _unit(h) - targets[name]).square().mean() for name, h in received.items()]
+            ).sum()
 
         def penalised() -> Tensor:
             smooth = total_variation(area.picture(x)).mean() if area is not None else x.new_zeros(())

@@ -46,8 +46,8 @@ def known_name(module: str, name: str) -> Name:
 
 def result_of(function: object, given: object) -> Any:
     """What a known call would make of these arguments: an array to be built, a type, or bytes."""
-    if not isinstance(given, tuple):
-        raise PickleError("a call in it has no arguments")
+    if not isinstance(function, Name) or not isinstance(given, tuple):
+        raise PickleError("a call in it is of no name, or has no arguments")
     first = given[0] if given else None
     if function in _RECONSTRUCT and len(given) == 3 and first == _NDARRAY:
         return Array()

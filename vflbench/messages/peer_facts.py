@@ -39,8 +39,8 @@ class PeerModels(Fact):
 class Architecture:
     """How another party's bottom model is built. numeric, cardinalities: as in `PeerModel`.
 
-    build: generator -> a new network of the same layers, with weights drawn as those of the party were before training. It has
-    nothing of the party's own weights.
+    build: generator -> a new network of the same layers, with weights drawn as those of the party were before training. It
+    has nothing of the party's own weights.
     """
 
     numeric: tuple[str, ...]

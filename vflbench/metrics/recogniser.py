@@ -60,10 +60,10 @@ class Recogniser:
         Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", CVPR 2018, eq. 1.
         """
         maps, x = [], _planes(pictures).cpu()
-        for layer in self.network[:4]:
+        for layer in list(self.network)[:4]:
             x = layer(x)
             if isinstance(layer, nn.ReLU):
-                small = F.adaptive_avg_pool2d(x, [min(side, _PLACES) for side in x.shape[2:]])
+                small = F.adaptive_avg_pool2d(x, (min(x.shape[2], _PLACES), min(x.shape[3], _PLACES)))
                 places = small.shape[2] * small.shape[3]
                 maps.append(F.normalize(small, dim=1).flatten(1) / math.sqrt(places))
         return torch.cat(maps, dim=1)

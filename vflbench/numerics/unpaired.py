@@ -200,7 +200,7 @@ def spread_as(points: Tensor, like: Tensor) -> Tensor:
 
 
 def ridge(z: Tensor, targets: Tensor, weights: Tensor, strength: float) -> Tensor:
-    """argmin sum_i w_i |z_i B - t_i|^2 + strength sum(w) |B|^2, in float64. The last coordinate of z, a constant, goes free."""
+    """argmin sum_i w_i |z_i B - t_i|^2 + strength sum(w) |B|^2, in float64. z's last coordinate, a constant, is free."""
     z64, weighted = z.double(), (z * weights[:, None]).double()
     penalty = torch.full((z.shape[1],), strength * float(weights.sum()), dtype=torch.float64, device=z.device)
     penalty[-1] = 1e-6 * float(weights.sum())

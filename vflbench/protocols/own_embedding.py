@@ -46,7 +46,8 @@ class OwnEmbedding:
         bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
 
         def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
-            context = Context(torch.arange(len(numeric)), OwnColumns(numeric, categorical), 0, rng)
+            ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
+            context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
             with torch.no_grad():
                 activations = bottom(numeric, categorical)
             return dict(self._message(activations, copy.deepcopy(defenses), context).tensors)

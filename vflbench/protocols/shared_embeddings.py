@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from vflbench.defenses.base import LabelDefense
+from vflbench.defenses.base import LabelDefense, NonLabelDefense, changes
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnModel
@@ -48,8 +48,12 @@ class SharedEmbeddings(Split):
 
     def start(self, seating: Seating) -> SharingSession:
         for name in seating.defense().at(LabelDefense):
-            problem = "it protects labels and gradients; in shared_embeddings every party holds the labels, and no gradient is sent"
+            problem = "it protects labels and gradients; here every party holds the labels, and no gradient is sent"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
+        for name, defense in seating.defense().at(NonLabelDefense).items():
+            if changes(defense, NonLabelDefense.learns) or changes(defense, NonLabelDefense.arrange):
+                problem = "it judges the gradients that a party gets, and here every party computes its own"
+                raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
         for name in seating.adversaries:
             problem = (
                 "it cheats in split learning; in shared_embeddings no gradient is sent, and every party holds the labels"

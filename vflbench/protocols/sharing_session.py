@@ -13,16 +13,17 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, OwnColumns, OwnModel, Predictions
 from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.protocols.base import NOTHING, Seating
 from vflbench.protocols.own_embedding import OwnEmbedding
 from vflbench.protocols.sharing_party import SentTop, SharingParty, model_message
 from vflbench.protocols.split import SplitSession
-from vflbench.protocols.split_facts import facts_of_label_party, in_place, networks
+from vflbench.protocols.split_facts import facts_of_label_party, in_place
+from vflbench.protocols.split_networks import architecture_of
 
-_COPIED: frozenset[type[Fact]] = frozenset({PeerModels, Queries, OwnTop})
+_COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, OwnTop})
 
 
 class SharingSession(SplitSession):
@@ -39,6 +40,7 @@ class SharingSession(SplitSession):
         label_party, self.own = self.label_party, None
         if label_party.rows is not None and label_party.bottom is not None:
             self.own = OwnEmbedding(label_party.rows, label_party.bottom, seating.defense, label_party.noise)
+        self._own_architecture = None if self.own is None else architecture_of(LABEL_PARTY, self.outputs, seating)
         self._order = [party.name for party in self.parties] + ([] if self.own is None else [LABEL_PARTY])
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
@@ -99,8 +101,10 @@ class SharingSession(SplitSession):
 
     def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> copies of networks that are known there."""
-        known = {LABEL_PARTY: networks(self.parties, self.label_party, self._columns, watch)}
+        known = {LABEL_PARTY: self._of_networks(watch)}
         own = {} if self.own is None else self.own.copies(self._columns[LABEL_PARTY], watch)
+        if self._own_architecture is not None and PeerArchitectures in watch:
+            own[PeerArchitectures] = PeerArchitectures({LABEL_PARTY: self._own_architecture})
         for party in self.parties:
             known[party.name] = {kind: _others(fact, own.get(kind), party.name) for kind, fact in known[LABEL_PARTY].items()}
             if OwnTop in watch:
@@ -141,4 +145,7 @@ def _others(fact: Fact, own: Fact | None, name: str) -> Fact:
     if isinstance(fact, Queries):
         answer = {**fact.answer, **(own.answer if isinstance(own, Queries) else {})}
         return Queries({other: asked for other, asked in answer.items() if other != name})
+    if isinstance(fact, PeerArchitectures):
+        peers = {**fact.peers, **(own.peers if isinstance(own, PeerArchitectures) else {})}
+        return PeerArchitectures({other: peer for other, peer in peers.items() if other != name})
     return fact

@@ -1,6 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,20 +14,19 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Message
-from vflbench.messages.peer_facts import Architecture, Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import Bottom
-from vflbench.models.wrapped import as_bottom, as_top, drawing_from
+from vflbench.models.wrapped import as_top, drawing_from
 from vflbench.options import options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.label_adversary import Surroundings, at_the_label_party, refuse_broken_promise
+from vflbench.protocols.label_adversary import at_the_label_party, refuse_broken_promise
 from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
-from vflbench.protocols.parties import Lookup, Noise
+from vflbench.protocols.parties import Lookup
 from vflbench.protocols.split_facts import (
     columns_of_label_party,
     facts_of_label_party,
@@ -35,6 +34,7 @@ from vflbench.protocols.split_facts import (
     layers_of_label_party,
     networks,
 )
+from vflbench.protocols.split_networks import architecture_of, bottom_of, noise_of, surroundings_of, training_rng
 
 
 @options
@@ -60,7 +60,7 @@ class Split(Protocol):
         names = non_label_parties(seating.columns)
         cheating_with_gradients, others = at_the_label_party(seating.adversaries)
         cheating = by_party(others, names)
-        bottoms = {party: _bottom(party, outputs, seating) for party in seating.columns}
+        bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns}
         parties = [
             self.party(
                 party,
@@ -68,7 +68,7 @@ class Split(Protocol):
                 bottoms[party],
                 seating.optimizer,
                 seating.defense,
-                _noise(party, seating),
+                noise_of(party, seating),
                 cheating.get(party),
             )
             for party in names
@@ -78,7 +78,7 @@ class Split(Protocol):
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         with drawing_from(rng):
             module = seating.model.top_over(widths, outputs, rng)
-            top = as_top(module, sum(widths), outputs, _training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
+            top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance([bottoms[party].cut_width for party in names], rng)
         own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
@@ -88,14 +88,14 @@ class Split(Protocol):
             bottoms.get(LABEL_PARTY),
             seating.optimizer,
             seating.defense,
-            _noise(LABEL_PARTY, seating),
+            noise_of(LABEL_PARTY, seating),
             own_defense,
             None if entrance is None else entrance.to(seating.device),
             cheating_with_gradients,
         )
         if cheating_with_gradients is not None:
             refuse_broken_promise(cheating_with_gradients, own_defense.named)
-            cheating_with_gradients.begin(_surroundings(names, outputs, bottoms, seating))
+            cheating_with_gradients.begin(surroundings_of(names, outputs, bottoms, seating))
         autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
         return self.session(parties, label_party, outputs, seating, autocast)
 
@@ -123,7 +123,7 @@ class SplitSession(Session):
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self._columns = seating.columns
-        self._architectures = {party.name: _architecture(party.name, outputs, seating) for party in parties}
+        self._architectures = {party.name: architecture_of(party.name, outputs, seating) for party in parties}
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -212,52 +212,3 @@ class SplitSession(Session):
         for party in self.parties:
             party.restore(state["parties"][party.name])
         self.label_party.restore(state[LABEL_PARTY])
-
-
-def _bottom(party: str, outputs: int, seating: Seating) -> Bottom:
-    return _built(party, outputs, seating, seating.generators[f"model/{party}"], _training_rng(party, seating))
-
-
-def _built(party: str, outputs: int, seating: Seating, rng: torch.Generator, draws: torch.Generator) -> Bottom:
-    """draws: what a user's own module draws from while it trains."""
-    columns = seating.columns[party]
-    with drawing_from(rng):
-        module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
-        return as_bottom(module, columns.numeric, columns.cardinalities, outputs, draws).to(seating.device)
-
-
-def _architecture(party: str, outputs: int, seating: Seating) -> Architecture:
-    """What others may know of a bottom: the network that it builds draws from their own generator."""
-
-    def build(rng: torch.Generator) -> Bottom:
-        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
-        draws = torch.Generator(seating.device).manual_seed(seed)
-        return _built(party, outputs, seating, torch.Generator().manual_seed(seed), draws)
-
-    return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
-
-
-def _surroundings(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
-    def bottom(party: str, rng: torch.Generator) -> Bottom:
-        columns = seating.columns[party]
-        with drawing_from(rng):
-            module = seating.model.bottom_for(columns.numeric, columns.cardinalities, outputs, rng)
-            return as_bottom(module, columns.numeric, columns.cardinalities, outputs, rng).to(seating.device)
-
-    return Surroundings(
-        {party: partial(bottom, party) for party in names},
-        {party: bottoms[party].sends for party in names},
-        seating.auxiliary,
-        seating.classes,
-        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
-    )
-
-
-def _training_rng(part: str, seating: Seating) -> torch.Generator:
-    """What a user's own module draws from while it trains, such as for dropout."""
-    return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
-
-
-def _noise(party: str, seating: Seating) -> Noise:
-    names = (f"defense/{party}", f"defense/{party}/predicting")
-    return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))

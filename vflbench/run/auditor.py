@@ -39,13 +39,14 @@ class Auditor:
 
     attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
     that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked. held_out: rows
-    that are not trained on. cut_layers: party -> layers that cross. cheating: parties with an adversary. offered: facts that
-    rounds have for a non-label party. last_only: audit no epoch but the last. dcor: measure the distance correlation of
-    embeddings and labels. probe: also run the reference that is trained on half of the true labels. known: rows whose labels
-    attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones
-    whether any attack needs them or not, because they are recorded. samples: also ask about rows of no audited batch.
-    references: also ask attacks with labels about own columns in place of messages. tables: makes what the answers of an
-    epoch are put into. helpers: threads that ask attacks; the numbers are the same.
+    that are not trained on. auxiliary: rows for attackers; held_out if left out. cut_layers: party -> layers that cross.
+    cheating: parties with an adversary. offered: facts that rounds have for a non-label party. last_only: audit no epoch
+    but the last. dcor: measure the distance correlation of embeddings and labels. probe: also run the reference that is
+    trained on half of the true labels. known: rows whose labels attackers know, where they were drawn before. keeps_rows:
+    choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not, because they are
+    recorded. samples: also ask about rows of no audited batch. references: also ask attacks with labels about own columns
+    in place of messages. tables: makes what the answers of an epoch are put into. helpers: threads that ask attacks; the
+    numbers are the same.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Auditor:
         steps_audited: Callable[[int], int],
         canaries: Canaries,
         held_out: EncodedRows | None = None,
+        auxiliary: EncodedRows | None = None,
         cut_layers: Mapping[str, Sequence[str]] | None = None,
         cheating: Collection[str] = (),
         offered: Collection[type[Fact]] = (),
@@ -90,11 +92,11 @@ class Auditor:
             known = KnownRows(train, most, generators["known rows"], canaries)
         self.known = known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
-        auxiliary = Auxiliary({})
-        if held_out is not None and Auxiliary in wanted:
-            auxiliary = auxiliary_rows(held_out, max(attack.auxiliary for attack in attacks.values()), seed)
+        source, known_rows = auxiliary or held_out, Auxiliary({})
+        if source is not None and Auxiliary in wanted:
+            known_rows = auxiliary_rows(source, max(attack.auxiliary for attack in attacks.values()), seed)
         hidden = HiddenColumns(attacks, train, rows)
-        self._supply = Supply(names, ClassShares(train.class_ratios), known, auxiliary, rows, hidden)
+        self._supply = Supply(names, ClassShares(train.class_ratios), known, known_rows, rows, hidden)
         grader = Grader(train, held_out, seed) if held_out is not None and isinstance(train, EncodedRows) else None
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}

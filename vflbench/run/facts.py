@@ -22,6 +22,9 @@ _PROBE_TEXT = (
 )
 
 
+_SHARED = "In this protocol every party holds the labels."
+
+
 def run_facts(
     session: Session,
     posts: Sequence[Post],
@@ -30,13 +33,19 @@ def run_facts(
     adversaries: Mapping[str, Adversary],
     *,
     probed: bool = False,
+    labels_shared: bool = False,
 ) -> dict[str, Any]:
-    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries."""
+    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. labels_shared: whether
+    every party holds the labels, which each threat then says.
+    """
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
+    threats = threats_of(posts, attacks, cheats, probed=probed)
+    for threat in threats.values() if labels_shared else ():
+        threat["text"] = f"{threat['text']} {_SHARED}"
     return {
         "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
         "layers": {party: list(layers) for party, layers in session.layers().items()},
-        "threats": threats_of(posts, attacks, cheats, probed=probed),
+        "threats": threats,
         "skipped": dict(skipped),
         "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
     }

@@ -74,8 +74,7 @@ class Grader:
             pair = None if example is None else (example[0][shown], example[1][shown])
             margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
             key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
-            figures = {**compared.figures, **rebuilt.figures}
-            table.add(key, figures, pair, rebuilt.note, rows=compared.rows, margins=margins)
+            table.add(key, {**compared.figures, **rebuilt.figures}, pair, rebuilt.note, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
             for place, compared, _ in figures:
                 table.add((attack, "none", f"{place}{by}", name, name != "true"), compared.figures, rows=compared.rows)

@@ -1,5 +1,6 @@
 """Guesses without messages: what anybody could have answered who knows held-out rows, the class, or columns of its own."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -16,7 +17,7 @@ _SHRINK = 0.1
 _WIDTH, _STEPS = 128, 500
 _IDS = 32  # of a column, the most frequent ones, are inputs of the network of own columns
 
-GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns")
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear")
 """Answers that need no message, in the order of the tables."""
 OF_THE_TRUTH = ("nearest_row", "true")
 """Answers that take the truth: what copying could reach at most, and what a perfect answer gets."""
@@ -32,6 +33,7 @@ class Guesses:
         best_draw     of pictures: of 24 draws from a normal distribution of the class, and 8 held-out rows of it, the one
                       that a classifier of the attacker's own takes for its class most surely
         own_columns   where the attacker's seat has columns of the row: what a network makes of these and of the class
+        own_linear    the same by ridge regression; ids are those of the network
 
     The class mean is also what the network of `own_columns`, or a decoder as that of a black box, tends to without messages
     and without own columns: it has the least squared error of all answers that depend on the class alone.
@@ -69,6 +71,10 @@ class Guesses:
             guesses["best_draw"] = self._best_draws(rows, parties, rng)
         if own is not None:
             guesses["own_columns"] = self._from_own_columns(rows, parties, own)
+            guesses["own_linear"] = {
+                p: Features(block.columns, self._linear(rows, p, own), block.categorical)
+                for p, block in guesses["own_columns"].items()
+            }
         guesses["nearest_row"] = {p: held_out.features[p].rows(nearest) for p in parties}
         return guesses | {"true": {p: rows.features[p] for p in parties}}
 
@@ -121,6 +127,23 @@ class Guesses:
             }
         h = self._known(rows, own)
         return {p: Features(held_out.features[p].columns, *network(h)) for p, network in self._networks[key].items()}
+
+    def _linear(self, rows: VerticalTable, party: str, own: str) -> Tensor:
+        """(n, k): ridge regression on the held-out rows, its strength by generalised cross-validation."""
+        x, y = self._known(self._held_out, own).double(), self._held_out.features[party].numeric.double()
+        if not y.shape[1]:
+            return y[:1].expand(len(rows), -1).float()
+        mean, scale, middle = x.mean(dim=0), x.std(dim=0).clamp_min(1e-6), y.mean(dim=0)
+        u, s, vt = torch.linalg.svd((x - mean) / scale, full_matrices=False)
+        uy = u.T @ (y - middle)
+        total, best = (y - middle).square().sum(), (math.inf, torch.zeros_like(s))
+        for strength in torch.logspace(-4, 4, 17, dtype=s.dtype).tolist():
+            kept = s.square() / (s.square() + strength)  # of each direction
+            error = total - ((2 * kept - kept.square())[:, None] * uy.square()).sum()
+            score = float(error) / max(1 - float(kept.sum() + 1) / len(x), 1e-6) ** 2
+            best = min(best, (score, kept / s.clamp_min(1e-12)), key=lambda pair: pair[0])
+        answer = middle + (self._known(rows, own).double() - mean) / scale @ vt.T @ (best[1][:, None] * uy)
+        return answer.clamp(0, 1).float()
 
     def _known(self, rows: VerticalTable, own: str) -> Tensor:
         """(n, d): the class, numeric columns, and the most frequent ids of each categorical one, as 0 and 1."""

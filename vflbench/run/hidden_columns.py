@@ -76,7 +76,7 @@ class HiddenColumns:
 
     def grade(self, post: Post, answer: ColumnScores, ids: Tensor, known: Tensor, table: ReconstructionTable) -> None:
         """attribute_auc: the mean over values of the AUC of a value against the others. attribute_gain: how much it is above
-        that of the guess without messages. Both stand under the name of the column.
+        that of the guess without messages, or above a coin where that is more. Both stand under the name of the column.
 
         ids: (n,) of the rows of the answer. known: (n,) bool, rows that don't count.
         """
@@ -85,7 +85,7 @@ class HiddenColumns:
         for scores in (answer.scores, answer.guess):
             checked = checked_scores(scores, len(ids), column.count, attack=post.name, layer=answer.layer)
             areas.append(_macro_auc(checked[~known.to(checked.device)], truth[~known].to(checked.device)))
-        figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - areas[1]}
+        figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - max(areas[1], 0.5)}
         table.add(
             (post.name, str(post.message or "none"), column.party, f"{column.name} ({answer.layer})", post.visible), figures
         )

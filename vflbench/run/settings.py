@@ -17,7 +17,8 @@ class Audit:
     score for train AUC. canaries: the number of training rows whose label is replaced by a fair coin, to check a promised
     eps; `auto`: a 20th of all and at most 1000, if a defense promises one. dcor: also measure, in audited batches, the
     squared distance correlation of every layer's embeddings and the labels. probe: also report what a model reads that is
-    trained on half of the true labels, with all messages and the scores of all attacks as inputs.
+    trained on half of the true labels, with all messages and the scores of all attacks as inputs. auxiliary_path: another
+    source of the same columns, read like the dataset's `path`, that auxiliary rows are drawn from; null: the test rows.
     """
 
     batches: Steps | Literal["all", "auto"] = "auto"
@@ -26,6 +27,7 @@ class Audit:
     canaries: Canaries | Literal["auto"] = "auto"
     dcor: bool = False
     probe: bool = True
+    auxiliary_path: str | None = None
 
     def audited(self, steps: int) -> int:
         """The number of audited batches in an epoch of `steps` batches."""

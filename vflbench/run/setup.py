@@ -23,7 +23,7 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.auditor import Auditor
-from vflbench.run.auxiliary import auxiliary_rows
+from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
 from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
@@ -83,6 +83,9 @@ def seat(
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
     trace = Trace()
+    path, others = settings.audit.auxiliary_path, data.test
+    if path is not None:
+        others = rows_of_another_source(experiment.dataset, path, train, generators["auxiliary source"])
     session = protocol.start(
         Seating(
             table=train,
@@ -97,7 +100,7 @@ def seat(
             round_size=batch_size,
             adversaries=copy.deepcopy(dict(experiment.adversaries)),
             auxiliary=lambda count: auxiliary_rows(
-                data.test, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
+                others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),
         )
     )
@@ -111,6 +114,7 @@ def seat(
         steps_audited=settings.audit.audited,
         canaries=canaries,
         held_out=data.test,
+        auxiliary=others,
         cut_layers=session.cut_layers(),
         cheating=cheating,
         offered=protocol.offers(Seat.NON_LABEL),

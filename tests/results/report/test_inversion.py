@@ -75,10 +75,13 @@ def test_the_picture_has_a_point_and_a_row_of_pictures_per_line(runs):
     left, right = curves.axes
     points = {tuple(line.get_xydata()[0]) for line in left.lines if len(line.get_xdata()) == 1}
     assert {(16.0, 0.6), (128.0, 0.9)} <= {(x, round(y, 9)) for x, y in points}
-    assert {text.get_text() for text in left.texts} == {"quantize 2", "quantize 16", "mean"}
+    (legend,) = curves.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["quantize 2", "quantize 16", "mean"]
     assert right.get_xlabel() == "test accuracy of the model"
-    assert len(grid.axes) == 3 * 4
-    assert np.array_equal(grid.axes[4].images[0].get_array() * 2, grid.axes[0].images[0].get_array())
+    true, first, _ = (axes.images[0].get_array() for axes in grid.axes)
+    assert true.shape == (6, 4 * 7)
+    assert np.array_equal(first[:, :6] * 2, true[:, :6])
+    assert [axes.get_ylabel() for axes in grid.axes] == ["true", "quantize 2", "quantize 16"]
 
 
 def test_the_script_prints_the_table_and_draws(runs, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import script_runs
 
 from vflbench.results.report.comparison import lines, read_runs
+from vflbench.results.report.inversion import draw_inversion
 from vflbench.results.report.picture_table import COLUMNS, PictureTable, draw_picture_table
 from vflbench.results.report.recovery import draw_recovery, mechanism
 from vflbench.results.rows import HEADER
@@ -131,10 +132,23 @@ def test_recovery_by_mechanism_can_be_read(folder):
     visible_ticks(figure)
     words = is_readable(figure)
     assert "top k, fraction 0.12" in words
-    assert "quantize + binomial, levels 2, biased True, bottom layers 5" in words
+    assert {
+        "quantize + binomial, levels 2, biased, bottom layers 5",
+        "quantize + binomial, levels 8, not biased, bottom layers 2",
+    } < set(words)
     assert {"total variation", "black box", "no message: class mean", "no message: chance"} <= set(words)
     assert [axes.get_xlabel() for axes in figure.axes][:2] == ["mean squared error", "structural similarity (SSIM)"]
     assert len({mechanism(line, BY, table) for line in table}) == len(table)
+
+
+@pytest.mark.slow
+def test_what_is_rebuilt_against_bits_and_accuracy_can_be_read(folder):
+    figure = draw_inversion(lines(read_runs([folder]), BY), BY, "pca")
+    figure.draw_without_rendering()
+    visible_ticks(figure.subfigs[0])
+    words = is_readable(figure)
+    assert {"class mean", "true", "random row"} <= set(words)
+    assert words.count("top_k 0.12 2") == 2  # in the legend and beside its pictures
 
 
 @pytest.mark.slow

@@ -28,8 +28,21 @@ def test_pictures_stand_in_two_rows(tmp_path):
     pictures = np.random.default_rng(0).random((5, 8, 8))
     save(tmp_path, inversion=(pictures, pictures / 2))
     (band,) = draw_rebuilt(tmp_path).subfigs
-    assert len(band.axes) == 10
-    assert np.array_equal(band.axes[5].images[0].get_array(), pictures[0] / 2)
+    true, rebuilt = (ax.images[0].get_array() for ax in band.axes)
+    assert [ax.get_ylabel() for ax in band.axes] == ["true", "rebuilt"]
+    assert true.shape == rebuilt.shape == (8, 5 * 9)
+    assert np.array_equal(rebuilt[:, 9:17], pictures[1] / 2)
+    assert (rebuilt[:, 8::9] == 1).all()
+
+
+def test_a_line_that_is_not_full_is_filled_with_white(tmp_path):
+    pictures = np.random.default_rng(0).random((12, 8, 8, 3))
+    save(tmp_path, inversion=(pictures, pictures))
+    (band,) = draw_rebuilt(tmp_path).subfigs
+    last = band.axes[2].images[0].get_array()
+    assert last.shape == (8, 90, 3)
+    assert np.array_equal(last[:, :8], pictures[10])
+    assert (last[:, 18:] == 1).all()
 
 
 def test_nothing_was_rebuilt(tmp_path):

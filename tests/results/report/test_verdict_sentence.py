@@ -113,6 +113,40 @@ def test_rebuilt_data_have_a_sentence_of_their_own(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"beats_every_guess": True}, " It beats every guess without messages."),
+        ({"beats_every_guess": None}, ""),
+        (
+            {"beats_every_guess": False, "beats_guesses": {"mean": {"beats": True}, "class_mean": {"beats": False}}},
+            " It does not surely beat every guess without messages: class mean.",
+        ),
+        (
+            {"beats_every_guess": False, "beats_guesses": {"mean": {"beats": True}}, "told_apart": False},
+            " It beats the error of every guess, but rows are not told from others of their class: no message was read.",
+        ),
+    ],
+)
+def test_what_is_recognised_stands_beside_guesses_that_need_no_message(tmp_path, answer, words):
+    def entry(layer, message="none", **figures):
+        place = {"attack": "inversion", "message": message, "party": "all", "layer": layer, "visible": True, "batches": 1}
+        return place | {"figures": {name: {"mean": value, "low": None, "high": None} for name, value in figures.items()}}
+
+    entries = [
+        entry("f2", "embedding", recognised=0.94, identified=0.5) | answer,
+        entry("class_mean", recognised=1.0, identified=0.06),
+        entry("random_row", recognised=0.1, identified=0.05),
+        entry("chance", identified=0.05),
+    ]
+    facts = {"threats": {"inversion": {"seat": "label party", "knows": ["embeddings"]}}}
+    run = run_with(tmp_path, None, leaks=[], reconstructions=entries, facts=facts)
+    assert sentence(run) == (
+        "From what the label party received, inversion rebuilds data of party all: 94% of the pictures recognised (a row by "
+        "chance: 10%, the class mean: 100%), 50% identified among rows of their class (by chance: 5%)." + words
+    )
+
+
 def test_a_run_of_an_older_version_has_no_sentence(tmp_path):
     folder = write_run(tmp_path / "run")
     assert verdict_block(read_run(folder)) == []

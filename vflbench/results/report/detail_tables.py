@@ -191,7 +191,7 @@ def cost(section: Section) -> Table:
 
 def links(section: Section) -> Table:
     """What crossed each link, where embeddings go to more than one party."""
-    cells: dict[tuple[str, str, str, str], list[float]] = {}
+    cells: dict[tuple[str, ...], list[float]] = {}
     for g in section.groups:
         for run in g.runs:
             of_run = list(mappings(run.summary.get("links")))

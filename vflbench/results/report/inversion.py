@@ -18,13 +18,15 @@ from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.read import read_metrics
 from vflbench.results.report.comparison import Line
 from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
+from vflbench.results.report.rebuilt import strip
 from vflbench.results.runs import Run
 
 FIGURES = ("mse", "psnr", "ssim", "recognised", "identified", "feature_distance")
 FIGURES += ("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right")
-GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "chance", "nearest_row", "true")
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear", "chance", "nearest_row", "true")
 STRONGEST = "strongest"
 """In place of an attack: of each line the one with the least error."""
+_ACROSS = 6  # names in a line of the legend
 _GUESSED = {"true": "the true rows", "nearest_row": "the held-out row nearest to the true one"}
 
 
@@ -117,27 +119,27 @@ def _of(run: Run, attack: str) -> list[Mapping[str, Any]]:
 
 
 def draw_inversion(table: Sequence[Line], by: Sequence[str], attack: str, figure: str = "ssim") -> Figure:
-    """Left: the figure against bits sent. Right: against the model's test accuracy (test AUC for two classes). A colour per
-    defense, every line of the table named; horizontal lines for guesses that need no message. Below: true and rebuilt
-    pictures of the first run of each line, if the data are pictures.
+    """Left: the figure against bits sent. Right: against the model's test accuracy (test AUC for two classes). A mark for
+    every line of the table; horizontal lines for guesses that need no message. Below: true and rebuilt pictures of the first
+    run of each line, if the data are pictures.
     """
     runs = [run for line in table for run in line.runs]
     grids = [(_name(line), *pair) for line in table if (pair := pictures_of(line.runs[0].folder, attack))]
-    canvas = Figure(figsize=(12, 4.6 + 0.62 * (len(grids) + 1) * bool(grids)), layout="constrained")
-    parts: Any = [canvas]
-    if grids:
-        parts = canvas.subfigures(2, 1, height_ratios=[4.6, 0.62 * (len(grids) + 1)])
+    curves = 4.4 + 0.2 * -(-(len(table) + 3) // _ACROSS)
+    heights = [curves, 0.55 * (len(grids) + 1)] if grids else [curves]
+    canvas = Figure(figsize=(12, sum(heights)), layout="constrained")
+    parts: Any = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     left, right = parts[0].subplots(1, 2)
-    defenses = list(dict.fromkeys(line.defense for line in table))
+    known: dict[str, Any] = {}
     for axes, x_of in ((left, bits_per_row), (right, _utility)):
-        for line in table:
-            index = defenses.index(line.defense)
+        for place, line in enumerate(table):
             x = _over(line, x_of, UNIT if x_of is _utility else ANY)
             y = _over(line, partial(rebuilt, attack=attack, figure=figure), range_of(figure))
-            style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
-            axes.errorbar([x.mean], [y.mean], xerr=_bars(x), yerr=_bars(y), linestyle="none", capsize=2, **style)
-            axes.annotate(_name(line), (x.mean, y.mean), xytext=(5, 4), textcoords="offset points", fontsize=7, color="0.3")
-        _guesses(axes, runs, attack, figure)
+            turn, colour = divmod(place, len(COLOURS))
+            style = {"color": COLOURS[colour], "marker": MARKERS[(place + turn) % len(MARKERS)]}
+            bars = axes.errorbar([x.mean], [y.mean], xerr=_bars(x), yerr=_bars(y), linestyle="none", capsize=2, **style)
+            known[_name(line)] = bars.lines[0]
+        known |= _guesses(axes, runs, attack, figure)
         axes.set_ylabel(figure.replace("_", " "))
         axes.grid(axis="y", color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
@@ -146,33 +148,33 @@ def draw_inversion(table: Sequence[Line], by: Sequence[str], attack: str, figure
     left.set_xlabel("bits sent per row, all parties together")
     right.set_xlabel(f"{_utility_name(runs)} of the model")
     left.set_title(f"{attack}, by {', '.join(option.rsplit('.', 1)[-1] for option in by)}", loc="left", fontsize=10)
+    parts[0].legend(known.values(), known, loc="outside lower center", ncols=_ACROSS, fontsize=8, frameon=False)
     if grids:
         _draw_grids(parts[1], grids)
     return canvas
 
 
-def _guesses(axes: Axes, runs: Sequence[Run], attack: str, figure: str) -> None:
+def _guesses(axes: Axes, runs: Sequence[Run], attack: str, figure: str) -> dict[str, Any]:
+    """Draws a line for each guess; returns them by name."""
+    drawn = {}
     for guess, style in (("mean", ":"), ("class_mean", "-."), ("random_row", "--")):
         values = [v for run in runs if not math.isnan(v := rebuilt(run, attack, figure, guess))]
         if values:
             y = math.fsum(values) / len(values)
-            axes.axhline(y, color=UTILITY, linewidth=0.9, linestyle=style)
-            edge, side = (0.01, "left") if guess == "mean" else (0.99, "right")  # mean and random row may coincide
-            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
-            axes.annotate(guess.replace("_", " "), (edge, y), fontsize=7, **place)
+            drawn[guess.replace("_", " ")] = axes.axhline(y, color=UTILITY, linewidth=0.9, linestyle=style)
+    return drawn
 
 
 def _draw_grids(part: Figure, grids: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> None:
     """The true pictures of the first line, then a row of rebuilt pictures for each line, with its name."""
     rows = [("true", grids[0][1]), *((name, answer) for name, _, answer in grids)]
     across = min(len(pictures) for _, pictures in rows)
-    axes = part.subplots(len(rows), across, squeeze=False)
-    for row, (name, pictures) in zip(axes, rows, strict=True):
-        for ax, picture in zip(row, pictures, strict=False):
-            ax.imshow(np.clip(picture, 0, 1), cmap="gray", vmin=0, vmax=1)
-            ax.set_xticks([])
-            ax.set_yticks([])
-        row[0].set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center")
+    for ax, (name, pictures) in zip(part.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        ax.imshow(strip(pictures[:across]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.spines[:].set_visible(False)
+        ax.set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center")
 
 
 def pictures_of(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | None:

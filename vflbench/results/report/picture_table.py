@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vflbench.results.report.inversion import pictures_of, rebuilt
+from vflbench.results.report.rebuilt import strip
 from vflbench.results.runs import Run
 
 COLUMNS = ("original", "uncompressed", "quantized", "unbiased", "biased")
@@ -83,7 +84,7 @@ def draw_picture_table(table: PictureTable, count: int = 5) -> Figure:
                 text(left + cell / 2, top + _SIDE / 2, "not run", ha="center", fontsize=8, color="0.35")
                 continue
             axes = figure.add_axes((left / width, 1 - (top + _SIDE) / height, cell / width, _SIDE / height))
-            axes.imshow(_strip(pictures[chosen]), cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            axes.imshow(strip(pictures[chosen]), cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
             axes.set_axis_off()
             if pair is not None:
                 run = table.cells[setting, name]
@@ -99,12 +100,6 @@ def draw_picture_table(table: PictureTable, count: int = 5) -> Figure:
         color="0.35",
     )
     return figure
-
-
-def _strip(pictures: np.ndarray) -> np.ndarray:
-    """Pictures side by side, with a white line of one pixel after each."""
-    edge = np.ones_like(pictures[0][:, :1])
-    return np.concatenate([part for picture in pictures for part in (np.clip(picture, 0, 1), edge)], axis=1)
 
 
 def _place(run: Run) -> tuple[int, int | None, str]:

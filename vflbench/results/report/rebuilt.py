@@ -57,17 +57,25 @@ def _height(truth: np.ndarray) -> float:
 
 
 def _pictures(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:
+    """A strip of pictures a line: an axes of its own for each picture would take seconds to draw."""
     truth, answer = truth[:_PICTURES], answer[:_PICTURES]
     across = min(len(truth), _ACROSS)
     lines = -(-len(truth) // across)
-    axes = band.subplots(2 * lines, across, squeeze=False)
-    for row, pictures in enumerate(part[i * across : (i + 1) * across] for i in range(lines) for part in (truth, answer)):
-        for ax in axes[row][len(pictures) :]:
-            ax.set_axis_off()
-        for ax, picture in zip(axes[row], pictures, strict=False):
-            ax.imshow(np.clip(picture, 0, 1), cmap="gray", vmin=0, vmax=1)
-            _bare(ax)
-        axes[row][0].set_ylabel(("true", "rebuilt")[row % 2], fontsize=8)
+    axes = band.subplots(2 * lines, 1, squeeze=False)[:, 0]
+    strips = [part[i * across : (i + 1) * across] for i in range(lines) for part in (truth, answer)]
+    for place, (ax, pictures) in enumerate(zip(axes, strips, strict=True)):
+        ax.imshow(strip(pictures, across), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        _bare(ax)
+        ax.spines[:].set_visible(False)
+        ax.set_ylabel(("true", "rebuilt")[place % 2], fontsize=8)
+
+
+def strip(pictures: np.ndarray, across: int | None = None) -> np.ndarray:
+    """Pictures side by side with a white line of one pixel after each, and white where there are fewer than `across`."""
+    edge = np.ones_like(pictures[0][:, :1])
+    missing = (across or len(pictures)) - len(pictures)
+    filled = [*(np.clip(picture, 0, 1) for picture in pictures), *[np.ones_like(pictures[0])] * missing]
+    return np.concatenate([part for picture in filled for part in (picture, edge)], axis=1)
 
 
 def _table(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:

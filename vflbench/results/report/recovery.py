@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
@@ -23,6 +25,7 @@ SHOWN: Mapping[str, str] = {
 }
 """Figures -> the title of their panel: the first three that any run has are drawn."""
 _GUESSES = {"mean": ":", "class_mean": "-.", "random_row": "--", "chance": (0, (1, 3))}
+_LOGARITHMIC = ("mse", "error_over_spread")
 _INCHES = 0.34  # a mechanism
 
 
@@ -30,12 +33,16 @@ def mechanism(line: Line, by: Sequence[str], table: Sequence[Line]) -> str:
     """`quantize, levels 2`: the defense, and the options that differ among its lines."""
     alike = [other for other in table if other.defense == line.defense]
     named = [
-        f"{option.rpartition('.')[2].replace('_', ' ')} {value}"
+        _words(option.rpartition(".")[2].replace("_", " "), value)
         for place, (option, value) in enumerate(zip(by, line.options, strict=True))
         if value is not None and (len({other.options[place] for other in alike}) > 1)
     ]
     defense = "no defense" if line.defense == "none" else line.defense.replace("_", " ").replace("+", " + ")
     return ", ".join([defense, *named])
+
+
+def _words(option: str, value: Any) -> str:
+    return f"{'' if value else 'not '}{option}" if isinstance(value, bool) else f"{option} {value}"
 
 
 def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> Figure:
@@ -63,6 +70,11 @@ def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> Figure:
             if values:
                 axes.axvline(math.fsum(values) / len(values), color=UTILITY, linewidth=0.9, linestyle=style_of, zorder=0)
         axes.set_xlabel(SHOWN[figure], fontsize=9)
+        if figure in _LOGARITHMIC:  # an attacker who is misled is off by ten times as much as others
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:g}"))
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(axis="x", color="0.93")
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)

@@ -1,0 +1,223 @@
+"""The simulator attack: planted cases, what it must not do, and its state."""
+
+import pytest
+import torch
+from builders import session
+
+from vflbench.attacks.simulator import Simulator
+from vflbench.attacks.simulator_alignment import cells
+from vflbench.data.digits import Digits
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.quantize import Quantize
+from vflbench.errors import UserError
+from vflbench.messages.facts import ClassShares, Embeddings, OwnColumns
+from vflbench.messages.label_facts import Labels, OwnTop
+from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.view import Undeclared, View
+from vflbench.models.cnn import Cnn
+from vflbench.models.mlp import Mlp
+from vflbench.models.optimizers.adam import Adam
+from vflbench.models.wide_deep import WideDeep
+from vflbench.numerics.matching import matched
+
+CLASSES = 4
+
+
+def clusters(rng, rows, columns=6, parties=("a",), sizes=()):
+    """Rows of four classes, each with a mean of its own and two skewed directions of its own in which its rows lie."""
+    planted = torch.Generator().manual_seed(3)
+    means = torch.rand(CLASSES, columns, generator=planted) * 0.4 + 0.1
+    directions = torch.rand(CLASSES, 2, columns, generator=planted) * torch.tensor([[0.6], [0.3]])
+    labels = torch.arange(rows) % CLASSES
+    latent = torch.rand(rows, 2, generator=rng).square()
+    x = (means[labels] + (latent[:, :, None] * directions[labels]).sum(dim=1)).clamp(0, 1)
+    share = columns // len(parties)
+    features = {}
+    for place, party in enumerate(parties):
+        ids = torch.stack([(labels + place) % size for size in sizes], 1) if sizes else torch.empty(rows, 0)
+        names = tuple(f"I{i}" for i in range(share))
+        own = Columns(names, tuple(f"C{i}" for i in range(len(sizes))), sizes)
+        features[party] = Features(own, x[:, place * share : (place + 1) * share], ids.int())
+    return VerticalTable(torch.arange(rows), features, labels, CLASSES)
+
+
+def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):
+    """What the label party sees of each round."""
+    columns = {party: OwnColumns(own.numeric, own.categorical) for party, own in auxiliary.features.items()}
+    known = Auxiliary(columns, auxiliary.labels)
+    for step, ids in enumerate(rows.ids.split(batch)):
+        facts = {**started.round(ids, watch=attack.threat.knows).facts["label"], Auxiliary: known}
+        if shuffled:
+            order = torch.randperm(len(ids), generator=rng)
+            facts[Embeddings] = facts[Embeddings].rows(order)
+        yield View("label", 0, step, ids, rng, attack.threat, facts)
+
+
+def run(attack, rows, auxiliary, started, rng, **options):
+    """Attends every round but the last, and answers about that."""
+    *before, last = views(attack, rows, auxiliary, started, rng, **options)
+    for view in before:
+        attack.attend(view)
+    return attack.batch(last), last
+
+
+def errors(rebuilt, view, rows, auxiliary, party="a"):
+    """Mean squared error of the answer, and of the mean of each row's class among the auxiliary rows."""
+    ids = view.ids[: len(rebuilt.ids)]
+    truth = rows.features[party].numeric[ids]
+    means = torch.stack([auxiliary.features[party].numeric[auxiliary.labels == k].mean(0) for k in range(CLASSES)])
+    guess = means[rows.labels[ids]]
+    return float((rebuilt.features[party].numeric - truth).square().mean()), float((guess - truth).square().mean())
+
+
+def test_a_layer_that_loses_nothing_is_undone_without_a_pair_of_rows(rng):
+    """A dense layer that mixes all columns, unknown to the attacker, is undone from classes and clouds alone."""
+    rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
+    started = session(rows, model=Mlp(bottom_layers=1, width=24), seed=1)
+    answer, view = run(Simulator(rows=60), rows, auxiliary, started, rng)
+    error, guess = errors(answer, view, rows, auxiliary)
+    assert (answer.layer, answer.ids.tolist()) == ("f1", view.ids[:60].tolist())
+    assert error < 0.35 * guess
+
+
+def test_embeddings_of_other_rows_are_worth_no_more_than_the_class(rng):
+    """The adversary of the claim: with the embeddings of a batch dealt out at random, nothing is left to align."""
+    rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
+    for options in ({}, {"align": False}):
+        started = session(rows, model=Mlp(bottom_layers=1, width=24), seed=1)
+        answer, view = run(Simulator(rows=60, **options), rows, auxiliary, started, rng, shuffled=True)
+        error, guess = errors(answer, view, rows, auxiliary)
+        assert error > 0.95 * guess
+
+
+def test_few_rows_give_the_mean_of_the_class(rng):
+    rows, auxiliary = clusters(rng, 20), clusters(rng, 400)
+    answer, view = run(Simulator(rows=20), rows, auxiliary, session(rows, model=Mlp(bottom_layers=1, width=8)), rng)
+    error, guess = errors(answer, view, rows, auxiliary)
+    assert error == pytest.approx(guess, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_pictures_of_two_parties_are_rebuilt_through_convolutions(rng):
+    data = Digits(parties=2, test_fraction=0.4).load(torch.Generator().manual_seed(0))
+    rows, held_out = data.train.all(), data.test.all()
+    rows = VerticalTable(torch.arange(len(rows)), rows.features, rows.labels, rows.classes)
+    started = session(rows, model=Cnn(bottom_layers=2, width=8))
+    answer, view = run(Simulator(rows=50, auxiliary=600), rows, held_out, started, rng, batch=64)
+    assert set(answer.features) == {"a", "b"}
+    for party, own in answer.features.items():
+        truth = rows.features[party].numeric[view.ids[: len(answer.ids)]]
+        assert (own.numeric - truth).square().mean() < 0.65 * truth.var(dim=0).mean()
+
+
+def test_categories_and_numbers_of_two_parties_come_back_together(rng):
+    rows, auxiliary = (clusters(rng, n, parties=("a", "b"), sizes=(CLASSES,)) for n in (800, 400))
+    started = session(rows, model=WideDeep(bottom_layers=1, width=24, wide=True))
+    answer, view = run(Simulator(rows=40), rows, auxiliary, started, rng)
+    for party, own in answer.features.items():
+        assert (own.numeric.shape, own.categorical.dtype) == ((40, 3), torch.int32)
+        assert (own.categorical == rows.features[party].categorical[view.ids[:40]]).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("options", [{"adversarial": False}, {"align": False}, {"knows_architecture": False}])
+def test_each_part_can_be_left_out(options, rng):
+    rows, auxiliary = clusters(rng, 400), clusters(rng, 200)
+    attack = Simulator(rows=10, steps=3, **options)
+    answer, _ = run(attack, rows, auxiliary, session(rows, model=Mlp(bottom_layers=2, width=16)), rng)
+    assert answer.features["a"].numeric.shape == (10, 6)
+    assert bool(answer.features["a"].numeric.isfinite().all())
+    assert attack.aligns == (options not in ({"adversarial": False}, {"align": False}))
+    judged = attack._mimics["a"].judge is not None
+    assert judged == attack.adversarial
+    assert (PeerArchitectures in attack.threat.knows) == attack.knows_architecture
+
+
+@pytest.mark.slow
+def test_pcat_learns_to_deceive_the_top(rng):
+    """Its own bottom, through the true top, comes to tell the classes of auxiliary rows."""
+    rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
+    attack = Simulator(adversarial=False, steps=20, lr=5e-3)
+    started = session(rows, model=Mlp(bottom_layers=1, top_layers=0, width=32), optimizer=Adam(lr=0.05))
+    _, view = run(attack, rows, auxiliary, started, rng, batch=30)
+    own = auxiliary.features["a"]
+    with torch.no_grad():
+        simulated = attack._mimics["a"].bottom.network(own.numeric, own.categorical)
+    logits = view[OwnTop].logits({"a": {"f1": simulated["f1"]}}, OwnColumns(torch.empty(200, 0), torch.empty(200, 0).int()))
+    assert (logits.argmax(1) == auxiliary.labels).float().mean() > 0.8
+
+
+def test_it_is_told_neither_weights_nor_answers_of_the_party(rng):
+    rows, auxiliary = clusters(rng, 100), clusters(rng, 100)
+    attack = Simulator()
+    started = session(rows, model=Mlp(bottom_layers=1, width=8))
+    (view,) = views(attack, rows, auxiliary, started, rng)
+    for fact in (PeerModels, Queries, OwnColumns, ClassShares):
+        with pytest.raises(Undeclared, match=fact.__name__):
+            view[fact]
+    made = view[PeerArchitectures].peers["a"].build(rng)
+    real = dict(started.parties[0].bottom.named_parameters())
+    before = {name: value.detach().clone() for name, value in real.items()}
+    assert not any(torch.equal(value, real[name]) for name, value in made.named_parameters() if value.dim() > 1)
+    with torch.no_grad():
+        next(made.parameters()).zero_()
+    assert all(torch.equal(real[name], value) for name, value in before.items())
+
+
+def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
+    rows, auxiliary = clusters(rng, 500), clusters(rng, 200)
+    started = session(rows, model=Mlp(bottom_layers=2, width=12))
+    whole, halves = Simulator(rows=20), [Simulator(rows=20), Simulator(rows=20)]
+    shown = list(views(whole, rows, auxiliary, started, rng))
+    answers = []
+    for attacks in ([whole], halves):
+        generator = torch.Generator().manual_seed(5)
+        for place, view in enumerate(shown):
+            attack = attacks[0] if place < 3 else attacks[-1]
+            if place == 3 and attack is not attacks[0]:
+                attack.restore(attacks[0].state())
+                attack.restore(attack.state())  # before any batch has come
+            view.rng = generator
+            attack.attend(view) if place < 4 else answers.append(attack.batch(view))
+    assert torch.equal(*(answer.features["a"].numeric for answer in answers))
+
+
+def test_compressed_embeddings_are_read_as_they_came(rng):
+    rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
+    started = session(rows, model=Mlp(bottom_layers=1, width=24), defenses=[Quantize()], seed=1)
+    answer, view = run(Simulator(rows=60), rows, auxiliary, started, rng)
+    error, guess = errors(answer, view, rows, auxiliary)
+    assert error < 0.8 * guess
+
+
+def test_cells_are_those_of_a_last_convolution_only(rng):
+    rows = Digits(rows=200).load(torch.Generator().manual_seed(0)).train.all()
+    for model, expected in ((Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)):
+        started = session(rows, model=model)
+        watch = frozenset({PeerArchitectures, Labels})
+        peer = started.round(rows.ids, watch=watch).facts["label"][PeerArchitectures].peers["a"]
+        network = peer.build(rng)
+        grid = cells(peer, network, network.cut_width)
+        assert (grid and (grid.channels, grid.height, grid.width)) == expected
+        if grid:
+            x = torch.rand(3, 64, generator=rng)
+            assert torch.equal(grid.columns(grid.pixels(x)), x)
+
+
+def test_partners_are_of_the_same_class_and_equally_used(rng):
+    points, others = torch.rand(90, 3, generator=rng), torch.rand(45, 3, generator=rng)
+    classes, classes_of_others = torch.arange(90) % 3, torch.arange(45) % 3
+    partner = matched(points, classes, others, classes_of_others, rng)
+    assert torch.equal(classes_of_others[partner], classes)
+    assert torch.bincount(partner, minlength=45).tolist() == [2] * 45
+    same = matched(others, classes_of_others, others, classes_of_others, rng)
+    assert same.tolist() == list(range(45))
+    unknown = matched(points, classes + 7, others, classes_of_others, rng)
+    assert unknown.max() < 45
+
+
+@pytest.mark.parametrize(
+    "options", [{"align": "yes"}, {"width": 0}, {"lr": 0.0}, {"memory": 0}, {"embedding_weight": -1.0}, {"steps": 0}]
+)
+def test_bad_options_are_refused(options):
+    with pytest.raises((UserError, ValueError)):
+        Simulator(**options)

@@ -1,0 +1,90 @@
+import pytest
+import torch
+from builders import session
+
+from vflbench.attacks.unsplit import Unsplit
+from vflbench.data.digits import Digits
+from vflbench.data.table import VerticalTable
+from vflbench.errors import UserError
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.label_facts import Labels
+from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.view import Undeclared, View
+from vflbench.models.cnn import Cnn
+from vflbench.models.mlp import Mlp
+from vflbench.models.wide_deep import WideDeep
+
+
+def view_of(rows, attack, *, model, seed=0, **options):
+    started = session(rows, model=model, **options)
+    facts = started.round(rows.ids, watch=attack.threat.knows).facts["label"]
+    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(seed), attack.threat, facts)
+
+
+def pictures(count=24, parties=1):
+    rows = Digits(parties=parties, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, count))
+    return VerticalTable(torch.arange(count), rows.features, rows.labels, rows.classes)
+
+
+def correlation(a, b):
+    a, b = a - a.mean(), b - b.mean()
+    return float((a * b).sum() / (a.norm() * b.norm()).clamp_min(1e-9))
+
+
+@pytest.mark.slow
+def test_one_convolution_gives_pictures_away_and_a_dense_layer_does_not():
+    """Up to contrast, which nothing fixes: the size of the correlation with the picture counts."""
+    rows, found = pictures(), {}
+    truth = rows.features["a"].numeric
+    for name, model in (("cnn", Cnn(bottom_layers=1)), ("mlp", Mlp(bottom_layers=1, width=128))):
+        values = []
+        for seed in range(2):
+            attack = Unsplit(rows=24, rounds=8)
+            rebuilt = attack.batch(view_of(rows, attack, model=model, seed=seed)).features["a"].numeric
+            values.append(sum(abs(correlation(a, b)) for a, b in zip(rebuilt, truth, strict=True)) / len(truth))
+        found[name] = sum(values) / len(values)
+    assert found["cnn"] > found["mlp"] + 0.2
+    assert found["mlp"] < 0.3
+
+
+def test_it_fits_what_it_received():
+    """Its own features and weights together give nearly the received embeddings, whatever the features are."""
+    rows = pictures(12)
+    attack = Unsplit(rows=12, rounds=10, smoothness=0.0)
+    view = view_of(rows, attack, model=Mlp(bottom_layers=1, width=16))
+    rebuilt = attack.batch(view).features["a"].numeric
+    assert rebuilt.shape == (12, 64)
+    assert 0 <= rebuilt.min() <= rebuilt.max() <= 1
+    assert not torch.allclose(rebuilt, torch.full_like(rebuilt, 0.5))
+
+
+def test_every_party_and_categories_get_an_answer(rng):
+    from builders import table
+
+    rows = table(rng, parties=("a", "b"))
+    attack = Unsplit(rows=5, rounds=2)
+    answer = attack.batch(view_of(rows, attack, model=WideDeep(bottom_layers=1, width=8)))
+    for columns in answer.features.values():
+        assert (columns.numeric.shape, columns.categorical.shape) == ((5, 2), (5, 2))
+        assert bool((columns.categorical < torch.tensor([5, 7])).all())
+
+
+def test_it_knows_the_architecture_and_the_messages_only():
+    attack, rows = Unsplit(), pictures(4)
+    view = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
+    for fact in (PeerModels, Queries, Auxiliary, Labels, OwnColumns):
+        with pytest.raises(Undeclared, match=fact.__name__):
+            view[fact]
+    assert set(view[PeerArchitectures].peers) == {"a"}
+
+
+def test_the_same_generator_gives_the_same_answer():
+    rows, attack = pictures(6), Unsplit(rows=6, rounds=2)
+    first, second = (attack.batch(view_of(rows, attack, model=Cnn())).features["a"].numeric for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"lr": 0.0}, {"smoothness": -1.0}, {"rows": 0}])
+def test_bad_options_are_refused(options):
+    with pytest.raises((UserError, ValueError)):
+        Unsplit(**options)

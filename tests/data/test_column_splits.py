@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+import torch
+from raw_files import error_of, load
+
+from vflbench.data.column_splits import ImportanceSplit, RandomSplit
+from vflbench.data.csv import Csv
+from vflbench.data.digits import Digits
+from vflbench.data.raw import RawCategorical, RawNumeric, raw_table
+from vflbench.data.synthetic import Synthetic
+from vflbench.errors import UserError
+from vflbench.numerics.party_correlation import icor
+
+NAMES = [f"c{j}" for j in range(40)]
+NOTHING = (raw_table([], np.zeros(0)), np.zeros(0, int))
+
+
+def small(parties, **options):
+    return load(Synthetic(rows=300, numeric=4, categorical=4, vocabulary=40, parties=parties, **options))
+
+
+@pytest.mark.parametrize("kind", ["random", "importance", "correlation"])
+def test_every_column_goes_to_one_party_and_the_same_seed_gives_the_same_division(kind):
+    held = small({"kind": kind, "count": 3, "label": 0.25, "seed": 7}).train.columns
+    assert list(held) == ["a", "b", "c", "label"]
+    names = [name for block in held.values() for name in (*block.numeric, *block.categorical)]
+    assert sorted(names) == sorted([f"{letter}{k}" for letter in "IC" for k in range(1, 5)])
+    assert len(held["label"]) == 2
+    assert all(len(block) for block in held.values())
+    assert small({"kind": kind, "count": 3, "label": 0.25, "seed": 7}).train.columns == held
+    others = [small({"kind": kind, "count": 3, "label": 0.25, "seed": seed}).train.columns for seed in range(3)]
+    assert any(other != held for other in others)
+
+
+def test_the_division_does_not_depend_on_the_seed_of_the_run_by_chance_and_by_importance():
+    for kind in ("random", "importance"):
+        data = Synthetic(rows=300, numeric=6, categorical=0, parties=kind)
+        assert load(data, seed=1).train.columns == load(data, seed=2).train.columns
+
+
+def test_a_word_is_a_division_with_its_defaults_and_the_note_says_it():
+    split = small("random")
+    assert {party: len(block) for party, block in split.train.columns.items()} == {"a": 4, "label": 4}
+    assert split.notes == ("columns divided at random, seed 0: a 4, label 4",)
+    note = small({"kind": "importance", "alpha": 0.5, "count": 2}).notes[0]
+    assert note.startswith("columns divided by importance (alpha 0.5; weights ")
+    assert "Icor" in small("correlation").notes[0]
+
+
+def test_the_weights_of_parties_are_a_dirichlet_draw():
+    """The variance of the share of one of two parties is 1 / (4 (2 alpha + 1)), and of the drawn columns a little more."""
+    for alpha in (0.1, 1.0, 100.0):
+        shares = []
+        for seed in range(300):
+            party, _ = ImportanceSplit(alpha=alpha, seed=seed).divide(NAMES, *NOTHING, np.random.default_rng(seed))
+            shares.append((party == 0).mean())
+        variance = 1 / (4 * (2 * alpha + 1))
+        expected = variance + (0.25 - variance) / len(NAMES)
+        assert np.var(shares) == pytest.approx(expected, rel=0.25), alpha
+        assert 0 < min(shares) <= max(shares) < 1  # each party holds a column
+
+
+def test_luos_share_of_the_target_party():
+    for share in (0.9, 0.5, 0.4):
+        held, _ = RandomSplit(label=share).assign(NAMES, *NOTHING)
+        assert len(held["a"]) == round((1 - share) * 40)
+
+
+def test_beta_0_keeps_columns_that_go_together_together():
+    """Numbers and a category of the same factor; the category has as many values as the factor has thirds."""
+    draw = np.random.default_rng(0)
+    factors = draw.standard_normal((900, 2))
+    columns = []
+    for k in range(8):
+        x = factors[:, k % 2] + 0.3 * draw.standard_normal(900)
+        thirds = np.searchsorted(np.quantile(x, [1 / 3, 2 / 3]), x)
+        columns.append(RawNumeric(f"n{k}", x) if k < 4 else RawCategorical(f"k{k}", thirds, 3))
+    raw, names, rows = raw_table(columns, np.arange(900) % 2), [c.name for c in columns], np.arange(900)
+    data = Digits(parties={"kind": "correlation", "beta": 0.0})
+    together, _ = data.parties.assign(names, raw, rows)
+    assert sorted(together.values()) == [("n0", "n2", "k4", "k6"), ("n1", "n3", "k5", "k7")]
+    apart, _ = Digits(parties={"kind": "correlation", "beta": 1.0}).parties.assign(names, raw, rows)
+    assert all(sum(int(name[1]) % 2 for name in held) == 2 for held in apart.values())
+
+
+def test_only_training_rows_count(tmp_path):
+    """Rows for testing, the last ones, hold other correlations; the division is that of a table without them."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((300, 6)) + draw.standard_normal((300, 2))[:, [0, 0, 0, 1, 1, 1]] * 2
+    other = draw.standard_normal((100, 6)) + 50 * draw.standard_normal((100, 2))[:, [0, 1, 0, 1, 0, 1]]
+    found = []
+    for number, last in enumerate((other, draw.standard_normal((100, 6)))):
+        lines = ["a,b,c,d,e,f,y", *(",".join([*map(repr, row.tolist()), str(i % 2)]) for i, row in enumerate([*x, *last]))]
+        (tmp_path / f"{number}").write_text("\n".join(lines))
+        parties = {"kind": "correlation", "beta": 0.0}
+        data = Csv(path=str(tmp_path / f"{number}"), label="y", parties=parties, split="chronological", test_fraction=0.25)
+        found.append(load(data).train.columns)
+    assert found[0] == found[1]
+    assert {block.numeric for block in found[0].values()} == {("a", "b", "c"), ("d", "e", "f")}
+
+
+WRONG = {
+    "kind": ({"kind": "shapley"}, "the kind of a division is random, importance, correlation, not 'shapley'"),
+    "word": ("importance_", "the kind of a division is"),
+    "option": ({"kind": "importance", "beta": 0.5}, "there is no beta; a division by importance has count, label, seed"),
+    "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1e6"),
+    "count": ({"kind": "correlation", "count": 1}, "count: it must be a number from 2 to 26"),
+    "type": ({"kind": "random", "count": "2"}, "count: "),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_are_in_the_words_of_the_option(case):
+    given, message = WRONG[case]
+    with pytest.raises(ValueError, match="parties") as refused:
+        Synthetic(parties=given)
+    assert message in str(refused.value)
+
+
+def test_too_few_columns_and_pictures_are_refused():
+    for parties in ({"kind": "random", "count": 5, "label": 0.5}, {"kind": "importance", "count": 9}):
+        with pytest.raises(UserError, match="are too few for [59] non-label parties"):
+            small(parties)
+    assert "parties of a picture hold rectangles" in error_of(Digits(parties="random"))
+
+
+def test_icor_in_the_note_is_that_of_the_division():
+    split = load(Synthetic(rows=300, numeric=6, categorical=0, parties={"kind": "correlation", "beta": 1.0}))
+    held = split.train.columns
+    table = torch.cat([split.train.features[party].numeric for party in held], 1).numpy()
+    ranks = table.argsort(0).argsort(0)
+    found = icor(np.corrcoef(ranks.T), np.repeat([0, 1], 3))
+    assert f"Icor {found:.4f}" in split.notes[0]

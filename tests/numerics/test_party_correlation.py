@@ -1,0 +1,66 @@
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+
+from vflbench.numerics.party_correlation import divide, icor, pcor
+
+
+def blocks(sizes, rng, noise=0.5):
+    """Correlations of columns in groups that share a factor, in a random order."""
+    group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    x = rng.standard_normal((2000, len(sizes)))[:, group] + noise * rng.standard_normal((2000, len(group)))
+    return np.corrcoef(x.T), group
+
+
+@pytest.fixture
+def draw():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("d", [2, 5, 16])
+def test_pcor_is_1_where_all_columns_are_one_and_0_where_they_are_independent(d):
+    assert pcor(np.ones((d, d))) == pytest.approx(1)
+    assert pcor(-np.ones((d, d))) == pytest.approx(1)
+    assert pcor(np.eye(d)) == 0
+
+
+def test_icor_is_the_mean_excess_between_parties(draw):
+    c, _ = blocks([3, 3, 3], draw)
+    party = np.repeat([0, 1, 2], 3)
+    parts = [np.flatnonzero(party == k) for k in range(3)]
+    strength = np.array([[pcor(c[np.ix_(a, b)]) for b in parts] for a in parts])
+    expected = np.mean([(strength[i].sum() - strength[i, i]) / 2 - strength[i, i] for i in range(3)])
+    assert icor(c, party) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[4, 4], [3, 2, 2]])
+def test_the_search_meets_the_least_and_the_greatest_of_all_divisions(sizes, draw):
+    for _ in range(2):
+        c, _ = blocks([3, 2, 2, 1] if sum(sizes) == 8 else [3, 2, 2], draw)
+        every = [icor(c, np.array(p)) for p in set(permutations(np.repeat(np.arange(len(sizes)), sizes).tolist()))]
+        _, least, greatest = divide(c, sizes, 0.5, np.random.default_rng(1))
+        assert (least, greatest) == pytest.approx((min(every), max(every)), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_beta_goes_from_parties_apart_to_parties_alike_in_a_search(draw):
+    """Of 16 columns with loadings of their own there are 12,870 divisions."""
+    x = draw.standard_normal((2000, 5)) @ draw.standard_normal((5, 16)) + draw.standard_normal((2000, 16))
+    c = np.corrcoef(x.T)
+    found = [divide(c, [8, 8], beta, np.random.default_rng(0)) for beta in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    least, greatest = found[0][1:]
+    for (division, *ends), beta in zip(found, (0.0, 0.25, 0.5, 0.75, 1.0), strict=True):
+        assert ends == [least, greatest]
+        assert division.icor == pytest.approx(icor(c, division.party), abs=1e-12)
+        assert np.bincount(division.party).tolist() == [8, 8]
+        assert division.icor == pytest.approx((1 - beta) * least + beta * greatest, abs=0.02 * (greatest - least))
+    every = [icor(c, np.isin(np.arange(16), [0, *rest]).astype(int)) for rest in combinations(range(1, 16), 7)]
+    assert (least, greatest) == pytest.approx((min(every), max(every)), abs=0.03 * (max(every) - min(every)))
+
+
+def test_planted_groups_are_the_parties_at_0_and_shared_at_1(draw):
+    c, group = blocks([5, 5], draw)
+    least, greatest = (divide(c, [5, 5], beta, np.random.default_rng(0))[0].party for beta in (0.0, 1.0))
+    assert (least == group).all() or (least != group).all()
+    assert np.bincount(greatest[group == 0]).tolist() in ([2, 3], [3, 2])

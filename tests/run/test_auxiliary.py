@@ -1,0 +1,94 @@
+"""Auxiliary rows: never those that are trained on or graded; from another source where asked to."""
+
+import shutil
+
+import pytest
+import torch
+from picture_files import write_mnist
+
+from vflbench.data.csv import Csv
+from vflbench.data.digits import Digits
+from vflbench.data.mnist import Mnist
+from vflbench.errors import UserError
+from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
+from vflbench.run.file_digests import data_digests
+
+
+def rng():
+    return torch.Generator().manual_seed(0)
+
+
+def own(folder, **options):
+    """A dataset of idx files, and its rows."""
+    folder.mkdir()
+    write_mnist(folder, seed=1, **options)
+    dataset = Mnist(path=str(folder), rows=50)
+    return dataset, dataset.load(rng())
+
+
+def test_auxiliary_rows_are_none_of_those_that_are_trained_on():
+    data = Digits(test_fraction=0.3).load(rng())
+    drawn = auxiliary_rows(data.test, 10_000, 3)
+    trained = {row.numpy().tobytes() for row in data.train.all().features["a"].numeric}
+    assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
+    assert len(drawn.labels) == len(data.test)
+
+
+def test_rows_of_another_folder_are_read_by_the_same_loader_and_encoded_alike(tmp_path):
+    dataset, data = own(tmp_path / "own")
+    (tmp_path / "other").mkdir()
+    pixels, labels = write_mnist(tmp_path / "other", rows=70, seed=2)
+    others = rows_of_another_source(dataset, str(tmp_path / "other"), data.train, rng())
+    assert len(others) == 70
+    drawn = auxiliary_rows(others, 70, 0)
+    assert drawn.columns["a"].numeric.shape == (70, 100)
+    expected = torch.as_tensor(pixels).flatten(1).float() / 255
+    assert float(drawn.columns["a"].numeric.sum()) == pytest.approx(float(expected.sum()), rel=1e-5)
+    assert sorted(drawn.labels.tolist()) == sorted(labels.tolist())
+
+
+def test_rows_of_the_run_under_another_name_are_refused(tmp_path):
+    dataset, data = own(tmp_path / "own")
+    shutil.copytree(tmp_path / "own", tmp_path / "copy")
+    for path in (tmp_path / "own", tmp_path / "copy"):
+        with pytest.raises(UserError, match="rows of the run itself"):
+            rows_of_another_source(dataset, str(path), data.train, rng())
+
+
+def test_other_columns_are_refused(tmp_path):
+    dataset, data = own(tmp_path / "own")
+    (tmp_path / "other").mkdir()
+    write_mnist(tmp_path / "other", side=12, seed=2)
+    with pytest.raises(UserError, match="dataset's columns") as error:
+        rows_of_another_source(dataset, str(tmp_path / "other"), data.train, rng())
+    assert "audit.auxiliary_path" in str(error.value)
+
+
+def test_a_source_that_is_not_there_and_a_dataset_without_a_path_are_refused(tmp_path):
+    dataset, data = own(tmp_path / "own")
+    with pytest.raises(UserError, match="audit.auxiliary_path"):
+        rows_of_another_source(dataset, str(tmp_path / "nowhere"), data.train, rng())
+    digits = Digits()
+    with pytest.raises(UserError, match="reads no path"):
+        rows_of_another_source(digits, str(tmp_path), digits.load(rng()).train, rng())
+
+
+def test_categories_are_refused(tmp_path):
+    files = []
+    for name, values in (("one", "ab"), ("two", "ac")):
+        lines = [f"{i % 2},{i}.5,{values[i % 3 % 2]}" for i in range(30)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["label,x,word", *lines]) + "\n")
+        files.append(str(tmp_path / f"{name}.csv"))
+    dataset = Csv(path=files[0], label="label")
+    with pytest.raises(UserError, match="numeric"):
+        rows_of_another_source(dataset, files[1], dataset.load(rng()).train, rng())
+
+
+def test_the_content_of_the_source_is_part_of_a_runs_identity(tmp_path):
+    (tmp_path / "other").mkdir()
+    write_mnist(tmp_path / "other", seed=2)
+    config = {"audit": {"auxiliary_path": str(tmp_path / "other")}}
+    before = data_digests(config)["audit.auxiliary_path"]
+    write_mnist(tmp_path / "other", seed=3)
+    assert len(before) == 64
+    assert data_digests(config)["audit.auxiliary_path"] != before
