@@ -30,9 +30,10 @@ class SplitGuard(NonLabelDefense):
     by chance. The label party learns from the fake batches as they are, which costs test AUC; what it rebuilds of their rows
     it takes for that of others, and is graded so.
 
-    It falls to gradients that depend on the labels and still hijack: `adversary.hijack.knows_labels`, a large
-    `honest_share`. Where a party's embeddings matter little, or the top has not learned yet, honest answers look alike too:
-    a false alarm.
+    It falls to a hijacker who is honest until its top has learned and then answers batches honestly that look fake
+    (`adversary.hijack.start` with `evades`): the score then rises to 0.999. One that mixes in honest gradients is noticed
+    less, and rebuilds less. Where a party's embeddings matter little, or the top has not learned yet, honest answers look
+    alike too: a false alarm, the rule on a table of two classes (docs/features/hijack.md).
 
     p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
     policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;

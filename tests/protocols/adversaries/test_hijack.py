@@ -84,6 +84,15 @@ def test_the_honest_share_is_of_the_honest_length(rng):
         torch.testing.assert_close((ours - share * theirs).norm(), (1 - share) * theirs.norm())
 
 
+def test_it_answers_a_batch_honestly_whose_honest_gradients_are_long():
+    """Lengths 1, 1, 3, 1, 3 at evades=2: the third and the fifth are long, and don't count for what is usual."""
+    adversary = Hijack(evades=2.0)
+    long = [adversary._is_suspicious({"a": {"f1": torch.tensor([[length]])}}) for length in (1.0, 1.0, 3.0, 1.0, 3.0)]
+    assert long == [False, False, True, False, True]
+    assert adversary._usual == 1.0
+    assert not Hijack()._is_suspicious({"a": {"f1": torch.ones(1, 1)}})
+
+
 def test_the_defense_of_gradients_covers_the_honest_share_alone(rng):
     """The numbers of a row have one size where only their signs cross; those of the critic's gradient have not."""
     rows = table(rng)
@@ -129,7 +138,7 @@ def test_a_run_that_goes_on_sends_the_same(rng):
 
     def fresh():
         draws.clear()
-        adversary = Hijack(start=1, pilot_steps=1, knows_labels=True, **SMALL)
+        adversary = Hijack(start=1, pilot_steps=1, knows_labels=True, evades=1.5, **SMALL)
         return session(rows, adversaries={"hijack": adversary}, auxiliary=drawn)
 
     for stop in (0, 1, 3):  # before the first round, before the first gradient, within

@@ -10,9 +10,11 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
-from vflbench.options import NonNegativeInt, Rate, Rows, ShareOrZero, Steps, Weight, Width, options
+from vflbench.options import NonNegativeInt, Rate, Ratio, Rows, ShareOrZero, Steps, Weight, Width, options
 from vflbench.protocols.adversaries.hijack_networks import Sizes, Space
 from vflbench.protocols.label_adversary import LabelAdversary, Surroundings
+
+_KEPT = 0.9  # share of the moving mean that a round leaves
 
 
 @options
@@ -37,6 +39,8 @@ class Hijack(LabelAdversary):
     auxiliary: rows that it has of its own. start: rounds of the run that are honest first. honest_share: w of the honest
     gradient h in w h + (1 - w) g |h| / |g|, lengths over the batch; 0 is g alone. knows_labels: D is also given the classes
     of the rows that it compares, which is ours: the gradient then follows from labels, as an honest one does.
+    evades: answer a batch honestly whose honest gradients are longer than so many times their moving mean, as those of
+    `split_guard`'s fake batches are, which is ours; null: never.
     warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: a round. penalty: of D's slopes,
     published 500 with unnormalised embeddings; here they are divided by their spread. lr, critic_lr: Adam's, of f~ and q,
     and of D.
@@ -51,6 +55,7 @@ class Hijack(LabelAdversary):
     start: NonNegativeInt = 0
     honest_share: ShareOrZero = 0.0
     knows_labels: bool = False
+    evades: Ratio | None = None
     trains: bool = True
     warm_up: Steps = 500
     pilot_steps: NonNegativeInt = 0
@@ -64,6 +69,7 @@ class Hijack(LabelAdversary):
         self._begun: tuple[Surroundings, Auxiliary] | None = None
         self._spaces: dict[str, Space] = {}
         self._rounds = 0
+        self._usual: float | None = None  # length of honest gradients
 
     @property
     def trains_top(self) -> bool:
@@ -88,12 +94,24 @@ class Hijack(LabelAdversary):
             for space in self._spaces.values():
                 space.train_pilot(self.warm_up)
                 space.settle()
+        if self._is_suspicious(honest):
+            return honest
         answers: dict[str, Layers] = {}
         for party, space in self._spaces.items():
             space.train_pilot(self.pilot_steps)
             space.train_critic(received[party], labels, self.critic_steps)
             answers[party] = self._mixed(space.pull(received[party], labels), honest[party])
         return answers
+
+    def _is_suspicious(self, honest: Mapping[str, Layers]) -> bool:
+        """Whether this batch's honest gradients are unusually long; such a batch doesn't count for what is usual."""
+        if self.evades is None:
+            return False
+        length = float(torch.cat([g.flatten() for layers in honest.values() for g in layers.values()]).norm())
+        is_long = self._usual is not None and length > self.evades * self._usual
+        if not is_long:
+            self._usual = length if self._usual is None else _KEPT * self._usual + (1 - _KEPT) * length
+        return is_long
 
     def _mixed(self, pull: Layers, honest: Layers) -> Layers:
         if not self.honest_share:
@@ -121,11 +139,15 @@ class Hijack(LabelAdversary):
         return {OwnDecoder: OwnDecoder({party: space.way_back() for party, space in self._spaces.items()})}
 
     def state(self) -> dict[str, Any]:
-        return {"rounds": self._rounds, "spaces": {party: space.state() for party, space in self._spaces.items()}}
+        return {
+            "rounds": self._rounds,
+            "usual": self._usual,
+            "spaces": {party: space.state() for party, space in self._spaces.items()},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         state = copy.deepcopy(state)
-        self._rounds = state["rounds"]
+        self._rounds, self._usual = state["rounds"], state["usual"]
         if state["spaces"] and not self._spaces:
             self._spaces = self._new_spaces(draws=False)
         for party, space in self._spaces.items():
