@@ -14,8 +14,8 @@ class Generators:
         state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
-    followed rows, known rows, sampled rows, auxiliary, auxiliary source, canaries, grading, probe, participants, model/<party>, model/label/top,
-    model/<party>/training, model/label/top/training, defense/<party>, defense/<party>/predicting, attack/<name>/<party>,
+    followed rows, known rows, sampled rows, auxiliary, auxiliary source, canaries, grading, probe, participants,
+    model/<party>, model/label/top, model/<party>/training, model/label/top/training, defense/<party>, defense/<party>/predicting, attack/<name>/<party>,
     claim check.
     """
 

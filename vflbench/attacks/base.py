@@ -152,7 +152,7 @@ class Attack:
         return None
 
     def attend(self, view: View) -> None:
-        """After a round that is not audited, of an attack that attends all of them. It learns from it, and answers nothing."""
+        """After a round that is not audited, of an attack that attends all: it learns from it, and answers nothing."""
         self.batch(view)
 
     def epoch(self, view: View) -> Answers:
