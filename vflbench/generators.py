@@ -15,8 +15,8 @@ class Generators:
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
     followed rows, known rows, sampled rows, auxiliary, auxiliary source, canaries, grading, probe, participants,
-    model/<party>, model/label/top, model/<party>/training, model/label/top/training, defense/<party>, defense/<party>/predicting, attack/<name>/<party>,
-    claim check.
+    model/<party>, model/label/top, model/<party>/training, model/label/top/training, adversary/label, defense/<party>,
+    defense/<party>/predicting, attack/<name>/<party>, claim check.
     """
 
     def __init__(self, seed: int):
