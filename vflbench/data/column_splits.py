@@ -147,7 +147,7 @@ KINDS: dict[str, type[Split]] = {"random": RandomSplit, "importance": Importance
 
 def split_of(given: Any) -> Split:
     """The division that a word or a mapping with a `kind` describes. Raises ValueError in the words of this option."""
-    values = {"kind": given} if isinstance(given, str) else dict(given)
+    values: dict[Any, Any] = {"kind": given} if isinstance(given, str) else dict(given)
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"the kind of a division is {', '.join(KINDS)}, not {str(kind)[:60]!r}")

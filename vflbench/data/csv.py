@@ -93,9 +93,9 @@ class Csv(FileDataset):
         if self.header:
             problem = "the header names the columns; to name them here, set dataset.header=false"
             raise UserError(problem, key="dataset.columns", value=self.columns)
-        problem = names_error(self.columns) if self.columns else "there is none"
-        if problem:
-            raise UserError(problem.replace("the header names", "it names"), key="dataset.columns", value=self.columns)
+        wrong = names_error(self.columns) if self.columns else "there is none"
+        if wrong:
+            raise UserError(wrong.replace("the header names", "it names"), key="dataset.columns", value=self.columns)
 
     def _missing(self) -> tuple[str, ...]:
         return MISSING if self.missing is None else tuple(dict.fromkeys(["", *self.missing]))

@@ -45,7 +45,8 @@ class CentredRows:
     def of(y: Table, numeric: Blocks) -> "CentredRows":
         """numeric: distances of the numeric columns, in float64."""
         n = len(y)
-        sums, squares, seen = torch.zeros(n, dtype=torch.float64, device=y.numeric.device), 0.0, []
+        sums, squares = torch.zeros(n, dtype=torch.float64, device=y.numeric.device), 0.0
+        seen: list[Tensor] = []
         for rows, columns, distances in numeric.blocks():
             b = _with_categories(distances, y.categorical, rows, columns)
             sums[rows] += b.sum(dim=1)

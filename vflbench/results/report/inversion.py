@@ -21,8 +21,10 @@ from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
 from vflbench.results.report.rebuilt import strip
 from vflbench.results.runs import Run
 
-FIGURES = ("mse", "psnr", "ssim", "recognised", "identified", "feature_distance")
-FIGURES += ("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right")
+FIGURES = (
+    *("mse", "psnr", "ssim", "recognised", "identified", "feature_distance"),
+    *("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right"),
+)
 GUESSES = (
     "mean",
     "class_mean",

@@ -24,7 +24,7 @@ SHOWN: Mapping[str, str] = {
     "id_accuracy": "share of right ids",
 }
 """Figures -> the title of their panel: the first three that any run has are drawn."""
-_GUESSES = {"mean": ":", "class_mean": "-.", "random_row": "--", "chance": (0, (1, 3))}
+_GUESSES: dict[str, Any] = {"mean": ":", "class_mean": "-.", "random_row": "--", "chance": (0, (1, 3))}
 _LOGARITHMIC = ("mse", "error_over_spread")
 _LEAST = 1e-6
 _INCHES = 0.34  # a mechanism
@@ -92,6 +92,7 @@ def _legend(canvas: Figure, attacks: Sequence[str]) -> None:
         Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], linestyle="none")
         for i in range(len(attacks))
     ]
-    lines = [Line2D([], [], color=UTILITY, linewidth=0.9, linestyle=style) for style in _GUESSES.values()]
+    drawn: dict[str, Any] = {"color": UTILITY, "linewidth": 0.9}
+    lines = [Line2D([], [], **drawn, linestyle=style) for style in _GUESSES.values()]
     words = [*(name.replace("_", " ") for name in attacks), *(f"no message: {g.replace('_', ' ')}" for g in _GUESSES)]
     canvas.legend([*marks, *lines], words, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
