@@ -25,6 +25,7 @@ FIGURES = (
     *("mse", "psnr", "ssim", "recognised", "identified", "feature_distance"),
     *("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right"),
 )
+_TO_LABEL = "bytes_sent:label"  # not in the results of older versions
 GUESSES = (
     "mean",
     "class_mean",
@@ -60,11 +61,11 @@ def rebuilt(run: Run, attack: str, figure: str, guess: str | None = None) -> flo
 
 
 def bits_per_row(run: Run) -> float:
-    """Bits of embeddings that cross per training row in the last epoch, all parties together."""
+    """Bits of embeddings per training row of the last epoch, of all parties together, each counted once: to the label party."""
     rows = [row for row in read_metrics(run.folder) if row.split == "train" and row.message == "embedding"]
     last = max((row.epoch for row in rows), default=0)
-    sent = sum(row.value for row in rows if row.metric == "bytes_sent" and row.epoch == last)
-    return 8 * sent / _rows_trained(run)
+    once = _TO_LABEL if any(row.metric == _TO_LABEL for row in rows) else "bytes_sent"
+    return 8 * sum(row.value for row in rows if row.metric == once and row.epoch == last) / _rows_trained(run)
 
 
 def _rows_trained(run: Run) -> int:
