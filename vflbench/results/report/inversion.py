@@ -61,7 +61,7 @@ def rebuilt(run: Run, attack: str, figure: str, guess: str | None = None) -> flo
 
 
 def bits_per_row(run: Run) -> float:
-    """Bits of embeddings per training row of the last epoch, of all parties together, each counted once: to the label party."""
+    """Bits of embeddings per training row of the last epoch, of all parties together: each once, to the label party."""
     rows = [row for row in read_metrics(run.folder) if row.split == "train" and row.message == "embedding"]
     last = max((row.epoch for row in rows), default=0)
     once = _TO_LABEL if any(row.metric == _TO_LABEL for row in rows) else "bytes_sent"
