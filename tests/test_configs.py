@@ -163,6 +163,7 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
         "canaries": "auto",
         "dcor": False,
         "probe": True,
+        "auxiliary_path": None,
     }
     assert vars(Audit()) == expected
 

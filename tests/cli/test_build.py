@@ -35,7 +35,7 @@ WRONG = [
     ("attack.other", 3, "attack.other=3: it must name a class"),
     ("model._partial_", True, "model._partial_=True: there is no such option"),
     ("audit", 3, "audit=3: it must be a mapping"),
-    ("dataset.parties", "x", "dataset.parties=x: it must be a number of non-label parties, or"),
+    ("dataset.parties", "x", "dataset.parties=x: it must be a number of non-label parties, "),
     ("dataset.parties", {"a": "I1"}, "party a must have a list of column names"),
     ("dataset.parties", {1: ["I1"]}, "a party's name must be a word, and 1 is not one"),
     ("dataset.parties", True, "dataset.parties=True: it must be a number"),

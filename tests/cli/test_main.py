@@ -14,7 +14,7 @@ MISTAKES = [
     (["train", "epoch=3"], ["epoch", "epochs"]),
     (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "spectral, spectral_clustering, strongest"]),
     (["train", "attack=null"], ["string or a list"]),
-    (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=avazu, "]),
+    (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=adult, dataset=avazu, "]),
     (["train", "model.width=1000000", "dataset.rows=500"], ["model: the weights", "GB of memory"]),
     (["train", "hydra.run.dir=/proc/x"], ["hydra.run.dir=/proc/x"]),
     (["train", "--config-dir", "nowhere"], ["nowhere' not found"]),
@@ -75,12 +75,9 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
         return command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
     assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "report", "list"]
-    assert complete("vflbench train attack=s") == ["attack=spectral", "attack=spectral_clustering", "attack=strongest"]
-    assert complete("/opt/train/bin/vflbench train attack=s") == [
-        "attack=spectral",
-        "attack=spectral_clustering",
-        "attack=strongest",
-    ]
+    beginning_with_s = [f"attack={name}" for name in ("simulator", "spectral", "spectral_clustering", "strongest")]
+    assert complete("vflbench train attack=s") == beginning_with_s
+    assert complete("/opt/train/bin/vflbench train attack=s") == beginning_with_s
     assert {"dataset", "attack"} <= set(complete("vflbench list "))
     assert "dataset.rows=" in complete("vflbench train dataset.")
     for name in ("d_good.csv", "d$(touch${IFS}evil).csv", "d`touch evil`.csv", "d;touch evil.csv"):

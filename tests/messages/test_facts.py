@@ -24,7 +24,18 @@ from vflbench.messages.facts import (
     Updates,
 )
 from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
-from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
+from vflbench.messages.peer_facts import (
+    Architecture,
+    Auxiliary,
+    Compression,
+    NoiseMean,
+    OwnDecoder,
+    PeerArchitectures,
+    PeerDecoder,
+    PeerModel,
+    PeerModels,
+    Queries,
+)
 
 ROWS = 5
 
@@ -56,6 +67,8 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
         OwnModel(lambda ids: {"f1": ids[:, None] + 0.5}),
         PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
         Queries({"b": lambda *columns: {"f1": columns[0]}}),
+        PeerArchitectures({"b": Architecture(("I1", "I2"), (), lambda rng: rng)}),
+        OwnDecoder({"b": PeerDecoder(nn.Linear(4, 2), ("f1",), torch.ones(4), 2, ())}),
         Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
         Compression({"b": encoded}),
         NoiseMean({"b": {"f1": layer()}}),

@@ -17,7 +17,7 @@ def _check_shape(parties: Any) -> Any:
     """Accept a number, party -> list of columns, or a division; otherwise raise an error in the words of this option."""
     if (isinstance(parties, int) and not isinstance(parties, bool)) or isinstance(parties, ColumnSplit):
         return parties
-    if isinstance(parties, str) or (isinstance(parties, Mapping) and isinstance(parties.get("kind"), str)):
+    if parties in (*KINDS,) or (isinstance(parties, Mapping) and isinstance(parties.get("kind"), str)):
         return split_of(parties)
     if not isinstance(parties, Mapping):
         raise ValueError(

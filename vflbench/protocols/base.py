@@ -73,8 +73,11 @@ class Rounds(Shape):
 
 
 class Session:
-    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them."""
+    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them. labels_shared: as of its
+    protocol.
+    """
 
+    labels_shared: ClassVar[bool] = False
     rows: AlignedRows
     wire: Wire
 

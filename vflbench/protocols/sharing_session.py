@@ -30,6 +30,7 @@ class SharingSession(SplitSession):
     """One round: every party embeds and sends to all others; then each learns for itself, `local_steps` times."""
 
     parties: list[SharingParty]  # type: ignore[assignment]
+    labels_shared = True
 
     def share(self, local_steps: int, seating: Seating, *, direct: bool) -> None:
         """Give each party a top, and the label party what it takes to send. direct: embeddings go from party to party."""

@@ -68,8 +68,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
     progress = Progress(generators, session, auditor, seated.rounds)
     facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
-    asked = {"probed": auditor.probes, "labels_shared": experiment.protocol.labels_shared}
-    facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries, **asked)
+    facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries, probed=auditor.probes)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
     for note in (*data.notes, *seated.canaries.notes, *refusals(session.claims()), *refused_lines(experiment.defenses)):

@@ -33,14 +33,13 @@ def run_facts(
     adversaries: Mapping[str, Adversary],
     *,
     probed: bool = False,
-    labels_shared: bool = False,
 ) -> dict[str, Any]:
-    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. labels_shared: whether
-    every party holds the labels, which each threat then says.
+    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where every party
+    holds the labels, each threat says so.
     """
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = threats_of(posts, attacks, cheats, probed=probed)
-    for threat in threats.values() if labels_shared else ():
+    for threat in threats.values() if session.labels_shared else ():
         threat["text"] = f"{threat['text']} {_SHARED}"
     return {
         "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
