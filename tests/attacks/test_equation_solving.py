@@ -387,3 +387,16 @@ def test_the_bound_is_no_empty_one(rng):
     rebuilt, truth, found = answer(rows, started_with(rows, rng))
     assert 0 < (found - truth).norm(dim=1).max() <= rebuilt.figures["error_bound"] < 1e-3
     assert math.isfinite(rebuilt.figures["residual"])
+
+
+def test_predictions_that_something_changed_have_no_bound(rng):
+    """Three logits determine three columns, whatever was done to them: rows out of their range tell that something was."""
+    rows = rows_of(rng, {"a": 3}, classes=3)
+    started, attack = started_with(rows, rng), EquationSolving(rows=len(rows))
+    logits = exact_logits(rows, started).float()
+    for change in (0.0, 0.5):
+        rebuilt = attack.batch(
+            view_of(rows, attack, started, logits=logits + change * torch.randn(logits.shape, generator=rng))
+        )
+        assert ("error_bound" in rebuilt.figures) == (change == 0)
+        assert ("contradict" in rebuilt.note) == (change != 0)

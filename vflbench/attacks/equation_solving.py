@@ -44,7 +44,8 @@ class EquationSolving(Attack):
 
         |u_i - truth|_2 <= sqrt(outputs) d / s,   d: bound of the error of a float32 logit,  s: least singular value of W
 
-    which is `error_bound` (stated for model=logistic in float32, and honest predictions). Otherwise `directions_missing`
+    which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). Where the
+    equations contradict one another, or the box, something did, and no bound is given. Otherwise `directions_missing`
     says how many are not determined. The answer then lies at most as far from the truth as the guess does: a projection
     onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `matches` is the
     mean number that fit up to rounding; where there are more, each column in turn from the largest entries of its relaxed
@@ -102,23 +103,25 @@ class EquationSolving(Attack):
             figures: dict[str, float] = {}
             note = "the logits are not affine in the unknown columns: the answer fits them, and is not exact"
         else:
-            x, ids, figures = self._by_equations(system, logits, guess)
-            note = _note(system, figures)
+            x, ids, figures, fits = self._by_equations(system, logits, guess)
+            note = _note(system, figures, fits=fits)
         fitted = model.in_parts(x, ids, own)
         figures["residual"] = float((fitted - logits.double()).square().mean().sqrt())
         parts = model.split(x.float(), ids)
         features = {party: OwnColumns(numeric, categorical) for party, (numeric, categorical) in parts.items()}
         return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, note)
 
-    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Numeric columns (n, k), ids (n, c), and figures, means over rows."""
+    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[Tensor, Tensor, dict[str, float], bool]:
+        """Numeric columns (n, k), ids (n, c), figures, means over rows, and whether the predictions can be the model's."""
         n, k, sizes = len(logits), system.numeric, system.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
+        fits = True
         missing, bound, fit = (torch.zeros(n, dtype=torch.float64, device=logits.device) for _ in range(3))
         for equations in equations_of(system, logits, self.message, self.decimals):
             at = equations.places
             one = self._solved(equations, guess.rows(at), system.sums())
             u[at], missing[at], bound[at] = one.u, float(one.missing), one.bound
+            fits &= bool(one.fits.all())
             if sizes:
                 ids[at], fit[at] = fitting_ids(
                     *(equations, sizes, one.u[:, k:], guess.mean[at, :k]),
@@ -128,11 +131,11 @@ class EquationSolving(Attack):
                 rest = equations.less(k, one_hot(ids[at], sizes))
                 u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k]).u
         figures = {"directions_missing": float(missing.mean())}
-        if bool(bound.isfinite().all()):
+        if bool(bound.isfinite().all()) and fits:
             figures["error_bound"] = float(bound.mean())
         if sizes and not bool(fit.isnan().any()):
             figures["matches"] = float(fit.mean())
-        return u[:, :k], ids, figures
+        return u[:, :k], ids, figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
         return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
@@ -167,9 +170,13 @@ class EquationSolving(Attack):
         return u[:, :k], ids
 
 
-def _note(system: System, figures: dict[str, float]) -> str:
+def _note(system: System, figures: dict[str, float], *, fits: bool) -> str:
+    """fits: whether the predictions can be those of the model."""
     unknowns = system.numeric + sum(system.cardinalities) - len(system.cardinalities)
     missing = figures["directions_missing"]
+    if not fits:
+        changed = "noise, compression or coarser arithmetic changed them"
+        return f"the predictions contradict the joint model: {changed}; nothing is exact"
     if missing == 0:
-        return f"the predictions determine all {unknowns} unknown numbers"
+        return f"the predictions, if nothing changed them, determine all {unknowns} unknown numbers"
     return f"of {unknowns} unknown numbers a row, the predictions leave {missing:g} directions open"

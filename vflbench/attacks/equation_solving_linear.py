@@ -73,11 +73,15 @@ def equations_of(system: System, logits: Tensor, message: str, decimals: int | N
 
 @dataclass(frozen=True)
 class Solved:
-    """u: (m, unknowns) in [0, 1]. missing: directions that the equations leave open. bound: of |u - truth|_2, or inf."""
+    """u: (m, unknowns) in [0, 1]. missing: directions that the equations leave open. bound: of |u - truth|_2, or inf, if the
+    right sides are those of the model. fits: (m,) bool, whether they can be: False where they contradict one another, or the
+    box, by more than rounding.
+    """
 
     u: Tensor
     missing: int
     bound: float
+    fits: Tensor
 
 
 def solved(equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise: float, tolerance: float) -> Solved:
@@ -98,6 +102,10 @@ def solved(equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise
     x = guess.mean + guess.spread**2 * step @ guess.times(v).mT
     missing = unknowns - len(s)
     bound = math.sqrt(len(c)) * equations.rounding / float(s[-1]) if missing == 0 and len(s) else math.inf
+    off = (x @ c.T - right[:, : len(c)]).norm(dim=1) if noise == 0 else x.new_zeros(len(x))
+    fits = off <= 2 * math.sqrt(max(len(c), 1)) * equations.rounding + 1e-9 * weight
+    if missing == 0 and noise == 0:
+        fits &= ((x >= -bound - 1e-9) & (x <= 1 + bound + 1e-9)).all(dim=1)
     is_outside = ((x < 0) | (x > 1)).any(dim=1)
     wide = equations.c[~equations.equal]
     if box and noise == 0 and (missing or len(wide)):
@@ -110,4 +118,4 @@ def solved(equations: Equations, guess: Guess, sums: Tensor, *, box: bool, noise
             conditions = torch.cat([v, wide])
             least, most = (torch.cat([target[chosen], edge[chosen]], dim=1) for edge in (low, high))
             x = x.index_put((chosen.nonzero()[:, 0],), nearest_in_box(x[chosen], conditions, least, most))
-    return Solved(x.clamp(0, 1), missing, bound)
+    return Solved(x.clamp(0, 1), missing, bound, fits)
