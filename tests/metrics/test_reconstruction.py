@@ -78,6 +78,20 @@ def told(hits, *margins, chance=0.05, rows=32):
     return table.found()[0]
 
 
+def test_where_true_rows_cant_be_told_apart_neither_need_answers():
+    """Of a party with one binary column, a perfect answer is as much like half of the rows of its class."""
+    answers = []
+    for hits_of_truth in (3, 30):
+        table = ReconstructionTable()
+        for key, hits in ((KEY, 3), ((KEY[0], "none", KEY[2], "true", False), hits_of_truth)):
+            values = {"identified": (torch.arange(32) < hits).double(), "chance": torch.full((32,), 0.05)}
+            margins = {"mean": torch.linspace(0.1, 0.2, 32)} if key is KEY else {}
+            table.add(key, {"identified": hits / 32}, rows=values, margins=margins)
+        answers.append(table.found()[0])
+    assert [answer.told_apart for answer in answers] == [None, False]
+    assert [answer.beats_every_guess for answer in answers] == [True, False]
+
+
 def test_every_guess_must_be_beaten_and_rows_be_told_apart():
     assert told(32, 0.05, 0.1).beats_every_guess is True
     assert told(32, 0.05, 0.01).beats_every_guess is False  # its margin's interval has 0

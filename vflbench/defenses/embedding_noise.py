@@ -41,8 +41,9 @@ class EmbeddingNoise(NonLabelDefense):
     up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; but the network
     changes, and the difference of two messages is exactly that of two embeddings: no eps is claimed of more than one.
     `message`: the first message about a row in training is sent again in all epochs, and the gradient that answers it
-    teaches nothing (0 in place of it), as the message does not depend on the network any more; eps is that of one message.
-    It is kept by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages.
+    teaches nothing (0 in place of it), as the message does not depend on the network any more; it counts once.
+    It is kept by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages,
+    which add up.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
     "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete

@@ -17,8 +17,8 @@ _LARGEST = 20.0  # eps of one message above which the sum replaces the optimal c
 _SHARED = {
     "noise": "all messages about a row have the same noise, so that their differences, which are those of the embeddings, "
     "cross as they are: of more than one message nothing is claimed",
-    "message": "the first message about a row that is trained on is sent again in place of others, so that it is the only "
-    "one; a row that is predicted and was not trained on has another each time",
+    "message": "the first message about a row in training is sent again in all epochs; a row that is predicted and has not "
+    "been trained on, such as a test row, has another each time, of which the run makes one an epoch",
 }
 _POINTS = 2000  # grid points of a privacy loss distribution on each side of 0
 _REST = 1e-12  # probability of the tail that is cut off, and counted in delta
@@ -75,20 +75,24 @@ class EmbeddingRelease:
 
     def delta_after(self, messages: int) -> float:
         """delta at which `messages` are reported: for one its own, otherwise the sum, and as much again to compose eps."""
-        return self.delta if messages == 1 or self.memoised == "message" else 2 * messages * self.delta
+        return self.delta if messages == 1 else 2 * messages * self.delta
+
+    def messages(self, training: int, predicting: int) -> int:
+        """Different messages about a row, at most. training, predicting: messages about it."""
+        return min(training, 1) + predicting if self.memoised == "message" else training + predicting
 
     def sharing(self, memoised: Literal["none", "noise", "message"]) -> Self:
         """The release whose messages about a row share so much. With shared noise the difference of two of them is that of
-        the embeddings, and nothing is claimed of more than one; a message that is sent again says nothing new.
+        the embeddings, and nothing is claimed of more than one; a message that is sent again says nothing new, and
+        counts once.
         """
         if memoised == "none":
             return self
+        shared = replace(self, reason=_SHARED[memoised], memoised=memoised)
+        if memoised == "message":
+            return shared
         one = self.after(1, self.delta)
-
-        def after(messages: int, _delta: float) -> float:
-            return one if messages == 1 or memoised == "message" else math.inf
-
-        return replace(self, after=after, reason=_SHARED[memoised], memoised=memoised)
+        return replace(shared, after=lambda messages, _delta: one if messages == 1 else math.inf)
 
 
 @dataclass(frozen=True)

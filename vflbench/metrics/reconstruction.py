@@ -49,7 +49,8 @@ class Reconstruction:
 
     batches: that were attacked; a figure may be defined in fewer of them, and is nan where it is in none. notes: what the
     attack said, and of how many batches. rows: that were compared, 0 if figures have no values of rows. beats_guesses: guess
-    without a message -> margin. told_apart: whether more rows are identified than by chance, None if that can't be tested.
+    without a message -> margin. told_apart: whether more rows are identified than by chance; None if that can't be tested,
+    or if neither these rows nor the true ones are.
     beats_every_guess: whether every margin is above 0 and rows are told apart as far as that could be tested; None for what
     is not compared with guesses.
     """
@@ -130,6 +131,9 @@ class ReconstructionTable:
             figures["psnr"] = Interval(psnr(mse.mean), psnr(mse.high), psnr(mse.low))
         margins = {guess: _margin(values) for guess, values in self._margins.get(key, {}).items()}
         told_apart = _told_apart(rows) if margins else None
+        truth = self._rows.get(_truth_beside(key))
+        if told_apart is False and truth is not None and not _told_apart(truth):
+            told_apart = None  # not even the true rows can be
         beaten = all(margin.beats for margin in margins.values()) and told_apart is not False if margins else None
         compared = max(map(len, rows.values()), default=0)
         notes = dict(self._notes.get(key, {}))
@@ -181,6 +185,12 @@ def _limits(name: str) -> Range:
 def _margin(values: Sequence[float]) -> Margin:
     interval = mean_interval([value for value in values if not math.isnan(value)])
     return Margin(interval.mean, interval.low, interval.high, interval.low > 0)
+
+
+def _truth_beside(key: Key) -> Key:
+    """Where the true rows stand that an answer is compared with."""
+    attack, _, party, _, _ = key
+    return attack, "none", party, "true", False
 
 
 def _told_apart(rows: Mapping[str, Sequence[float]]) -> bool | None:

@@ -130,7 +130,7 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
 
 
 def _embedding_promise(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
-    messages = MESSAGES_PER_EPOCH * epochs
+    messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
     total = release.delta_after(messages)
     exact = release.exact_after or (lambda _messages, _delta: math.inf)
     return {
