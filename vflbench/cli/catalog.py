@@ -43,14 +43,19 @@ class Entry:
 
 def catalog(folders: list[Path], group: str | None = None) -> list[Entry]:
     """The entries of one group, or of all groups, in these config folders; of two with the same name, the first folder's."""
-    if group is not None and group.removesuffix("s") not in GROUPS:
+    named = {**dict(zip(map(_plural, GROUPS), GROUPS, strict=True)), **{name: name for name in GROUPS}}
+    if group is not None and group not in named:
         raise UserError(f"there is no such group; there are {', '.join(GROUPS)}", key="list", value=group)
-    groups = GROUPS if group is None else (group.removesuffix("s"),)
+    groups = GROUPS if group is None else (named[group],)
     entries = []
     for name in groups:
         files = sorted({file.stem: file for folder in reversed(folders) for file in (folder / name).glob("*.yaml")}.items())
         entries += [_entry(name, stem, file) for stem, file in files]
     return entries
+
+
+def _plural(group: str) -> str:
+    return f"{group.removesuffix('y')}ies" if group.endswith("y") else f"{group}s"
 
 
 def table(entries: list[Entry]) -> str:
