@@ -96,6 +96,7 @@ def test_the_list_has_a_line_for_every_choice_with_threat_model_and_source(tmp_p
     (spectral,) = (line for line in lines if line.startswith("  spectral "))
     assert "[messages only; non-label party; knows class shares, embeddings]" in spectral
     assert "Sun et al." in spectral
+    assert command("list", "adversaries", cwd=tmp_path).stdout == command("list", "adversary", cwd=tmp_path).stdout
 
 
 @pytest.mark.slow

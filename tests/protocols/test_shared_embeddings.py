@@ -344,3 +344,12 @@ def test_what_has_no_place_is_refused(rng):
     assert refused.value.key == "adversary"
     with pytest.raises(ValueError, match="local_steps"):
         SharedEmbeddings(local_steps=0)
+
+
+def test_noise_on_the_label_partys_embedding_promises_nothing_where_the_top_tells_it(rng):
+    rows = table(rng, parties=("a", "label"))
+    sharing = session(rows, model=SMALL, defenses=(EmbeddingNoise(),), protocol=SharedEmbeddings())
+    claims = {party: sent.releases[0][1] for (party, _), sent in sharing.claims().items()}
+    assert claims["a"].epsilon is not None
+    assert claims["label"].epsilon is None
+    assert "the top" in claims["label"].reason

@@ -6,6 +6,7 @@ from builders import session, table, whole_network
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.sec_dt import SecDt
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
@@ -182,3 +183,12 @@ def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rn
 
 def split_embeddings(split, rows):
     return {party.name: dict(party.predict(rows.ids).tensors) for party in split.parties}
+
+
+def test_the_own_top_says_what_defenses_make_of_its_logits(rng):
+    """Of eight fake classes, three are left: an attacker who compares with predictions needs the same."""
+    rows = table(rng, parties=("a", "b"), classes=3)
+    split = session(rows, defenses=(SecDt(),))
+    split.round(rows.ids)  # in which the fake classes are drawn
+    done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
+    assert torch.equal(done[OwnTop].logits(done[Embeddings].received, done[OwnColumns]), done[Predictions].logits)

@@ -2,9 +2,10 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
-from picture_files import write_mnist
+from picture_files import write_idx, write_mnist
 
 from vflbench.data.csv import Csv
 from vflbench.data.digits import Digits
@@ -53,6 +54,21 @@ def test_rows_of_the_run_under_another_name_are_refused(tmp_path):
     for path in (tmp_path / "own", tmp_path / "copy"):
         with pytest.raises(UserError, match="rows of the run itself"):
             rows_of_another_source(dataset, str(path), data.train, rng())
+
+
+def test_rows_of_the_run_among_others_are_left_out(tmp_path):
+    """Wherever they stand in the file: an attacker must not hold rows that it is graded on."""
+    dataset, data = own(tmp_path / "own")
+    (tmp_path / "mixed").mkdir()
+    pixels, labels = write_mnist(tmp_path / "mixed", rows=90, seed=2)
+    mine, own_labels = write_mnist(tmp_path / "own", seed=1)
+    write_idx(tmp_path / "mixed" / "t10k-images-idx3-ubyte", np.concatenate([pixels, mine]))
+    write_idx(tmp_path / "mixed" / "t10k-labels-idx1-ubyte", np.concatenate([labels, own_labels]))
+    others = rows_of_another_source(dataset, str(tmp_path / "mixed"), data.train, rng())
+    drawn = auxiliary_rows(others, 1000, 0)
+    trained = {row.numpy().tobytes() for row in data.train.all().features["a"].numeric}
+    assert len(drawn.labels) == len(others) == 100  # and ten that the run does not read
+    assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
 
 
 def test_other_columns_are_refused(tmp_path):

@@ -46,10 +46,10 @@ class EquationSolving(Attack):
 
     which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). Where the
     equations contradict one another, or the box, something did, and no bound is given. Otherwise `directions_missing`
-    says how many are not determined. The answer then lies at most as far from the truth as the guess does: a projection
-    onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried, and `matches` is the
-    mean number that fit up to rounding; where there are more, each column in turn from the largest entries of its relaxed
-    vector. `residual`: root mean square of the logits of the answer about the true ones.
+    says how many are not determined. Without categorical columns the answer then lies at most as far from the truth as the
+    guess does: a projection onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried,
+    and `matches` is the mean number that fit up to rounding; where there are more, each column in turn from the largest
+    entries of its relaxed vector. `residual`: root mean square of the logits of the answer about the true ones.
 
     message: logits, all of which the label party computes itself; or probabilities as published, of which K say K - 1
     differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.

@@ -73,8 +73,10 @@ def set_state(made: object, state: object) -> None:
         raise PickleError("an array in it is not one of unsigned bytes")
     if len(content) != prod(shape):
         raise PickleError(f"an array in it states {' x '.join(map(str, shape))} values, and has {len(content):,}")
+    if by_column not in (True, False):
+        raise PickleError("an array in it does not say whether it is stored by column")
     values = np.frombuffer(content, np.uint8) if len(content) else np.zeros(0, np.uint8)
-    made.values = values.reshape(shape, order="F" if by_column is True else "C")
+    made.values = values.reshape(shape, order="F" if by_column else "C")
 
 
 def text_of(value: object) -> str | None:

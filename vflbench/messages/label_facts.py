@@ -40,7 +40,7 @@ class OwnTop(Fact):
     networks: TopNetworks
 
     def logits(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
-        """Logits as the loss sees them, (n, 1) for two classes and (n, K) for more, differentiable in the embeddings.
+        """Logits as predictions have them, (n, 1) for two classes and (n, K) for more, differentiable in the embeddings.
 
         embeddings: party -> layer -> (n, d), all that each other party sends. columns: the label party's own columns of
         these rows; (n, 0) where it holds none.

@@ -111,6 +111,11 @@ class Sent:
     def released(self, name: str, release: EmbeddingRelease) -> Self:
         return replace(self, releases=(*self.releases, (name, release)))
 
+    def refused(self, reason: str) -> Self:
+        """The same noise where something else that crosses tells what it hides."""
+        of_nothing = {"epsilon": None, "after": _no_claim, "exact_after": None, "reason": reason}
+        return replace(self, releases=tuple((name, replace(release, **of_nothing)) for name, release in self.releases))
+
 
 def binomial_release(
     sensitivity: Sensitivity | None, reason: str, trials: int, chance: float, delta: float

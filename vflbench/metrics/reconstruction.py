@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import UNIT, Interval, Range, least_probability, mean_interval, share_interval
+from vflbench.numerics.interval import UNIT, Interval, Range, mean_interval, share_interval
 
 Key = tuple[str, str, str, str, bool]
 """Attack, kind of message, party whose data it is, layer, and whether an attacker sees that."""
@@ -194,14 +195,21 @@ def _truth_beside(key: Key) -> Key:
 
 
 def _told_apart(rows: Mapping[str, Sequence[float]]) -> bool | None:
-    """Whether more rows are identified than by chance: an exact one-sided test, at 2.5 %, of the whole hits."""
+    """Whether more rows are identified than by chance: an exact one-sided test, at 2.5 %, of the whole hits, each row
+    with its own chance.
+    """
     if CHANCE not in rows:
         return None
     pairs = [pair for pair in zip(rows["identified"], rows[CHANCE], strict=True) if not any(map(math.isnan, pair))]
-    if not pairs or max(chance for _, chance in pairs) == 1:
+    if all(chance == 1 for _, chance in pairs):
         return None
     hits = math.floor(math.fsum(hit for hit, _ in pairs) + 1e-9)
-    return least_probability(hits, len(pairs), _DOUBT) > max(chance for _, chance in pairs)
+    of_hits = np.zeros(len(pairs) + 1)  # probability of so many by chance
+    of_hits[0] = 1.0
+    for _, chance in pairs:
+        of_hits[1:] = of_hits[1:] * (1 - chance) + of_hits[:-1] * chance
+        of_hits[0] *= 1 - chance
+    return bool(of_hits[hits:].sum() < _DOUBT)
 
 
 def share(hits: Tensor) -> float:

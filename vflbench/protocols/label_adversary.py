@@ -56,6 +56,9 @@ class LabelAdversary(Adversary):
     def begin(self, surroundings: Surroundings) -> None:
         """Before the run."""
 
+    def meets(self, ids: Tensor, received: Mapping[str, Layers]) -> None:
+        """Before `answer`: the ids (n,) of the rows, the same in every epoch, and what arrived about them."""
+
     def answer(self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor) -> Mapping[str, Layers]:
         """What it sends in place of the honest gradients, party -> layer -> (n, d); in training alone.
 

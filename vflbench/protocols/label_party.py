@@ -154,6 +154,7 @@ class LabelParty:
             held[embedding.sender] = {layer: h.detach().clone() for layer, h in tensors.items()}
             sent = {} if message is None else message.tensors
             honest[embedding.sender] = {layer: sent.get(layer, torch.zeros_like(h)).clone() for layer, h in tensors.items()}
+        adversary.meets(embeddings[0].ids.clone(), held)
         answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
         return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]
 

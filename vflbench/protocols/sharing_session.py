@@ -23,6 +23,7 @@ from vflbench.protocols.split import SplitSession
 from vflbench.protocols.split_facts import facts_of_label_party, in_place
 from vflbench.protocols.split_networks import architecture_of
 
+_BY_THE_TOP = "the top, which every party gets, was trained on the label party's embeddings as they are, without noise"
 _COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, OwnTop})
 
 
@@ -122,7 +123,7 @@ class SharingSession(SplitSession):
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         own = {} if self.own is None else self.own.claims(self.outputs)
-        return {**super().claims(), **{(LABEL_PARTY, layer): sent for layer, sent in own.items()}}
+        return {**super().claims(), **{(LABEL_PARTY, layer): sent.refused(_BY_THE_TOP) for layer, sent in own.items()}}
 
     def figures(self) -> list[Figures]:
         """Without those of defenses of gradients, since none crosses."""

@@ -1,5 +1,6 @@
 """What the parties of split learning can compute from a round."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -84,16 +85,20 @@ def networks(
 
 
 class FrozenTop(nn.Module):
-    """A label party's networks as they stand, which no later step changes. parties: in the order in which they send."""
+    """A label party's networks as they stand, which no later step changes, and what its defenses make of their logits.
+
+    parties: in the order in which they send.
+    """
 
     def __init__(self, label_party: LabelParty, parties: Sequence[str]):
         super().__init__()
         self._parties = tuple(parties)
         self._networks = frozen_copy(label_party.network, "the label party's networks").eval()
+        self._defense = copy.deepcopy(label_party.defense)
 
     def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
         logits: Tensor = self._networks([embeddings[party] for party in self._parties], columns)[1]
-        return logits
+        return self._defense.prediction(logits)
 
 
 def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """Auxiliary rows: rows that an attacker has whole, and that nobody trains on."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,6 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import Auxiliary
 
-_COMPARED = 1000  # rows of another source that are looked for among those of the run
-
 
 def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
     """At most so many held-out rows, in a random order: the columns of every party, and the classes."""
@@ -26,7 +25,8 @@ def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
 
 
 def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng: torch.Generator) -> EncodedRows:
-    """The rows at `path`, read by the dataset's own loader and encoded as the training rows are.
+    """The rows at `path`, read by the dataset's own loader and encoded as the training rows are; rows that are rows of the
+    run, to the bit, are left out.
 
     Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared),
     or if most are rows of the run.
@@ -52,13 +52,21 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
         raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
     if raw.classes > own.classes:
         raise refused(f"it has {raw.classes} classes, and the dataset has {own.classes}")
-    if raw.fingerprint == own.fingerprint or _shared_rows(raw, own):
+    is_new = np.ones(len(raw), dtype=np.uint8) if raw.fingerprint != own.fingerprint else np.zeros(len(raw), dtype=np.uint8)
+    if is_new.any():
+        is_new[_shared_rows(raw, own)] = 0
+    if 2 * int(is_new.sum()) < len(raw) or not is_new.any():
         raise refused("it holds rows of the run itself; auxiliary rows must be other ones")
-    return EncodedRows(raw, train.encoding, np.ones(len(raw), dtype=np.uint8), 1, train.device)
+    return EncodedRows(raw, train.encoding, is_new, 1, train.device)
 
 
-def _shared_rows(raw: RawTable, own: RawTable) -> bool:
-    """Whether most of the first rows of one source are rows of the other, in the same columns."""
-    first = raw.take(np.arange(min(len(raw), _COMPARED))).numeric
-    known = {row.tobytes() for row in own.take(np.arange(min(len(own), BUFFER_ROWS))).numeric.astype(first.dtype)}
-    return sum(row.tobytes() in known for row in first) * 2 > len(first)
+def _shared_rows(raw: RawTable, own: RawTable) -> np.ndarray:
+    """(n,) bool: rows of one source that are rows of the other, in the same columns."""
+    kind = raw.take(np.arange(1)).numeric.dtype
+    known = {hash(row.tobytes()) for rows in _numeric(own) for row in rows.astype(kind)}
+    return np.array([hash(row.tobytes()) in known for rows in _numeric(raw) for row in rows], dtype=bool)
+
+
+def _numeric(table: RawTable) -> Iterator[np.ndarray]:
+    for start in range(0, len(table), BUFFER_ROWS):
+        yield table.take(np.arange(start, min(start + BUFFER_ROWS, len(table)))).numeric

@@ -11,6 +11,7 @@ from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
 from vflbench.options import NonNegativeInt, Rate, Ratio, Rows, ShareOrZero, Steps, Weight, Width, options
+from vflbench.protocols.adversaries.earlier_embeddings import EarlierEmbeddings
 from vflbench.protocols.adversaries.hijack_networks import Sizes, Space
 from vflbench.protocols.label_adversary import LabelAdversary, Surroundings
 
@@ -40,7 +41,9 @@ class Hijack(LabelAdversary):
     gradient h in w h + (1 - w) g |h| / |g|, lengths over the batch; 0 is g alone. knows_labels: D is also given the classes
     of the rows that it compares, which is ours: the gradient then follows from labels, as an honest one does.
     evades: answer a batch honestly whose honest gradients are longer than so many times their moving mean, as those of
-    `split_guard`'s fake batches are, which is ours; null: never.
+    `split_guard`'s fake batches are, which is ours; null: never. looks_back: also answer a batch honestly whose embeddings
+    are not those of its rows: of most rows met before, the nearest of the batch's earlier embeddings is another row's. Ours;
+    it needs no gradient and no trained top, but a second epoch, and 4 bytes a number that arrives.
     warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: a round. penalty: of D's slopes,
     published 500 with unnormalised embeddings; here they are divided by their spread. lr, critic_lr: Adam's, of f~ and q,
     and of D.
@@ -56,6 +59,7 @@ class Hijack(LabelAdversary):
     honest_share: ShareOrZero = 0.0
     knows_labels: bool = False
     evades: Ratio | None = None
+    looks_back: bool = False
     trains: bool = True
     warm_up: Steps = 500
     pilot_steps: NonNegativeInt = 0
@@ -70,6 +74,8 @@ class Hijack(LabelAdversary):
         self._spaces: dict[str, Space] = {}
         self._rounds = 0
         self._usual: float | None = None  # length of honest gradients
+        self._earlier = EarlierEmbeddings()
+        self._out_of_place = False
 
     @property
     def trains_top(self) -> bool:
@@ -85,6 +91,9 @@ class Hijack(LabelAdversary):
             raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="hijack")
         self._begun = surroundings, rows
 
+    def meets(self, ids: Tensor, received: Mapping[str, Layers]) -> None:
+        self._out_of_place = self.looks_back and self._earlier.out_of_place(ids, received)
+
     def answer(self, received: Mapping[str, Layers], honest: Mapping[str, Layers], labels: Tensor) -> Mapping[str, Layers]:
         self._rounds += 1
         if self._rounds <= self.start:
@@ -94,7 +103,7 @@ class Hijack(LabelAdversary):
             for space in self._spaces.values():
                 space.train_pilot(self.warm_up)
                 space.settle()
-        if self._is_suspicious(honest):
+        if self._out_of_place or self._is_suspicious(honest):
             return honest
         answers: dict[str, Layers] = {}
         for party, space in self._spaces.items():
@@ -142,12 +151,14 @@ class Hijack(LabelAdversary):
         return {
             "rounds": self._rounds,
             "usual": self._usual,
+            "earlier": self._earlier.state(),
             "spaces": {party: space.state() for party, space in self._spaces.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         state = copy.deepcopy(state)
         self._rounds, self._usual = state["rounds"], state["usual"]
+        self._earlier.restore(state["earlier"])
         if state["spaces"] and not self._spaces:
             self._spaces = self._new_spaces(draws=False)
         for party, space in self._spaces.items():
