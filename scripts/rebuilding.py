@@ -1,6 +1,7 @@
 """Finished runs in one figure: how much of the features every attack rebuilds under every defense, and what defending costs.
 
     vflbench train experiment=rebuilding_pictures dataset.path=MNIST
+    vflbench train experiment=rebuilding_shallow dataset.path=MNIST
     vflbench train experiment=rebuilding_hijack dataset.path=MNIST
     vflbench train experiment=rebuilding_table
     python scripts/rebuilding.py outputs --page rebuilding.html --picture rebuilding.png
@@ -30,6 +31,7 @@ from vflbench.results.runs import Run
 
 EXPERIMENTS = {
     "rebuilding_pictures": "pictures",
+    "rebuilding_shallow": "pictures, one layer",
     "rebuilding_hijack": "a label party that cheats",
     "rebuilding_table": "table",
 }
