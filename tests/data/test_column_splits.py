@@ -101,7 +101,7 @@ def test_only_training_rows_count(tmp_path):
 
 WRONG = {
     "kind": ({"kind": "shapley"}, "the kind of a division is random, importance, correlation, not 'shapley'"),
-    "word": ("importance_", "the kind of a division is"),
+    "word": ("importance_", "kinds are random, importance, correlation"),
     "option": ({"kind": "importance", "beta": 0.5}, "there is no beta; a division by importance has count, label, seed"),
     "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1e6"),
     "count": ({"kind": "correlation", "count": 1}, "count: it must be a number from 2 to 26"),
