@@ -16,6 +16,7 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, Schema, Updates
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
+from vflbench.protocols.adversaries.hijack import Hijack
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.protocols.federated_rows import signs
@@ -215,3 +216,5 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         seat(table(rng, 24, classes=3))
     with pytest.raises(UserError, match=r"adversary\.cheat\.party=a: .* none in this protocol"):
         seat(table(rng, 24), adversaries={"cheat": Adversary()})
+    with pytest.raises(UserError, match="adversary=hijack: it cheats at the label party of protocol=split"):
+        seat(table(rng, 24), adversaries={"hijack": Hijack()})

@@ -21,6 +21,7 @@ from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
 from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
+from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _SPARE_ROUNDS = 9
@@ -92,6 +93,9 @@ class FederatedLr(Protocol):
         return width(data.train, intercept=self.intercept) + 1 + _SPARE_ROUNDS if wanted == "auto" else wanted
 
     def start(self, seating: Seating) -> "FederatedLrSession":
+        for name, adversary in seating.adversaries.items():
+            if isinstance(adversary, LabelAdversary):
+                raise UserError("it cheats at the label party of protocol=split", key="adversary", value=name)
         by_party(seating.adversaries, ())
         if seating.classes != 2:
             raise UserError(

@@ -59,6 +59,30 @@ def test_the_last_line_names_the_worst_attack_at_each_level_and_the_probe(tmp_pa
     assert final_table(tmp_path / "none").splitlines()[-1].startswith("no defense: test AUC 0.760; without labels remainder")
 
 
+def test_the_last_line_says_who_cheats_and_what_was_rebuilt(tmp_path):
+    none = {"levels": {}, "on_changed": {}, "references": {}, "falls": None, "changed": []}
+    entries = [
+        {
+            "attack": attack,
+            "message": "embedding",
+            "party": party,
+            "layer": "f2",
+            "visible": True,
+            "figures": {},
+            "batches": 1,
+        }
+        | {"notes": {}, "beats_every_guess": beats, "beats_guesses": {}, "told_apart": True, "rows": 32}
+        for attack, party, beats in (("hijack", "a", True), ("hijack", "b", False), ("unsplit", "a", False))
+    ]
+    cheat = {"hijack": {"party": "label", "text": "It sends gradients of its own."}}
+    more = {"leaks": [], "reconstructions": entries, "facts": {"adversary": cheat}}
+    write_run(tmp_path / "run", test_auc=0.9, verdict=none, **more)
+    assert final_table(tmp_path / "run").splitlines()[-1] == (
+        "no defense: hijack cheats at party label; test AUC 0.900; hijack rebuilds a better than every guess; "
+        "unsplit does not surely beat every guess"
+    )
+
+
 def test_a_defense_that_falls_says_so_first_and_its_ceiling_is_printed_with_what_was_tested(tmp_path):
     falls = reading("remainder", 0.9999, 0.0001, because="above the ceiling of 0.680", level="messages only")
     run = {"verdict": verdict(0.9999, 0.0001, falls=falls), "facts": {"threats": THREATS}}

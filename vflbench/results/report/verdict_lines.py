@@ -1,11 +1,12 @@
 """A run's last lines: test AUC, the worst attack at each level, and whether the defenses stand."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vflbench.results.levels import LEVELS, knowledge
-from vflbench.results.runs import AS_RECORDED, Run
+from vflbench.results.report.picture_rows import NO_MESSAGE
+from vflbench.results.runs import AS_RECORDED, Run, mappings
 
 RED, PLAIN = "\033[1;31m", "\033[0m"
 NOBODY = "no defense"
@@ -57,8 +58,9 @@ def _verdict(run: Run, verdict: Mapping[str, Any]) -> str:
         verdict.get("changed", ()),
     )
     on_changed = verdict.get("on_changed") or {}
-    parts = [f"test AUC {_digits(run.summary.get('test_auc'), 3)}"]
-    parts = [] if run.is_audit and run.summary.get("test_auc") is None else parts
+    cheats = [f"{name} cheats at party {one.get('party')}" for name, one in run.adversaries.items()]
+    parts = [*cheats, f"test AUC {_digits(run.summary.get('test_auc'), 3)}"]
+    parts = cheats if run.is_audit and run.summary.get("test_auc") is None else parts
     for level in LEVELS:
         if level in levels:
             part = f"{knowledge(levels[level]['attack'], run.threats)} {_reads(levels[level])}"
@@ -67,12 +69,28 @@ def _verdict(run: Run, verdict: Mapping[str, Any]) -> str:
             if level in on_changed:
                 part += f" ({_reads(on_changed[level])})"
             parts.append(part)
-    parts += [] if levels else ["no attack on messages was scored"]
+    rebuilt = list(_rebuilt(run))
+    parts += rebuilt or ([] if levels else ["no attack on messages was scored"])
     parts += [f"{name} {_value(one, 3)}" for name, one in references.items()]
     text = "; ".join(parts)
     if falls:
         return f"{who} FALLS to {falls['attack']}, which reads {_value(falls)}, {falls['because']}: {text}"
     return f"{who}: {text}"
+
+
+def _rebuilt(run: Run) -> Iterator[str]:
+    """What each attack rebuilt from messages, in a few words: where it beat every guess, if it did anywhere."""
+    entries = mappings(run.summary.get("reconstructions"))
+    compared = [
+        one for one in entries if isinstance(one.get("beats_every_guess"), bool) and one.get("message") != NO_MESSAGE
+    ]
+    for attack in dict.fromkeys(one["attack"] for one in compared):
+        beaten = [one["party"] for one in compared if one["attack"] == attack and one["beats_every_guess"]]
+        yield (
+            f"{attack} rebuilds {', '.join(dict.fromkeys(beaten))} better than every guess"
+            if beaten
+            else (f"{attack} does not surely beat every guess")
+        )
 
 
 def _reads(one: Mapping[str, Any]) -> str:
