@@ -31,8 +31,8 @@ from vflbench.results.runs import Run
 
 EXPERIMENTS = {
     "rebuilding_pictures": "pictures",
-    "rebuilding_shallow": "pictures, one layer",
-    "rebuilding_hijack": "a label party that cheats",
+    "rebuilding_shallow": "one layer",
+    "rebuilding_hijack": "active",
     "rebuilding_table": "table",
 }
 _NEED_THE_TRUTH = ("nearest_row", "true")  # no guesses, although they stand beside them

@@ -19,6 +19,7 @@ _MISSING = "#e4e4e4"
 _DARK = 0.72  # from this part of the scale on white letters are easier to read
 _CELL, _LETTER, _DPI = (0.4, 0.25), 0.066, 110  # inches: width and height; mean width of a letter
 _POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
+_BOLD = 0.095  # inches: mean width of a letter of a title
 _GAP = 0.5  # between groups, in cells
 _STYLE = """
 body{font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -103,9 +104,10 @@ def write_png(drawn: HeatMap, file: Path) -> None:
     x = _GAP / 2
     for group in drawn.groups:
         axes.text(x, -head + 0.5, group.title, fontsize=9.5, fontweight="bold", va="center")
+        end = x + _width_of(group) + _GAP
         for name, cells in zip(group.names, group.cells, strict=True):
             x = _draw(axes, x, name, cells, drawn.low)
-        x += _GAP
+        x = end
     figure.savefig(file, dpi=_DPI)
 
 
@@ -127,7 +129,8 @@ def _column_width(cells: Sequence[Cell]) -> float:
 
 
 def _width_of(group: Columns) -> float:
-    return sum(map(_column_width, group.cells))
+    """Of its columns, or of its title where that is wider."""
+    return max(sum(map(_column_width, group.cells)), len(group.title) * _BOLD / _CELL[0])
 
 
 def page(drawn: HeatMap) -> str:
