@@ -81,6 +81,10 @@ class EmbeddingRelease:
         """Different messages about a row, at most. training, predicting: messages about it."""
         return min(training, 1) + predicting if self.memoised == "message" else training + predicting
 
+    def refused(self, reason: str) -> Self:
+        """The same noise, which hides nothing, and why."""
+        return replace(self, epsilon=None, after=_no_claim, exact_after=None, reason=reason)
+
     def sharing(self, memoised: Literal["none", "noise", "message"]) -> Self:
         """The release whose messages about a row share so much. With shared noise the difference of two of them is that of
         the embeddings, and nothing is claimed of more than one; a message that is sent again says nothing new, and
@@ -113,8 +117,8 @@ class Sent:
 
     def refused(self, reason: str) -> Self:
         """The same noise where something else that crosses tells what it hides."""
-        of_nothing = {"epsilon": None, "after": _no_claim, "exact_after": None, "reason": reason}
-        return replace(self, releases=tuple((name, replace(release, **of_nothing)) for name, release in self.releases))
+        hidden = tuple((name, release.refused(reason)) for name, release in self.releases)
+        return replace(self, releases=hidden)
 
 
 def binomial_release(
