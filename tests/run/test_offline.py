@@ -28,7 +28,7 @@ from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
-from vflbench.messages.threat import Threat
+from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.rows import write_rows
 from vflbench.run.offline import audit
@@ -105,7 +105,7 @@ def test_recorded_messages_give_the_numbers_of_the_run(tmp_path):
     assert {line.split(",")[5] for line in expected} == {*attacks(), *references, "probe"}
 
 
-ALL = sorted(name for name in every_attack() if name not in ("batch_reconstruction", "hidden_subset_sum", "model_inversion"))
+ALL = sorted(name for name, attack in every_attack().items() if attack.threat.seat is Seat.NON_LABEL)
 """Attacks on a split network that need nothing but messages."""
 DEFENSES = {
     "none": dict,

@@ -118,7 +118,8 @@ class TableJudge:
         return LineUp((rows.ids, rows.labels), (self._pool.ids, self._pool.labels), rng)
 
     def compare(self, party: str, truth: Features, answer: Features, line_up: LineUp) -> Compared:
-        spread = self._held_out.features[party].numeric.double().std(dim=0, correction=0)
+        numbers = self._held_out.features[party].numeric.double()
+        spread = (numbers - numbers.mean(dim=0)).square().mean(dim=0).sqrt()  # torch's own warns where there is no column
         columns = TableColumns(truth.columns.numeric, truth.columns.categorical, spread)
         pairs = ((truth.numeric, truth.categorical), (answer.numeric, answer.categorical))
         pool = self._pool.features[party]
