@@ -177,6 +177,7 @@ def test_a_column_that_there_is_not_is_refused_with_those_that_there_are(table, 
         column_of(table, **options)
 
 
+@pytest.mark.slow
 def test_in_a_run_it_stands_beside_its_guess_and_counts_for_no_leak_of_the_label():
     run = Audited(clicks(), {"attribute": Attribute(rows=300, known=50)}, steps=5, epochs=1)
     assert run.leaks == []

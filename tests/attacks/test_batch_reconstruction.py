@@ -44,6 +44,7 @@ def assert_every_batch_is_among_those_that_fit(folder, reduction, *, intercept):
     assert figures["labels_right"] > 0.85, case
 
 
+@pytest.mark.slow
 def test_every_batch_is_among_those_that_fit(tmp_path):
     assert_every_batch_is_among_those_that_fit(tmp_path, "mean", intercept=True)
     assert_every_batch_is_among_those_that_fit(tmp_path, "sum", intercept=False)

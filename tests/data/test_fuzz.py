@@ -35,6 +35,7 @@ def check(path, content: bytes) -> None:
         assert load(Criteo(path=str(path))).fingerprint == skipped.fingerprint
 
 
+@pytest.mark.slow
 def test_mutated_lines(tmp_path, monkeypatch):
     for block in (4000, 1 << 20):
         monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", block)
@@ -81,6 +82,7 @@ def check_table(tmp_path, content):
             assert len(prepared.table) >= 1
 
 
+@pytest.mark.slow
 @few
 @any_lines
 def test_any_bytes_in_place_of_lines(tmp_path, lines, end, last):

@@ -190,6 +190,7 @@ def write_schema(folder: Path, schema: object) -> None:
     (folder / "schema.json").write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
 
 
+@pytest.mark.slow
 def test_a_schema_with_odd_values_and_a_right_checksum_is_damage(raw):
     """Every value at every place: the table is the same afterwards, prepared again or not."""
     folder = Criteo(path=raw).prepare().folder

@@ -197,6 +197,7 @@ def test_an_encrypted_or_lying_archive_is_one_paragraph(tmp_path):
     assert "it can't be read" in problem_of(Criteo(path=path))
 
 
+@pytest.mark.slow
 def test_bombs_end_early(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.blocks._NO_LINE_BYTES", 4 << 20)
     monkeypatch.setattr("vflbench.data.archives.FREE_BYTES", 4 << 20)

@@ -107,6 +107,7 @@ def flip(file: Path, place: float) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
     whole = Criteo(path=raw).prepare()
     kept = replace(whole, table=whole.table.take(np.arange(len(whole.table))))

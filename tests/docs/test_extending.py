@@ -64,6 +64,7 @@ def rounds(folder: Path):
         yield facts[Embeddings], torch.cat([columns.numeric, columns.categorical.float()], dim=1), round_.ids
 
 
+@pytest.mark.slow
 def test_a_defense_that_needs_its_own_columns_and_the_gradient(tmp_path, plain):
     plugins = ("--plugins", str(EXTENDING / "defense"), "defense=no_peek", "defense.no_peek.weight=10")
     folder = train(tmp_path / "run", *NARROW, *plugins, "attack=[norm,spectral]", "record=audited")
@@ -73,6 +74,7 @@ def test_a_defense_that_needs_its_own_columns_and_the_gradient(tmp_path, plain):
     assert dependence[1] < 0.9 * dependence[0]
 
 
+@pytest.mark.slow
 def test_a_defense_that_needs_row_ids_gives_a_row_the_same_noise_in_every_epoch(tmp_path):
     plugins = ("--plugins", str(EXTENDING / "defense"), "defense=remembered_noise", "defense.remembered_noise.sigma=2")
     options = ("attack=norm", "record=messages", "optimizer.lr=1e-12")  # nothing is learned: only the noise is added
@@ -127,6 +129,7 @@ def test_torch_modules_of_ones_own(tmp_path):
 OWN_MODULES = ("--plugins", str(EXTENDING / "own_modules"), "model=torch", "model.top=nets:Top")
 
 
+@pytest.mark.slow
 def test_two_modules_without_a_base_class(tmp_path):
     options = ("model.bottom=nets:Bottom", "+model.bottom_options.hidden=32", "attack=norm")
     folder = train(tmp_path / "run", *OWN_MODULES, *options, "dataset.rows=1000")

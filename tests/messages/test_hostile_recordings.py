@@ -48,6 +48,7 @@ def fuzzed(folder, numbers):
     return outcomes
 
 
+@pytest.mark.slow
 def test_damaged_recordings_are_audited_or_refused(tmp_path):
     outcomes = fuzzed(tmp_path, [*range(300), 6923])  # the last one once ended the process within pyarrow
     assert 30 < sum(not text for text in outcomes) < 200

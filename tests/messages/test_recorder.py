@@ -106,6 +106,7 @@ def test_three_lines_record_what_crosses(tmp_path):
     assert rec.watch(h := torch.ones(2, 1), ids=[1, 1]) is h
 
 
+@pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(tmp_path):
     models = []
     for record in (True, False):

@@ -29,6 +29,7 @@ def test_logits_are_the_sum_of_what_parties_send(rng, classes):
     torch.testing.assert_close(started.predict(rows.ids), total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [Adam(lr=0.05), LazyAdam(lr=0.05, kernel="torch")])
 def test_it_learns_what_logistic_regression_learns(rng, optimizer):
     x = torch.rand(400, 4, generator=rng)

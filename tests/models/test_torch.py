@@ -597,6 +597,7 @@ def test_predictions_and_watching_change_nothing(rng):
     assert all(map(torch.equal, weights(alone), weights(busy)))
 
 
+@pytest.mark.slow
 def test_a_run_is_attacked_recorded_and_resumed(tmp_path):
     class Everything(nn.Module):
         def __init__(self, inputs):

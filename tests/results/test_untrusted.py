@@ -130,6 +130,7 @@ def array(values, **options):
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_arrays_are_numbers_of_the_size_that_they_claim(tmp_path):
     path = tmp_path / "reconstructions.npz"
     good = np.arange(6.0).reshape(2, 3, order="F")

@@ -65,6 +65,7 @@ def test_what_ran_before_in_the_same_process_changes_nothing(tmp_path):
     assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
 
 
+@pytest.mark.slow
 def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     audits = {
         "few": {"settings": settings(audit=Audit(batches=1))},

@@ -201,6 +201,7 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "canaries"), [(60, 300), pytest.param(500, 500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("kind", ["label_gdp", "zero_sum"])

@@ -204,6 +204,7 @@ def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks
         assert {leak.batches for leak in result.findings[-1].leaks} == {batches}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", ["messages", "audited"])
 def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path, record):
     """`direct` and `remainder` keep what earlier batches told: an audit of the first epoch too would change them."""
@@ -218,6 +219,7 @@ def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path, rec
     assert audited_lines(tmp_path / "audit.csv", result) == leak_lines(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_recording_goes_on_with_its_run(tmp_path):
     def settings(epochs):
         return Settings(epochs=epochs, batch_size=50, checkpoint="keep", record="messages", audit=Audit(batches=3))

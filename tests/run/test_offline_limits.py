@@ -68,6 +68,7 @@ def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
     assert int(read_labels(folder / "labels.parquet", 2).canary.sum()) == 100
 
 
+@pytest.mark.slow
 def test_another_seed_and_other_batches_are_another_audit(run):
     folder, summary = run
     lines = [

@@ -92,6 +92,7 @@ class Head(Attack):
         return Scores(view.ids, layers)
 
 
+@pytest.mark.slow
 def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_path):
     summary = run_in(tmp_path, attacks={"norm": Norm(), "cosine": Cosine(), "head": Head()}, **parts())
     by_name = {(leak["attack"], leak["message"], leak["layer"]) for leak in summary["leaks"]}

@@ -19,6 +19,7 @@ def paths(printed: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in printed.splitlines()[1:] if line}
 
 
+@pytest.mark.slow
 def test_no_claim_about_150_instances_of_all_paths_is_wrong(fuzz):
     done = run(fuzz, "--instances", 150, "--seed", 1)
     assert done.returncode == 0, done.stdout

@@ -89,6 +89,7 @@ def visible_ticks(figure):
                 tick.label2.set_visible(False)
 
 
+@pytest.mark.slow
 def test_the_picture_table_can_be_read(folder):
     table = PictureTable.of(read_runs([folder]), "auxiliary")
     assert table.settings == ((2, 2), (2, 8), (5, 2), (5, 8))

@@ -175,6 +175,7 @@ def test_a_run_without_attacks_and_with_an_undefined_auc_is_reported(tmp_path):
     assert "test AUC undefined" in final_table(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_many_classes_have_a_table_and_a_picture_of_their_own(tmp_path):
     attacks = {"kmeans": Kmeans(), "norm": Norm()}
     summary = run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)

@@ -213,6 +213,7 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         write_report([tmp_path / "nowhere"], tmp_path / "report")
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_that_trains(tmp_path):
     """The modules that train can't be imported here, nor can pyarrow."""
     code = (

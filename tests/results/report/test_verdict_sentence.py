@@ -231,6 +231,7 @@ def test_a_page_without_an_undefended_run_says_nothing_of_what_lowers_it(tmp_pat
     assert "lowers it" not in text_of(write_report([tmp_path / "out"], tmp_path / "page"))
 
 
+@pytest.mark.slow
 def test_a_page_shows_names_from_a_recording_as_text(tmp_path):
     one = worst() | {"party": "<script>alert(1)</script>"}
     write_run(tmp_path / "out" / "run", verdict=verdict(one), facts=audit_facts(source={"path": "/x/<b>&"}), test_auc=None)
