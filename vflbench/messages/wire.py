@@ -57,5 +57,9 @@ def traffic_state(traffic: Mapping[Route, Traffic]) -> list[list[Any]]:
 
 
 def traffic_from(state: list[list[Any]]) -> dict[Route, Traffic]:
-    """The inverse of `traffic_state`."""
+    """The inverse of `traffic_state`. Raises ValueError for counts that are none."""
+    if any(type(part) is not str for row in state for part in row[:3]) or any(
+        type(n) is not int for row in state for n in row[3:]
+    ):
+        raise ValueError("its traffic is no names and whole numbers")
     return {(sender, receiver, Kind(kind)): Traffic(*counts) for sender, receiver, kind, *counts in state}
