@@ -52,7 +52,7 @@ class GeneratorNetwork(nn.Module):
     def scale_to(self, beside: Tensor) -> None:
         """What is read beside own columns (n, m) is read less its mean here, and in units of its standard deviation."""
         if beside.shape[1] and len(beside) > 1:
-            self.mean, self.scale = beside.mean(dim=0), beside.std(dim=0).clamp_min(1e-3)
+            self.mean, self.scale = beside.mean(dim=0), beside.std(dim=0, correction=int(len(beside) > 1)).clamp_min(1e-3)
 
     def given(self, own: OwnColumns, beside: Tensor) -> Tensor:
         """(n, inputs) all that it reads of each row but the noise."""

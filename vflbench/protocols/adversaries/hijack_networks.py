@@ -86,7 +86,10 @@ class Space:
     def settle(self) -> None:
         """Measure the spread of the pilot's embeddings over all auxiliary rows."""
         z = self._embed(torch.arange(len(self._labels), device=self._labels.device)) * self.scale
-        spreads = [part.std(dim=0).mean().clamp_min(1e-6).expand(part.shape[1]) for part in z.split(self._widths, dim=1)]
+        spreads = [
+            part.std(dim=0, correction=int(len(part) > 1)).mean().clamp_min(1e-6).expand(part.shape[1])
+            for part in z.split(self._widths, dim=1)
+        ]
         self.scale = torch.cat(spreads)
 
     def train_critic(self, received: Layers, labels: Tensor, steps: int) -> None:
