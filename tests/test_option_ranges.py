@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERY = list(choices())
 TIMES = {
     *("steps", "epochs", "restarts", "candidates", "sweeps", "decoder_steps", "iterations", "rounds", "batches"),
-    *("max_batches", "time_limit", "log_every", "bottom_layers", "top_layers", "layers"),
+    *("max_batches", "time_limit", "log_every", "bottom_layers", "top_layers", "layers", "local_steps", "samples"),
 }
 """Options that say for how long something goes on: their highest value is never reached."""
 RUN = ("optimizer", "defense", "attack", "adversary", "protocol")

@@ -20,7 +20,10 @@ from vflbench.run.settings import Audit, Settings
 
 NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
 FEW = ("norm", "spectral", "completion", "cosine")
-ELSEWHERE = {"batch_reconstruction", "hidden_subset_sum", "model_inversion"}
+ELSEWHERE = {
+    *("batch_reconstruction", "hidden_subset_sum", "model_inversion", "hijack", "equation_solving"),
+    *("generator", "simulator", "attribute", "unsplit"),
+}
 
 
 @pytest.fixture(scope="module")
