@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,10 +23,11 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
-from vflbench.protocols.remote_party import RemoteParty
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
+from vflbench.run.facts import run_facts
+from vflbench.run.joining import joined
 from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
@@ -70,6 +72,11 @@ class Seated:
     rounds: RoundRecorder
     trace: Trace
 
+    def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
+        """For manifest.json."""
+        attacking = (self.auditor.posts, experiment.attacks, self.skipped, experiment.adversaries)
+        return run_facts(data, self.session, *attacking, probed=self.auditor.probes)
+
 
 def seat(
     experiment: Experiment,
@@ -78,11 +85,8 @@ def seat(
     batch_size: int,
     epochs: int,
     folder: Path,
-    remote: Mapping[str, RemoteParty],
 ) -> Seated:
-    """Put every party and every attacker in its seat. remote: parties that live elsewhere. Raises UserError for a defense or
-    an adversary that doesn't fit.
-    """
+    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
@@ -98,6 +102,10 @@ def seat(
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
     trace = Trace()
+
+    def defense() -> Chain:
+        return Chain(experiment.fresh_defenses(), trace)
+
     path, others = settings.audit.auxiliary_path, data.test
     if path is not None:
         others = rows_of_another_source(experiment.dataset, path, train, generators["auxiliary source"])
@@ -108,13 +116,13 @@ def seat(
             model=experiment.model,
             optimizer=experiment.optimizer,
             wire=experiment.engine.wire(),
-            defense=lambda: Chain(experiment.fresh_defenses(), trace),
+            defense=defense,
             generators=generators,
             device=train.device,
             precision=settings.precision,
             round_size=batch_size,
             adversaries=experiment.fresh_adversaries(),
-            remote=remote,
+            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),
