@@ -70,9 +70,10 @@ def arrays(root: object) -> Iterator[np.ndarray]:
     """All numbers that can be reached, as arrays: whole memory of tensors, arrays, and mapped or plain bytes."""
     for one in reachable(root):
         if isinstance(one, torch.Tensor) and one.device.type == "cpu" and one.numel():
-            yield one.detach().numpy() if one.dtype != torch.bfloat16 else one.detach().float().numpy()
             whole = torch.empty(0, dtype=one.dtype).set_(one.untyped_storage())  # rows beyond those of a view
             yield whole.float().numpy() if one.dtype == torch.bfloat16 else whole.numpy()
+            if not one.is_contiguous():
+                yield one.detach().float().numpy()
         elif isinstance(one, np.ndarray) and one.dtype != object:
             yield one
         elif isinstance(one, (bytes, bytearray)) and len(one) >= 64:
