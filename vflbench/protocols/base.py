@@ -111,6 +111,10 @@ class Session:
         """Party -> all layers of its network."""
         return {}
 
+    def desks(self) -> Mapping[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]]:
+        """Party that lives elsewhere -> how its process is called: (method, content) -> content."""
+        return {}
+
     def claims(self) -> dict[tuple[str, str], Sent]:
         """(party, layer) -> what the defenses claim of each embedding that crosses."""
         return {}

@@ -71,7 +71,13 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries, probed=auditor.probes)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *seated.canaries.notes, *refusals(session.claims()), *refused_lines(experiment.defenses)):
+    for note in (
+        *data.notes,
+        *seated.notes,
+        *seated.canaries.notes,
+        *refusals(session.claims()),
+        *refused_lines(experiment.defenses),
+    ):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)

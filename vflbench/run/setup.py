@@ -1,7 +1,7 @@
 """What a run is made of, and its parties and attackers in their seats."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
 from vflbench.run.posts import offered_with, unmet_attacks
+from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -53,7 +54,7 @@ class Experiment:
 @dataclass(frozen=True)
 class Seated:
     """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
-    trace: what the defenses do to the size of numbers.
+    trace: what the defenses do to the size of numbers. notes: lines that a user must not miss.
     """
 
     session: Session
@@ -62,6 +63,7 @@ class Seated:
     skipped: Mapping[str, str]
     rounds: RoundRecorder
     trace: Trace
+    notes: Sequence[str] = ()
 
 
 def seat(
@@ -104,6 +106,8 @@ def seat(
             ),
         )
     )
+    remote = session.desks()
+    skipped |= unmet_apart({name: attack for name, attack in experiment.attacks.items() if name not in skipped}, remote)
     auditor = Auditor(
         {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
         session.seats(),
@@ -122,6 +126,7 @@ def seat(
         dcor=settings.audit.dcor,
         probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
+        remote=remote,
     )
     rounds = RoundRecorder(
         settings,
@@ -137,7 +142,8 @@ def seat(
         _release(experiment),
         max((post.attack.follows for post in auditor.posts), default=0),
     )
-    return Seated(session, auditor, canaries, skipped, rounds, trace)
+    notes = notes_apart(remote, dcor=settings.audit.dcor, record=settings.record)
+    return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
 
 
 def _release(experiment: Experiment) -> Release | None:
