@@ -227,7 +227,7 @@ class Auditor:
         return unanswered([post.name for post in self.posts], scored) | self._asking.reasons(scored)
 
     def state(self) -> dict[str, Any]:
-        """What attacks of this process keep, [attack, party, state] each, rows that were met, figures of the epoch so far."""
+        """What attacks of this process keep, [attack, party, state] each, rows that were met, figures of the epoch."""
         return {
             "posts": [[post.name, post.party, state_of(post.attack)] for post in self._posts_here],
             "end": self._end.state(),
