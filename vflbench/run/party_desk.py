@@ -11,6 +11,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError, shown
 from vflbench.generators import Generators
+from vflbench.messages.envelope import Content
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassHints, ClassShares, OwnColumns
 from vflbench.messages.message import Kind
@@ -69,7 +70,7 @@ class PartyDesk:
         self._saved: Mapping[str, Any] | None = None
         self._names, self._known = RowNames.keyed(0), torch.empty(0, dtype=torch.int64)
 
-    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Content) -> dict[str, Any]:
         """The answers to what the auditor asks. Raises UserError for what is no request, and for an attack that fails."""
         with torch.autocast(self._device.type, enabled=False):  # of the party's own steps
             if request.get("given") is not None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
+from vflbench.messages.envelope import Content
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassHints, ClassShares, Known, KnownColumn
 from vflbench.messages.message import Kind
@@ -19,8 +20,8 @@ from vflbench.run.known_rows import KnownRows, Population, RowNames
 from vflbench.run.plain_answers import Arrival, is_name, refused
 from vflbench.run.posts import Hints, Post
 
-Call = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""(method, content) -> what the process of a party answers: plain values and tensors, as in `messages.envelope`."""
+Call = Callable[[str, Content], Content]
+"""(method, content) -> what the process of a party answers."""
 
 
 class RemoteDesk(Desk):
