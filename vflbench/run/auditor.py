@@ -101,8 +101,9 @@ class Auditor:
             known_rows = auxiliary_rows(source, max(attack.auxiliary for attack in attacks.values()), seed)
         hidden = HiddenColumns(attacks, train, rows)
         supply = Supply(names, ClassShares(train.class_ratios), known, known_rows, rows.features, hidden)
-        can_grade = isinstance(train, EncodedRows) and not remote
-        grader = Grader(train, held_out, seed) if held_out is not None and can_grade else None
+        grader = None
+        if held_out is not None and isinstance(train, EncodedRows) and not remote:
+            grader = Grader(train, held_out, seed)
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private, hidden)

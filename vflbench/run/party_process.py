@@ -72,9 +72,15 @@ class PartyProcess:
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
 
         def desk(service: PartyService) -> Desk:
-            has_columns = OwnColumns in self.experiment.protocol.offers(Seat.NON_LABEL)
-            options = {"cheats": self.party in cheating, "references": has_columns, "device": device}
-            return PartyDesk(self.party, self.experiment.attacks, generators, service, **options)
+            return PartyDesk(
+                self.party,
+                self.experiment.attacks,
+                generators,
+                service,
+                cheats=self.party in cheating,
+                references=OwnColumns in self.experiment.protocol.offers(Seat.NON_LABEL),
+                device=device,
+            )
 
         return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare)
 
