@@ -71,7 +71,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *seated.canaries.notes, *refusals(session.claims()), *refused_lines(experiment.defenses)):
+    promised = (*refusals(session.claims()), *refused_lines(experiment.defenses))
+    for note in (*data.notes, *seated.notes, *seated.canaries.notes, *promised):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)

@@ -1,7 +1,7 @@
 """What a run is made of, and its parties and attackers in their seats."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from vflbench.run.canaries import Canaries
 from vflbench.run.facts import run_facts
 from vflbench.run.joining import joined
 from vflbench.run.posts import offered_with, unmet_attacks
+from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -62,7 +63,7 @@ class Experiment:
 @dataclass(frozen=True)
 class Seated:
     """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
-    trace: what the defenses do to the size of numbers.
+    trace: what the defenses do to the size of numbers. notes: lines that a user must not miss.
     """
 
     session: Session
@@ -71,6 +72,7 @@ class Seated:
     skipped: Mapping[str, str]
     rounds: RoundRecorder
     trace: Trace
+    notes: Sequence[str] = ()
 
     def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
         """For manifest.json."""
@@ -128,6 +130,9 @@ def seat(
             ),
         )
     )
+    skipped |= unmet_apart(
+        {name: attack for name, attack in experiment.attacks.items() if name not in skipped}, session.remote()
+    )
     auditor = Auditor(
         {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
         session.seats(),
@@ -146,6 +151,7 @@ def seat(
         dcor=settings.audit.dcor,
         probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
+        remote={name: party.call for name, party in session.remote().items()},
     )
     rounds = RoundRecorder(
         settings,
@@ -161,7 +167,8 @@ def seat(
         _release(experiment),
         max((post.attack.follows for post in auditor.posts), default=0),
     )
-    return Seated(session, auditor, canaries, skipped, rounds, trace)
+    notes = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
+    return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
 
 
 def _release(experiment: Experiment) -> Release | None:
