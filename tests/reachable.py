@@ -39,7 +39,11 @@ def _next(one: Any) -> list[object]:
         return [one.obj]
     found: list[object] = gc.get_referents(one)
     found += [getattr(one, name) for base in type(one).__mro__ for name in _slots(base) if hasattr(one, name)]
-    if "torch.autograd" in str(type(one)) or type(one).__module__ == "torch.autograd.function" or hasattr(one, "next_functions"):
+    if (
+        "torch.autograd" in str(type(one))
+        or type(one).__module__ == "torch.autograd.function"
+        or hasattr(one, "next_functions")
+    ):
         found += [getattr(one, name) for name in dir(one) if name.startswith("_saved_") and _is_kept(one, name)]
         found += [node for node, _ in one.next_functions]
         found += [one.variable] if hasattr(one, "variable") else []
@@ -76,7 +80,5 @@ def arrays(root: object) -> Iterator[np.ndarray]:
                 yield one.detach().float().numpy()
         elif isinstance(one, np.ndarray) and one.dtype != object:
             yield one
-        elif isinstance(one, (bytes, bytearray)) and len(one) >= 64:
-            yield np.frombuffer(one, np.uint8)
-        elif type(one).__name__ == "mmap":
+        elif (isinstance(one, (bytes, bytearray)) and len(one) >= 64) or type(one).__name__ == "mmap":
             yield np.frombuffer(one, np.uint8)
