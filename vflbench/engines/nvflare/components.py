@@ -5,11 +5,13 @@ one party come one after the other in one thread, and no site answers another pa
 """
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.fl_context import FLContext
-from nvflare.collab.api.proxy import Proxy
+from nvflare.apis.signal import Signal
 from nvflare.collab.runtime.controller import CollabController
 from nvflare.collab.runtime.executor import CollabExecutor
 
@@ -32,9 +34,26 @@ class LabelPartyController(CollabController):
             props={"call_timeout": call_timeout},
         )
 
+    finished = threading.Event()
+    """Set when the label party's `@collab.main` has returned, or could not begin: there is one job a process."""
+    on_loss: list[Callable[[str], object]] = []
+    """Called with the name of a site whose process has ended."""
+
     def start_controller(self, fl_ctx: FLContext) -> None:
         super().start_controller(fl_ctx)
         take_plain_messages_alone()
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        try:
+            super().control_flow(abort_signal, fl_ctx)
+        finally:
+            type(self).finished.set()
+
+    @classmethod
+    def lost(cls, site: str) -> None:
+        """Somebody saw that the process of this site has ended."""
+        for call in cls.on_loss:
+            call(site)
 
 
 class PartyExecutor(CollabExecutor):
@@ -63,4 +82,4 @@ def workspace_of(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().get_workspace().get_root_dir())
 
 
-__all__ = ["LabelPartyController", "PartyExecutor", "Proxy", "asked", "workspace_of"]
+__all__ = ["LabelPartyController", "PartyExecutor", "asked", "workspace_of"]

@@ -10,12 +10,14 @@ from nvflare.fuel.utils.fobs import fobs
 
 NEEDED = frozenset(
     {
-        "builtins.tuple",
-        "builtins.set",
+        "tuple",
+        "set",
         "collections.OrderedDict",
+        "datetime.datetime",
         "nvflare.apis.client.Client",
         "nvflare.apis.fl_context.FLContext",
         "nvflare.apis.shareable.Shareable",
+        "nvflare.fuel.utils.fobs.datum.DatumRef",
         "nvflare.private.admin_defs.Message",
         "nvflare.private.fed.server.run_info.RunInfo",
         "nvflare.private.fed.server.server_state.HotState",
