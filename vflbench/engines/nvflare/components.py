@@ -33,6 +33,7 @@ class LabelPartyController(CollabController):
             max_outbound_call_threads=MOST_PARTIES,
             props={"call_timeout": call_timeout},
         )
+        self._problem = ""
 
     finished = threading.Event()
     """Set when the label party's `@collab.main` has returned, or could not begin: there is one job a process."""
@@ -47,7 +48,14 @@ class LabelPartyController(CollabController):
         try:
             super().control_flow(abort_signal, fl_ctx)
         finally:
+            path = asked(fl_ctx)["site"].get("problem")
+            if self._problem and path:
+                Path(path).write_text(self._problem, encoding="utf-8")
             type(self).finished.set()
+
+    def system_panic(self, reason: str, fl_ctx: FLContext) -> None:
+        self._problem = self._problem or reason
+        super().system_panic(reason, fl_ctx)
 
     @classmethod
     def lost(cls, site: str) -> None:

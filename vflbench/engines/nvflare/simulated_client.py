@@ -12,7 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import FLContextKey, RunnerTask
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.hci.server.authz import AuthorizationService
 from nvflare.fuel.sec.audit import AuditService
