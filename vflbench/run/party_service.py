@@ -73,6 +73,7 @@ class PartyService:
         self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "step": self._step,
+            "pipelined step": self._pipelined_step,
             "predict": self._predict,
             "figures": self._figures,
             "save": self._save,
@@ -118,6 +119,21 @@ class PartyService:
         self._ids, self._gradient = self._row_ids(content["embed"]), None
         message = self.party.embed(self._ids, int(content["epoch"]), watched=content["watched"] is True)
         return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
+
+    def _pipelined_step(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Learn from the oldest batch that was embedded ahead, if its answer comes along, and then embed another ahead."""
+        notes: tuple[str, ...] = ()
+        behind, ahead = content["behind"], content["ahead"]
+        if behind is not None:
+            self._ids, self._gradient = self.party.oldest_ahead(), None
+            if self._ids is None:
+                raise UserError("a gradient came without an embedding that it belongs to", key="engine")
+            self.party.catch_up(watched=behind["watched"] is True)
+            notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
+        message = None
+        if ahead is not None:
+            message = self._sending.content(self.party.embed_ahead(self._row_ids(ahead), int(content["epoch"])))
+        return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
 
     def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
