@@ -6,8 +6,3 @@ import torch
 def flushes_denormals() -> bool:
     """Whether this thread takes numbers below 2.2e-308 for 0. Each thread has a setting of its own."""
     return not bool((torch.tensor(1e-310, dtype=torch.float64) * 1.0).item())
-
-
-def flush_denormals(*, flush: bool) -> None:
-    """Have this thread do so, or not."""
-    torch.set_flush_denormal(flush)

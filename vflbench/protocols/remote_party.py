@@ -1,25 +1,20 @@
 """A non-label party that lives in another process, as the session of the label party sees it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.channel import Channel, PartyError
+from vflbench.messages.channel import Channel, PartyError, threads_like_this
 from vflbench.messages.envelope import Content
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_content import Receiving, Sending
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.numerics.denormals import flushes_denormals
 from vflbench.options import options
-
-P = TypeVar("P")
-T = TypeVar("T")
 
 _MOST_NAMES, _MOST_LETTERS = 100_000, 200
 
@@ -75,7 +70,7 @@ class RemoteParty:
         self._unlearned: dict[str, Any] | None = None
         self._notes: tuple[str, ...] = ()
         self._watched = False
-        self._thread = ThreadPoolExecutor(1, initializer=partial(torch.set_flush_denormal, flushes_denormals()))
+        self._thread = threads_like_this(1)
         self._coming: Future[Content] | None = None
 
     @property
@@ -189,17 +184,3 @@ class RemoteParty:
         self._unlearned, self._notes = None, ()
         self.channel.call("resume", {"mark": str(state["kept_as"])})
         self._sending, self._receiving = Sending(), Receiving()
-
-
-def one_by_one(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """What each of them answers."""
-    return [ask(party) for party in parties]
-
-
-def at_once(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """The same, of parties that live elsewhere: all of them are asked before the first has answered."""
-    if len(parties) < 2:
-        return one_by_one(ask, parties)
-    flush = partial(torch.set_flush_denormal, flushes_denormals())  # a setting of each thread
-    with ThreadPoolExecutor(len(parties), initializer=flush) as threads:
-        return list(threads.map(ask, parties))

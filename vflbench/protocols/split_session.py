@@ -9,6 +9,7 @@ from torch import Tensor
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
+from vflbench.messages.channel import at_once, one_by_one
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
 from vflbench.messages.label_facts import Labels, OwnTop
@@ -26,7 +27,7 @@ from vflbench.protocols.label_adversary import at_the_label_party, refuse_broken
 from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.parties import Lookup
-from vflbench.protocols.remote_party import RemoteParty, at_once, one_by_one
+from vflbench.protocols.remote_party import RemoteParty
 from vflbench.protocols.split_facts import (
     columns_of_label_party,
     facts_of_label_party,

@@ -6,8 +6,8 @@ import torch
 
 from vflbench import __version__
 from vflbench.defenses.chain import Chain
-from vflbench.messages.channel import Channel, PartyError
-from vflbench.protocols.remote_party import Announced, RemoteParty, at_once
+from vflbench.messages.channel import Channel, PartyError, at_once
+from vflbench.protocols.remote_party import Announced, RemoteParty
 
 
 def joined(
