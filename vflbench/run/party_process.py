@@ -61,12 +61,13 @@ class PartyProcess:
             problem = f"it has vflbench {__version__} and the label party {version}; install the same at both"
             raise UserError(f"party {self.party}: {problem}", key="engine")
         classes, batch_size = (_count(content, name) for name in ("classes", "batch_size"))
-        settings = self.experiment.settings
+        experiment = self.experiment if content.get("cheating") is True else self.experiment.honest
+        settings = experiment.settings
         device, table = choose_device(settings.device), self.table()
         tune()
-        set_threads(batch_size, self.experiment.model.width)
+        set_threads(batch_size, experiment.model.width)
         generators = Generators(settings.seed, secret=self.secret)
-        seating = party_seating(self.experiment, self.party, table, classes, generators, device)
+        seating = party_seating(experiment, self.party, table, classes, generators, device)
         cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
@@ -74,11 +75,11 @@ class PartyProcess:
         def desk(service: PartyService) -> Desk:
             return PartyDesk(
                 self.party,
-                self.experiment.attacks,
+                experiment.attacks,
                 generators,
                 service,
                 cheats=self.party in cheating,
-                references=OwnColumns in self.experiment.protocol.offers(Seat.NON_LABEL),
+                references=OwnColumns in experiment.protocol.offers(Seat.NON_LABEL),
                 device=device,
             )
 
@@ -121,7 +122,12 @@ def joined(
     channels: Mapping[str, Channel], experiment: Experiment, classes: int, batch_size: int, device: torch.device
 ) -> dict[str, RemoteParty]:
     """The parties at the ends of these channels, in this order. Raises PartyError for one that can't take part."""
-    request = {"version": __version__, "classes": classes, "batch_size": batch_size}
+    request = {
+        "version": __version__,
+        "classes": classes,
+        "batch_size": batch_size,
+        "cheating": bool(experiment.adversaries),
+    }
     said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
     parties = {}
     for (name, channel), content in zip(channels.items(), said, strict=True):
