@@ -13,12 +13,10 @@ from vflbench.data.table import Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.channel import Channel, PartyError
 from vflbench.messages.envelope import Content
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
-from vflbench.protocols.remote_party import Announced, RemoteParty, at_once
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.party_desk import PartyDesk
@@ -116,24 +114,3 @@ def party_seating(
         precision=experiment.settings.precision,
         adversaries=experiment.fresh_adversaries(),
     )
-
-
-def joined(
-    channels: Mapping[str, Channel], experiment: Experiment, classes: int, batch_size: int, device: torch.device
-) -> dict[str, RemoteParty]:
-    """The parties at the ends of these channels, in this order. Raises PartyError for one that can't take part."""
-    request = {
-        "version": __version__,
-        "classes": classes,
-        "batch_size": batch_size,
-        "cheating": bool(experiment.adversaries),
-    }
-    said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
-    parties = {}
-    for (name, channel), content in zip(channels.items(), said, strict=True):
-        try:
-            announced = Announced(**content)
-        except (TypeError, ValueError) as error:
-            raise PartyError(name, f"it says no names and sizes of columns and layers ({error})") from error
-        parties[name] = RemoteParty(channel, announced, lambda: Chain(experiment.fresh_defenses()), device)
-    return parties

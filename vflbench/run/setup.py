@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,10 +23,11 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
-from vflbench.protocols.remote_party import RemoteParty
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
+from vflbench.run.facts import run_facts
+from vflbench.run.joining import joined
 from vflbench.run.posts import offered_with, unmet_attacks
 from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
@@ -72,6 +74,11 @@ class Seated:
     trace: Trace
     notes: Sequence[str] = ()
 
+    def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
+        """For manifest.json."""
+        attacking = (self.auditor.posts, experiment.attacks, self.skipped, experiment.adversaries)
+        return run_facts(data, self.session, *attacking, probed=self.auditor.probes)
+
 
 def seat(
     experiment: Experiment,
@@ -80,11 +87,8 @@ def seat(
     batch_size: int,
     epochs: int,
     folder: Path,
-    remote: Mapping[str, RemoteParty],
 ) -> Seated:
-    """Put every party and every attacker in its seat. remote: parties that live elsewhere. Raises UserError for a defense or
-    an adversary that doesn't fit.
-    """
+    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
@@ -100,6 +104,10 @@ def seat(
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
     trace = Trace()
+
+    def defense() -> Chain:
+        return Chain(experiment.fresh_defenses(), trace)
+
     path, others = settings.audit.auxiliary_path, data.test
     if path is not None:
         others = rows_of_another_source(experiment.dataset, path, train, generators["auxiliary source"])
@@ -110,13 +118,13 @@ def seat(
             model=experiment.model,
             optimizer=experiment.optimizer,
             wire=experiment.engine.wire(),
-            defense=lambda: Chain(experiment.fresh_defenses(), trace),
+            defense=defense,
             generators=generators,
             device=train.device,
             precision=settings.precision,
             round_size=batch_size,
             adversaries=experiment.fresh_adversaries(),
-            remote=remote,
+            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),
