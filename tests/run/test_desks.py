@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import every_attack, experiment, run_in
-from loopback import apart
+from builders import every_attack, run_in
+from separated_runs import HERE, both, figures, parts, same, separated
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.hints import Hints
@@ -18,20 +18,17 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
-from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat, Threat
-from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
 from vflbench.run.settings import Audit, Settings
 
-HERE = {name: attack for name, attack in every_attack().items() if attack.threat.seat is Seat.NON_LABEL}
 ELSEWHERE = {name: attack for name, attack in every_attack().items() if attack.threat.seat is Seat.LABEL}
-QUICK = {name: HERE[name] for name in ("norm", "cosine", "spectral", "completion", "no_message", "averaging")}
+SOME = {name: HERE[name] for name in ("norm", "cosine", "spectral", "completion", "no_message", "averaging")}
 DEFENSES = {
     "marvell": {"marvell": Marvell()},
     "label_dp": {"label_dp": LabelDp(eps=1.0)},
@@ -39,50 +36,17 @@ DEFENSES = {
 }
 
 
-def parts(attacks, parties=1, **changes):
-    return {
-        "dataset": Synthetic(rows=1500, vocabulary=100, parties=parties),
-        "model": WideDeep(bottom_layers=2, top_layers=1, width=8),
-        "settings": Settings(epochs=2, batch_size=128, audit=Audit(batches=3)),
-        "attacks": attacks,
-        **changes,
-    }
-
-
-def separated(folder, whole):
-    """The same experiment with parties at the ends of channels."""
-    made = experiment(**whole)
-    return apart(made, made.dataset.load(Generators(0)["data"]), folder / "parties")
-
-
-def both(tmp_path, attacks, **changes):
-    """Summaries of the run in one process and of the other; and its channels."""
-    whole = parts(attacks, **changes)
-    here = run_in(tmp_path / "here", **whole)
-    engine = separated(tmp_path / "apart", whole).engine
-    there = run_in(tmp_path / "apart", **{**whole, "engine": engine})
-    return here, there, engine.links
-
-
-def figures(folder):
-    """Rows of metrics.csv, times aside."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in line]
-
-
-def same(tmp_path):
-    return figures(tmp_path / "here") == figures(tmp_path / "apart")
-
-
 def noted(folder, name):
     return json.loads((folder / "manifest.json").read_text())[name]
 
 
 def test_numbers_are_those_of_one_process(tmp_path):
-    here, there, links = both(tmp_path, QUICK, parties=2)
+    attacks = {name: HERE[name] for name in ("norm", "completion")}
+    here, there, links = both(tmp_path, attacks, parties=2)
     assert same(tmp_path)
-    assert {leak["attack"] for leak in there["leaks"]} >= {*QUICK, "completion (own columns)", "probe"}
+    assert {leak["attack"] for leak in there["leaks"]} == {*attacks, "completion (own columns)", "probe"}
     assert here["leak_auc_two_sided"] == there["leak_auc_two_sided"]
-    rounds = 2 * (1350 // 128)  # `averaging` and `completion` follow rows, in every round
+    rounds = 2 * (630 // 64)  # `completion` follows rows, in every round
     assert [link.calls.count("ask") for link in links.values()] == [rounds + 2] * 2
 
 
@@ -103,7 +67,7 @@ def test_all_attacks_behind_defenses(tmp_path, name):
 @pytest.mark.slow
 def test_all_attacks_of_a_party_that_cheats(tmp_path):
     cheats = {"malicious_optimizer": MaliciousOptimizer(party="a")}
-    both(tmp_path, QUICK, parties=2, adversaries=cheats)
+    both(tmp_path, SOME, parties=2, adversaries=cheats)
     assert same(tmp_path)
     assert figures(tmp_path / "here" / "honest") == figures(tmp_path / "apart" / "honest")
     assert figures(tmp_path / "here") != figures(tmp_path / "here" / "honest")
@@ -111,8 +75,8 @@ def test_all_attacks_of_a_party_that_cheats(tmp_path):
 
 @pytest.mark.slow
 def test_in_bfloat16(tmp_path):
-    settings = Settings(epochs=1, batch_size=128, precision="bf16", audit=Audit(batches=3))
-    both(tmp_path, QUICK, settings=settings)
+    settings = Settings(epochs=1, batch_size=64, precision="bf16", audit=Audit(batches=2))
+    both(tmp_path, SOME, settings=settings)
     assert same(tmp_path)
 
 
@@ -120,7 +84,7 @@ def test_in_bfloat16(tmp_path):
 def test_attacks_with_hints_count_batches_that_they_are_not_asked_about(tmp_path):
     """Some batches, and all of them, have fewer positives than these attacks need."""
     attacks = {"some": Hints(k=9), "none": Hints(k=60), "kmeans": Kmeans(map="hints")}
-    both(tmp_path, attacks, dataset=Synthetic(rows=1500, vocabulary=100, positive_ratio=0.07))
+    both(tmp_path, attacks, dataset=Synthetic(rows=700, vocabulary=50, positive_ratio=0.07))
     assert same(tmp_path)
     assert "60 known positives" in noted(tmp_path / "apart", "unscored")["none"]
     assert noted(tmp_path / "here", "unscored") == noted(tmp_path / "apart", "unscored")
@@ -173,6 +137,7 @@ class Broken(Attack):
         raise ZeroDivisionError("no number")
 
 
+@pytest.mark.slow
 def test_an_attack_that_fails_is_named_with_its_party(tmp_path):
     both(tmp_path, {"fussy": Fussy()})
     reason = noted(tmp_path / "apart", "unscored")["fussy (own columns)"]
@@ -183,6 +148,7 @@ def test_an_attack_that_fails_is_named_with_its_party(tmp_path):
         run_in(tmp_path / "broken", **{**whole, "engine": separated(tmp_path / "broken", whole).engine})
 
 
+@pytest.mark.slow
 def test_attacks_that_would_need_two_processes_are_skipped(tmp_path):
     whole = parts({"norm": Norm(), **ELSEWHERE})
     summary = run_in(tmp_path, **{**whole, "engine": separated(tmp_path, whole).engine})
@@ -217,7 +183,7 @@ def made(far, folder):
 
 @pytest.mark.slow
 def test_attacks_go_on_from_checkpoints_of_their_parties(tmp_path):
-    attacks = {**QUICK, "everything": Everything(), "exploit": HERE["exploit"]}
+    attacks = {**SOME, "everything": Everything(), "exploit": HERE["exploit"]}
     whole = parts(attacks, parties=2)
     run_in(tmp_path / "here", **whole)
     assert stopped(whole, tmp_path / "apart", at=50) == figures(tmp_path / "here")
@@ -225,7 +191,7 @@ def test_attacks_go_on_from_checkpoints_of_their_parties(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_not_measured_or_recorded_is_said(tmp_path):
-    settings = Settings(epochs=1, batch_size=128, record="messages", audit=Audit(batches=3, dcor=True))
+    settings = Settings(epochs=1, batch_size=64, record="messages", audit=Audit(batches=2, dcor=True))
     whole = parts({"norm": Norm()}, settings=settings)
     far = separated(tmp_path, whole)
     recorder = Recorder(tmp_path, "", {})
