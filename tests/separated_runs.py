@@ -15,7 +15,7 @@ HERE = {name: attack for name, attack in every_attack().items() if attack.threat
 
 def parts(attacks, parties=1, **changes):
     return {
-        "dataset": Synthetic(rows=700, vocabulary=50, parties=parties),
+        "dataset": Synthetic(rows=700, vocabulary=100, parties=parties),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8),
         "settings": Settings(epochs=2, batch_size=64, audit=Audit(batches=2)),
         "attacks": attacks,

@@ -46,8 +46,7 @@ def test_numbers_are_those_of_one_process(tmp_path):
     assert same(tmp_path)
     assert {leak["attack"] for leak in there["leaks"]} == {*attacks, "completion (own columns)", "probe"}
     assert here["leak_auc_two_sided"] == there["leak_auc_two_sided"]
-    rounds = 2 * (630 // 64)  # `completion` follows rows, in every round
-    assert [link.calls.count("ask") for link in links.values()] == [rounds + 2] * 2
+    assert [link.calls.count("ask") for link in links.values()] == [2 * (2 + 1)] * 2  # a call a batch, and one at the end
 
 
 @pytest.mark.slow
@@ -60,7 +59,7 @@ def test_each_attack(tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFENSES)
 def test_all_attacks_behind_defenses(tmp_path, name):
-    both(tmp_path, HERE, parties=2, defenses=DEFENSES[name])
+    both(tmp_path, HERE, parties=2 if name == "marvell" else 1, defenses=DEFENSES[name])
     assert same(tmp_path)
 
 
@@ -84,7 +83,7 @@ def test_in_bfloat16(tmp_path):
 def test_attacks_with_hints_count_batches_that_they_are_not_asked_about(tmp_path):
     """Some batches, and all of them, have fewer positives than these attacks need."""
     attacks = {"some": Hints(k=9), "none": Hints(k=60), "kmeans": Kmeans(map="hints")}
-    both(tmp_path, attacks, dataset=Synthetic(rows=700, vocabulary=50, positive_ratio=0.07))
+    both(tmp_path, attacks, dataset=Synthetic(rows=700, vocabulary=100, positive_ratio=0.07))
     assert same(tmp_path)
     assert "60 known positives" in noted(tmp_path / "apart", "unscored")["none"]
     assert noted(tmp_path / "here", "unscored") == noted(tmp_path / "apart", "unscored")
