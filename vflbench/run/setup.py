@@ -23,6 +23,7 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.run.account import refusals, refused_lines
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
@@ -73,6 +74,11 @@ class Seated:
     rounds: RoundRecorder
     trace: Trace
     notes: Sequence[str] = ()
+
+    def lines(self, experiment: Experiment) -> tuple[str, ...]:
+        """What a user must not miss."""
+        refused = (*refusals(self.session.claims()), *refused_lines(experiment.defenses))
+        return (*self.notes, *self.canaries.notes, *refused)
 
     def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
         """For manifest.json."""
