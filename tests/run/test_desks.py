@@ -1,7 +1,7 @@
 """Attacks that are asked in the process of their party: the numbers of a run in one process."""
 
 import json
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 import torch
@@ -20,11 +20,13 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.message import Kind
+from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
+from vflbench.run.scores_only import grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
 ELSEWHERE = {name: attack for name, attack in every_attack().items() if attack.threat.seat is Seat.LABEL}
@@ -197,6 +199,28 @@ def test_what_is_not_measured_or_recorded_is_said(tmp_path):
     run(replace(far, settings=settings), recorder, Checkpoint(tmp_path, "none"))
     said = (tmp_path / "train.log").read_text()
     assert "audit.dcor=true: of a, only embeddings that cross are measured, as they arrive" in said
-    assert "record=messages: of a, only what crosses is recorded" in said
+    assert "record=messages: of a, only what crosses is recorded here" in said
     rows = [line for line in figures(tmp_path) if "distance_correlation" in line]
     assert any(",f2," in line for line in rows)
+
+
+@pytest.mark.slow
+def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path):
+    """The leak AUC is that of a recording by one process, of which the labels were taken away before it was attacked."""
+    settings = Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=2))
+    both(tmp_path, {}, parties=2, settings=settings)
+    attacks = {name: HERE[name] for name in ("direct", "spectral", "residual")}
+    recorded = tmp_path / "here" / "recording"
+    (recorded / "run.json").unlink()
+    for path in (recorded / "messages").glob("*9999999.safetensors"):
+        path.unlink()  # what networks make of rows at the end of an epoch; a party doesn't keep that
+    own = tmp_path / "apart" / "parties" / "a" / "recording"
+    assert not (own / "labels.parquet").exists()
+    shares = RecordedMessages(recorded).manifest.class_shares
+    found = {}
+    for name, folder in (("own", own), ("whole", recorded)):
+        write_scores(folder, attacks, tmp_path / name, shares=tuple(shares))
+        rows = grade(tmp_path / name, recorded / "labels.parquet").rows()
+        found[name] = [astuple(row) for row in rows if row.party == "a"]
+    assert found["own"]
+    assert found["own"] == found["whole"]

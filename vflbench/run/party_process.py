@@ -20,6 +20,7 @@ from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.party_desk import PartyDesk
+from vflbench.run.party_recorder import PartyRecorder
 from vflbench.run.party_service import Desk, OwnTable, PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
@@ -81,7 +82,11 @@ class PartyProcess:
                 device=device,
             )
 
-        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare)
+        recorder = None
+        if settings.record != "none":
+            complete = settings.record == "messages"
+            recorder = PartyRecorder(self.folder, self.party, party.sends, classes, batch_size, complete=complete)
+        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare, recorder)
 
     @staticmethod
     def _prepare() -> None:

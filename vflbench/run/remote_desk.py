@@ -187,6 +187,6 @@ def notes_apart(remote: Collection[str], *, dcor: bool, record: str) -> list[str
     if remote and dcor:
         notes.append(f"audit.dcor=true: of {', '.join(remote)}, only embeddings that cross are measured, as they arrive")
     if remote and record != "none":
-        problem = "only what crosses is recorded: no hidden layer, no column, no network"
+        problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
         notes.append(f"record={record}: of {', '.join(remote)}, {problem}")
     return notes
