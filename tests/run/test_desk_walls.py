@@ -16,12 +16,15 @@ from vflbench.attacks.norm import Norm
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Gradients, OwnColumns
+from vflbench.messages.round import Round
 from vflbench.messages.threat import Threat
 from vflbench.run.auditor import Auditor
+from vflbench.run.desk import Query
 from vflbench.run.known_rows import RowNames
 from vflbench.run.party_desk import PartyDesk
 from vflbench.run.plain_answers import Arrival, to_plain
 from vflbench.run.posts import Post
+from vflbench.run.remote_desk import RemoteDesk
 
 NAMES = RowNames.keyed(7).of(torch.arange(5))
 POST = Post("norm", Norm(), Norm().threat, "a", torch.Generator(), visible=True)
@@ -161,6 +164,29 @@ def test_an_answer_that_nobody_can_grade_there_is_refused():
         to_plain(Scores(NAMES, {"f2": [1.0] * 5}), NAMES, "norm")
     with pytest.raises(UserError, match="rows of the view"):
         to_plain(Scores(NAMES + 1, {"f2": torch.rand(5)}), NAMES, "norm")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"answers": []},
+        {"answers": [[], []]},
+        {"answers": [[]], "broken": []},
+        {"answers": [[]], "broken": {"norm": 3}},
+        {"answers": [[]], "broken": {}, "layers": []},
+        {"answers": [[]], "broken": {}, "layers": {"telepathy": []}},
+        {"answers": [[]], "broken": {}, "layers": {"gradient": ["f1", 2]}},
+        {"answers": [3], "broken": {}, "layers": {}},
+    ],
+    ids=str,
+)
+def test_a_reply_that_is_none_is_refused_with_the_name_of_the_party(reply):
+    asked = RemoteDesk("a", lambda *_: reply, {}, 2)
+    asked.note(Round(0, 3, torch.arange(5)), [POST])
+    answer = asked.ask(Query(POST, 0, 3, NAMES), {})
+    with pytest.raises(UserError, match="party a sends what is no answer"):
+        answer()
 
 
 class Listening:
