@@ -149,6 +149,7 @@ def _started(
         "port": engine.port,
         "start_timeout": engine.start_timeout,
         "problem": os.fspath(places.problem),
+        "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
     }
     file = places.root / "start.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
