@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,29 +94,34 @@ class Simulation(SimulatorRunner):
         return file
 
 
-def forked() -> Starter:
-    """A process that waits for its file. Called before this process has any thread."""
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            os.setsid()
-            os.close(writing)
-            with os.fdopen(reading, encoding="utf-8") as pipe:
-                file = pipe.read()
-            if file:  # nothing, if the other end is gone
-                take_part(Path(file))
-        finally:
-            os._exit(1)
-    os.close(reading)
-    os.set_inheritable(writing, False)
+def forked(count: int) -> list[Starter]:
+    """Processes that wait for a file each, and end if this process does. Called before it has any thread."""
+    ends: list[int] = []
+    starters = []
+    for _ in range(count):
+        reading, writing = os.pipe()
+        process = os.fork()
+        if process == 0:
+            try:
+                os.setsid()
+                for end in (*ends, writing):  # else nobody would see that this process's parent is gone
+                    os.close(end)
+                with os.fdopen(reading, encoding="utf-8") as pipe:
+                    file = pipe.read()
+                if file:
+                    take_part(Path(file))
+            finally:
+                os._exit(1)
+        os.close(reading)
+        ends.append(writing)
+        starters.append(partial(_told, process, writing))
+    return starters
 
-    def start(file: Path) -> int:
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            pipe.write(os.fspath(file))
-        return process
 
-    return start
+def _told(process: int, writing: int, file: Path) -> int:
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        pipe.write(os.fspath(file))
+    return process
 
 
 def started(file: Path) -> int:
@@ -128,7 +134,8 @@ def main(file: Path) -> None:
     spec = json.loads(file.read_text(encoding="utf-8"))
     for name in spec["imports"]:
         importlib.import_module(name)
-    starters: list[Starter] = [forked() if sys.platform == "linux" else started for _ in spec["sites"]]
+    count = len(spec["sites"])
+    starters = forked(count) if sys.platform == "linux" else [started] * count
     end_with(spec["parents"])
     Simulation(Path(spec["job"]), Path(spec["workspace"]), spec["sites"], starters, spec["parents"]).go()
 
