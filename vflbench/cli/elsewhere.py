@@ -18,12 +18,14 @@ from types import FrameType
 from typing import Any
 
 from vflbench.cli.flare_outcome import Outcome, read_outcome
-from vflbench.cli.flare_tables import write_tables
 from vflbench.cli.record import Started
 from vflbench.cli.sweep import JobOutcome
+from vflbench.data.party_table import write_party_tables
+from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
 from vflbench.errors import UserError
+from vflbench.generators import Generators
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
 
@@ -72,17 +74,25 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
     engine.require_installed()
     with _workspace(engine) as root:
         places = Places(root)
-        parties = write_tables(experiment, places.tables)
-        sites = {f"party-{number}": party for number, party in enumerate(parties, 1)}
+        sites = {f"party-{number}": party for number, party in enumerate(_write_tables(experiment, places.tables), 1)}
         write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
         return _run(engine, places, list(sites)).taken()
+
+
+def _write_tables(experiment: Experiment, folder: Path) -> list[str]:
+    """A table for each party; each process reads its own. Returns the non-label parties, in order. What was read is left in
+    this process, which is none of theirs, and forgotten.
+    """
+    data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])
+    write_party_tables(data, folder)
+    return [party for party in data.train.columns if party != LABEL_PARTY]
 
 
 def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str], folder: Path, *, in_sweep: bool) -> Job:
     own = os.path.abspath(folder)
     server = {
         "parties": sites,
-        "table": os.fspath(places.tables),
+        "table": os.fspath(places.tables / LABEL_PARTY),
         "folder": os.getcwd(),
         "outcome": os.fspath(places.outcome),
         "stop": os.fspath(places.stop),
@@ -149,6 +159,7 @@ def _started(
         "port": engine.port,
         "start_timeout": engine.start_timeout,
         "problem": os.fspath(places.problem),
+        "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
     }
     file = places.root / "start.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
