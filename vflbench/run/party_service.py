@@ -20,6 +20,7 @@ from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
 from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import RECORDED, PartyRecorder
 
 KEPT = 2
@@ -37,16 +38,6 @@ class OwnTable(Protocol):
     def lookup(self, ids: Tensor) -> Features: ...
 
 
-class Desk(Protocol):
-    """Where attacks that sit at this party are asked."""
-
-    def handle(self, request: Content) -> Content: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
-
-
 class PartyService:
     """What the label party can ask of this one: `handle(method, content)`. Nothing else leaves the process.
 
@@ -61,7 +52,7 @@ class PartyService:
         table: OwnTable,
         seating: Seating,
         folder: Path,
-        desk: Callable[["PartyService"], Desk] | None = None,
+        desk: Callable[["PartyService"], PartyDesk] | None = None,
         prepare: Callable[[], object] = lambda: None,
         recorder: PartyRecorder | None = None,
     ):
@@ -120,9 +111,8 @@ class PartyService:
         if content["embed"] is None or self.party.stopped:
             return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
         self._ids, self._gradient = self._row_ids(content["embed"]), None
-        epoch, self._watched = int(content["epoch"]), content["watched"] is True
-        if self._recorder is not None:
-            self._recorder.begin(epoch)
+        epoch = int(content["epoch"])
+        self._begin(epoch, watched=content["watched"] is True)
         message = self.party.embed(self._ids, epoch, watched=self._watched)
         return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
 
@@ -131,15 +121,23 @@ class PartyService:
         notes: tuple[str, ...] = ()
         behind, ahead = content["behind"], content["ahead"]
         if behind is not None:
-            self._ids, self._gradient = self.party.oldest_ahead(), None
-            if self._ids is None:
+            oldest = self.party.oldest_ahead()
+            if oldest is None:
                 raise UserError("a gradient came without an embedding that it belongs to", key="engine")
-            self.party.catch_up(watched=behind["watched"] is True)
+            self._ids, epoch, self._gradient = *oldest, None
+            self._begin(epoch, watched=behind["watched"] is True)
+            self.party.catch_up(watched=self._watched)
             notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
         message = None
         if ahead is not None:
             message = self._sending.content(self.party.embed_ahead(self._row_ids(ahead), int(content["epoch"])))
         return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
+
+    def _begin(self, epoch: int, *, watched: bool) -> None:
+        """The batch from which it learns next."""
+        self._watched = watched
+        if self._recorder is not None:
+            self._recorder.begin(epoch)
 
     def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
