@@ -11,6 +11,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers
 from vflbench.messages.facts import ClassHints
 from vflbench.messages.round import Facts, Round
+from vflbench.protocols.remote_party import at_once
 from vflbench.run.answers import Marker, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.desk import AT_THE_END, Desk, LocalDesk, Query
@@ -94,8 +95,7 @@ class Asking:
         """Mark all answers that are not marked. but_last: those about the last batch later, so that it goes on meanwhile.
         Parties in processes of their own don't go on: they answer before the next batch.
         """
-        for desk in self._remote.values():
-            desk.send()
+        at_once(lambda desk: desk.send(), list(self._remote.values()))
         due, self._unmarked = self._unmarked, self._asked
         self._asked = []
         if not but_last or self._remote:

@@ -130,7 +130,7 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=experiment.fresh_adversaries(),
-            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device),
+            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device, cheating=bool(cheating)),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),
