@@ -44,7 +44,7 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
         places = Places(root)
         sites = site_names(_write_tables(experiment, places.tables))
         write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
-        return _run(engine, places, list(sites)).taken()
+        return run_processes(engine, places, list(sites)).taken()
 
 
 def site_names(parties: Sequence[str]) -> dict[str, str]:
@@ -93,8 +93,10 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
     )
 
 
-def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
-    """Start the processes and wait for what becomes of the run; none of them is left, whatever happens."""
+def run_processes(engine: NvFlare, places: Places, sites: list[str], classes: Sequence[str] = ()) -> Outcome:
+    """Start the processes and wait for what becomes of the job; none of them is left, whatever happens. classes: what a site
+    may build of the job beside those of a run.
+    """
     from vflbench.engines.nvflare.processes import MARK, kill_marked, named
 
     mark = secrets.token_hex(16)
@@ -108,7 +110,7 @@ def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
     with ExitStack() as stack:
         stack.callback(kill_marked, mark)
         stopping = stack.enter_context(Stopping.watched(places.stop))
-        process = stack.enter_context(_started(engine, places, sites, parents, environment))
+        process = stack.enter_context(_started(engine, places, sites, classes, parents, environment))
         return _wait(process, engine, places, stopping)
 
 
@@ -120,12 +122,17 @@ _MODULES = {
 
 @contextmanager
 def _started(
-    engine: NvFlare, places: Places, sites: list[str], parents: list[list[float]], environment: dict[str, str]
+    engine: NvFlare,
+    places: Places,
+    sites: list[str],
+    classes: Sequence[str],
+    parents: list[list[float]],
+    environment: dict[str, str],
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The process from which all others are started. What FLARE prints there goes to a file."""
     local = places.sites / "local"
     local.mkdir(parents=True)
-    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES]}
+    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES, *classes]}
     (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
     spec = {
         "job": os.fspath(places.job),
@@ -134,6 +141,7 @@ def _started(
         "parents": parents,
         "port": engine.port,
         "start_timeout": engine.start_timeout,
+        "classes": list(classes),
         "problem": os.fspath(places.problem),
         "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
     }
