@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers
+from vflbench.messages.channel import at_once
 from vflbench.messages.facts import ClassHints
 from vflbench.messages.round import Facts, Round
-from vflbench.protocols.remote_party import at_once
 from vflbench.run.answers import Marker, Tables
 from vflbench.run.canaries import Canaries
 from vflbench.run.desk import AT_THE_END, Desk, LocalDesk, Query
