@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.resolvers import plain
 from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
 from vflbench.data.table import LABEL_PARTY
-from vflbench.engines.nvflare.engine import NvFlare
+from vflbench.engines.nvflare.engine import Connected, NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
 from vflbench.engines.nvflare.processes import MARK, marked
 from vflbench.generators import Generators
@@ -51,7 +51,6 @@ from vflbench.places import config_folder
 from vflbench.run.experiment import Experiment
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.party_process import PartyProcess
-from vflbench.run.joining import joined
 from vflbench.run.setup import seat
 
 WARM = 2
@@ -120,10 +119,9 @@ def measure(
     """Make the steps of this case. channels: to parties elsewhere; none where all are here."""
     tune()
     set_threads(case.rows, WIDTH)
-    device = torch.device("cpu")
-    remote = joined(channels, experiment, data.train.classes, case.rows, device)
+    experiment = replace(experiment, engine=Connected(channels)) if channels else experiment
     with tempfile.TemporaryDirectory() as folder:
-        session = seat(experiment, data, Generators(0), case.rows, 1, Path(folder), remote).session
+        session = seat(experiment, data, Generators(0), case.rows, 1, Path(folder)).session
         ids = data.train.sample(case.rows).ids
         seconds = []
         for step in range(WARM + steps):
@@ -192,7 +190,7 @@ def apart(mode: str, cases: list[Case], made: dict[str, dict[str, Any]], tables:
     folders = (tables / str(cases[0].rows) / str(most)).iterdir()
     names = sorted(path.name for path in folders if path.name != LABEL_PARTY)
     classes = [f"{Path(__file__).stem}.{name.__name__}" for name in (BenchLabelParty, BenchParty)]
-    with workspace(None) as root:
+    with workspace(os.environ.get("BENCH_WORKSPACE")) as root:
         places = Places(root)
         sites = elsewhere.site_names(names)
         figures = root / "figures.json"

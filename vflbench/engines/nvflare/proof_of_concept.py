@@ -135,7 +135,14 @@ def main(file: Path) -> None:
     end_with(spec["parents"])
     problem = Path(spec["problem"])
     try:
-        site = ProofOfConcept(Path(spec["job"]), Path(spec["workspace"]), spec["sites"], spec["port"], spec["start_timeout"])
+        site = ProofOfConcept(
+            Path(spec["job"]),
+            Path(spec["workspace"]),
+            spec["sites"],
+            spec["port"],
+            spec["start_timeout"],
+            spec["classes"],
+        )
         status = site.go()
     except Exception as error:
         problem.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
