@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,9 @@ from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
 
+PARTIES = "parties"
+"""The folder of a run in which each party keeps what it goes on from, in a folder of its own."""
+
 _LOOK_SECONDS = 0.05
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
 _OF_FLARE = ("server", "client", "localhost", "admin", "relay", "all", "ALL", "job", "sites", "local", "startup")
@@ -44,7 +48,11 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
         places = Places(root)
         sites = site_names(_write_tables(experiment, places.tables))
         write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
-        return run_processes(engine, places, list(sites)).taken()
+        outcome = run_processes(engine, places, list(sites)).taken()
+    kept = Path(folder, PARTIES)
+    if not any(path.is_file() for path in kept.rglob("*")):  # the run is complete, and nobody goes on from there
+        shutil.rmtree(kept, ignore_errors=True)
+    return outcome
 
 
 def site_names(parties: Sequence[str]) -> dict[str, str]:
@@ -83,7 +91,7 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
             site: {
                 "party": party,
                 "table": os.fspath(places.tables / party),
-                "checkpoints": os.path.join(own, "parties", party),
+                "checkpoints": os.path.join(own, PARTIES, party),
             }
             for site, party in sites.items()
         },
