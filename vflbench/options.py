@@ -141,6 +141,12 @@ Concentration = Annotated[float, Range(1e-3, 1e6)]
 HalfShare = Annotated[float, Range(1e-9, 0.5 - 1e-9, zero=True)]
 """A share below one half, or nothing: a rate of errors, a tail."""
 Seconds = Annotated[float, Range(1e-3, 1e7)]
+Cores = Annotated[int, Range(1, 1024)]
+Devices = Annotated[float, Range(0.01, 64.0, zero=True)]
+"""GPUs of one run; a part of one is shared."""
+Gibibytes = Annotated[float, Range(0.1, 1e5)]
+"""Memory, in units of 2^30 bytes."""
+Retries = Annotated[int, Range(0, 100)]
 
 
 def allowed(hint: Any) -> str:

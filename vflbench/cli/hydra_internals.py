@@ -5,7 +5,7 @@ tests/cli/test_hydra_internals.py says which of these names a new version has ch
 
 import argparse
 import secrets
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +26,25 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.errors import UserError
 
 Wrap = Callable[[Launcher, HydraContext, DictConfig], Launcher]
+Make = Callable[[dict[Any, Any]], Launcher]
 
 
 @contextmanager
-def wrapped_launchers(wrap: Wrap) -> Iterator[None]:
+def wrapped_launchers(wrap: Wrap, own: Mapping[str, Make]) -> Iterator[None]:
     """While entered, sweepers get wrap(launcher, context, config) in place of each launcher.
 
-    Hydra has no public way to do this: a launcher plugin can't wrap the one that the user chose.
+    own: class of a launcher of ours -> what makes one from its options. To Hydra, only what lies in the package
+    hydra_plugins is a launcher, and no launcher plugin can wrap the one that the user chose.
     """
     original = Plugins.instantiate_launcher
 
     def instantiate(self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> Launcher:
-        launcher = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
+        chosen = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        if isinstance(chosen, dict) and (make := own.get(str(chosen.pop("_target_", "")))):
+            launcher = make(chosen)
+            launcher.setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        else:
+            launcher = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
         return wrap(launcher, hydra_context, config)
 
     Plugins.instantiate_launcher = instantiate  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from tqdm import tqdm
 
 from vflbench.cli.composed import Composed
+from vflbench.cli.environment import THREADS, usable_cores
 from vflbench.cli.guard import GuardedLoader
 from vflbench.cli.hydra_internals import (
     current_config,
@@ -33,9 +34,11 @@ from vflbench.cli.hydra_internals import (
     wrapped_launchers,
 )
 from vflbench.cli.plugins import recorded_folders
+from vflbench.cli.ray_launcher import NoClusterError, ray_launcher
 from vflbench.cli.resolvers import plain
 from vflbench.cli.run_folder import refuse_shared
 from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, finished_elsewhere, outcome_of
+from vflbench.cli.trust import LAUNCHERS
 from vflbench.results.files import ERROR
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.results.read import read_summary
@@ -44,13 +47,13 @@ from vflbench.run.interruption import Interrupted
 from vflbench.run.provenance import rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @contextmanager
 def surviving(sweep: Sweep) -> Iterator[None]:
     """While entered, Hydra's launchers are wrapped in a SurvivingLauncher that reports to this sweep."""
-    with wrapped_launchers(lambda launcher, context, config: SurvivingLauncher(launcher, context, config, sweep)):
+    own = {LAUNCHERS["ray"]: ray_launcher}
+    with wrapped_launchers(lambda launcher, context, config: SurvivingLauncher(launcher, context, config, sweep), own):
         yield
 
 
@@ -107,12 +110,14 @@ class SurvivingLauncher(Launcher):
 
     def _launch(self, jobs: Sequence[Job]) -> Exception | None:
         """Launch each job once. Returns the launcher's own error, such as a worker that was killed."""
-        cores = _usable_cores()
+        cores = usable_cores()
         width = cores if starts_all_at_once(self.inner) else len(jobs)
         for part in _parts(jobs, width, in_order=self.numbered):
             with self._threads(len(part), cores):
                 try:
                     returned = self.inner.launch([job.overrides for job in part], part[0].number)
+                except NoClusterError:
+                    raise
                 except Exception as error:
                     self.sweep.look()
                     return error
@@ -143,7 +148,7 @@ class SurvivingLauncher(Launcher):
             finally:
                 options["n_jobs"] = wanted
             return
-        added = [name for name in _THREADS if name not in os.environ] if starts_all_at_once(self.inner) else []
+        added = [name for name in THREADS if name not in os.environ] if starts_all_at_once(self.inner) else []
         os.environ.update(dict.fromkeys(added, str(max(1, cores // runs))))
         try:
             yield
@@ -244,7 +249,3 @@ def _returned(job: Job) -> JobReturn:
     returned = JobReturn(list(job.overrides), working_dir=os.getcwd(), status=JobStatus.COMPLETED)
     returned.return_value = job.outcome.test_auc if job.outcome is not None else float("nan")
     return returned
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
