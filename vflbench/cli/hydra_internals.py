@@ -4,6 +4,7 @@ tests/cli/test_hydra_internals.py says which of these names a new version has ch
 """
 
 import argparse
+import importlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,23 @@ def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
 def starts_all_at_once(launcher: Launcher) -> bool:
     """Whether it is submitit's launcher of local processes, which starts all jobs of a batch together."""
     return type(launcher).__name__ == "LocalLauncher"
+
+
+def is_submitits(launcher: Launcher) -> bool:
+    """Whether it is one of hydra-submitit-launcher's."""
+    return type(launcher).__module__ == "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
+
+
+@contextmanager
+def executor_of_submitit(executor: type) -> Iterator[None]:
+    """While entered, hydra-submitit-launcher submits by this class in place of submitit.AutoExecutor."""
+    module: Any = importlib.import_module("submitit")
+    before = module.AutoExecutor
+    module.AutoExecutor = executor
+    try:
+        yield
+    finally:
+        module.AutoExecutor = before
 
 
 def flags_of(words: Sequence[str]) -> argparse.Namespace:

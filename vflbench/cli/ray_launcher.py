@@ -22,7 +22,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 from vflbench import __version__
 from vflbench.cli.environment import THREADS, usable_cores
+from vflbench.cli.workers import LostRunError, NoClusterError, distinct_words, failed
 from vflbench.errors import UserError
 from vflbench.options import Cores, Devices, Gibibytes, Retries, options
 
@@ -39,14 +40,6 @@ _GRACE_SECONDS = 30.0
 _OBJECT_STORE = 80 << 20  # bytes; the smallest that Ray accepts is 75 MiB, and a result has some kilobytes
 _PASSED_ON = (*THREADS, "OMP_WAIT_POLICY", "HYDRA_FULL_ERROR")
 """Environment variables of this process that hold for its runs, beside those that begin with VFLBENCH_."""
-
-
-class NoClusterError(UserError):
-    """No run of the sweep can begin."""
-
-
-class LostRunError(RuntimeError):
-    """A run whose worker or machine was lost more often than `retries` allows."""
 
 
 @options
@@ -107,11 +100,9 @@ class RayLauncher(Launcher):
         sweep_folder.mkdir(parents=True, exist_ok=True)
         passed_on = {name: value for name, value in os.environ.items() if name.startswith("VFLBENCH_") or name in _PASSED_ON}
         place = _Place(os.getcwd(), str(sweep_folder), dict.fromkeys(THREADS, str(self.options.cpus)) | passed_on)
-        common = set.intersection(*(set(words) for words in job_overrides)) if len(job_overrides) > 1 else set()
-        names = [" ".join(word for word in words if word not in common) for words in job_overrides]
         with connected(self.options):
             jobs = [self._packed(list(words), initial_job_idx + i) for i, words in enumerate(job_overrides)]
-            return self._gather(place, jobs, names)
+            return self._gather(place, jobs, distinct_words(job_overrides))
 
     def _packed(self, overrides: list[str], number: int) -> bytes:
         """The job, composed here: workers read no configs."""
@@ -140,11 +131,11 @@ class RayLauncher(Launcher):
                 try:
                     returned[number] = pickle.loads(ray.get(ended))  # nosec  (what our own worker made)
                 except ray.exceptions.RayTaskError as error:
-                    returned[number] = _failed(error.cause if isinstance(error.cause, Exception) else error)
+                    returned[number] = failed(error.cause if isinstance(error.cause, Exception) else error)
                 except ray.exceptions.RayError as error:
                     reason = f"its worker was lost ({' '.join(str(error).split())[:200]})"
                     if attempts[number] > given.retries:
-                        returned[number] = _failed(LostRunError(f"{reason}, {attempts[number]} times"))
+                        returned[number] = failed(LostRunError(f"{reason}, {attempts[number]} times"))
                         continue
                     tqdm.write(f"{names[number]}: {reason}; begun again, {attempts[number]} of {given.retries}")
                     attempts[number] += 1
@@ -170,18 +161,14 @@ def _stop(tasks: list[Any]) -> None:
 
 @contextmanager
 def connected(given: RayOptions) -> Iterator[None]:
-    """While entered, this process is connected to Ray. A Ray of the sweep's own is begun and ended.
-
-    Ray puts the present folder first on its workers' path, so that modules in it would shadow Python's: while it connects,
-    the present folder is that of Python's own library. It also handles SIGTERM, which is left to the sweep.
-    """
+    """While entered, this process is connected to Ray. A Ray of the sweep's own is begun and ended."""
     local = given.address == "local"
     if local and given.cpus > usable_cores():
         problem = f"this machine has {usable_cores()} cores that may be used"
         raise NoClusterError(problem, key="hydra.launcher.cpus", value=given.cpus)
     _set_environment(local)
     begun: dict[str, Any] = {"num_cpus": usable_cores(), "object_store_memory": _OBJECT_STORE, "include_dashboard": False}
-    with _present_folder(os.path.dirname(os.__file__)), _own_sigterm():
+    with _connecting():
         try:
             import ray
 
@@ -200,8 +187,8 @@ def connected(given: RayOptions) -> Iterator[None]:
 def _set_environment(local: bool) -> None:
     """What Ray reads when it is imported, unless the user chose otherwise.
 
-    A Ray of the sweep's own listens to this machine only, by default to every network, and has a token of its own, by default
-    one that it leaves in the home folder. A cluster that was started where there is a token wants it; Ray would not send it.
+    A Ray of the sweep's own listens to this machine only (by default to every network), and has a token of its own (by
+    default one that it leaves in the home folder). A cluster that was started where there is a token asks for it.
     """
     chosen = {"RAY_USAGE_STATS_ENABLED": "0"}
     has_token = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
@@ -245,29 +232,18 @@ def _pickled(what: Any) -> bytes:
     return bytes(cloudpickle.dumps(what))
 
 
-def _failed(error: Exception) -> JobReturn:
-    returned = JobReturn(status=JobStatus.FAILED)
-    returned.return_value = error
-    return returned
-
-
 @contextmanager
-def _present_folder(place: str) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(place)
+def _connecting() -> Iterator[None]:
+    """While entered, the present folder is that of Python's own library. At the end, it and SIGTERM's handler are as before.
+
+    Ray puts the present folder first on its workers' path, so that modules in it would shadow Python's, and handles SIGTERM.
+    """
+    here, is_main = os.getcwd(), threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    os.chdir(os.path.dirname(os.__file__))
     try:
         yield
     finally:
-        os.chdir(before)
-
-
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        os.chdir(here)
+        if is_main:
+            signal.signal(signal.SIGTERM, handler)
