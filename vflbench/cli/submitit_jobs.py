@@ -85,8 +85,8 @@ def _result(job: Any) -> JobReturn | str:
 
     try:
         return job.results()[0]
-    except UncompletedJobError:
-        return f"job {job.job_id} ended without a result (state: {job.state}; its log is {job.paths.stderr})"
     except FailedJobError as error:
         lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
         return failed(RuntimeError(lines[-1] if lines else str(error)))
+    except UncompletedJobError:
+        return f"job {job.job_id} ended without a result (state: {job.state}; its log is {job.paths.stderr})"
