@@ -12,7 +12,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import torch
 from nvflare.collab import collab
 
 import vflbench.cli.resolvers  # noqa: F401  # what configs compute
@@ -20,19 +19,25 @@ from vflbench.cli.build import build
 from vflbench.cli.flare_outcome import Outcome, leave_outcome, outcome_of_error
 from vflbench.cli.record import Started, record
 from vflbench.data.base import Dataset
-from vflbench.data.party_table import PartyTable, read_label_table, read_party_table
-from vflbench.data.rows import TrainTest
+from vflbench.data.party_table import PartyTable, read_party_table
+from vflbench.data.written_table import WrittenTable
 from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
 from vflbench.engines.nvflare.components import LabelPartyController, asked
 from vflbench.engines.nvflare.engine import Connected
 from vflbench.engines.nvflare.job import SERVER
 from vflbench.errors import UserError
 from vflbench.messages.envelope import decode, encode
-from vflbench.options import options
 from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
+from vflbench.run.plugin_modules import import_from
 
 _log = logging.getLogger("vflbench")
+
+
+def built(started: Started) -> Experiment:
+    """The experiment, of classes that this site has, also in folders of plug-ins."""
+    import_from([Path(folder) for folder in started.plugins])
+    return build(started.options)
 
 
 class LabelPartySite:
@@ -55,11 +60,15 @@ class LabelPartySite:
     def train(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Outcome:
         """Raises UserError, Interrupted, or whatever a run raises."""
         started = Started.from_plain(run["started"])
-        experiment = build(started.options)
+        experiment = self.experiment(started)
         engine = Connected(self.channels(site, experiment.engine), self.stopping(site))
         experiment = dataclasses.replace(experiment, engine=engine, dataset=self.dataset(site, experiment))
         job = record(started, experiment, Path(run["output"]), in_sweep=run["in_sweep"])
         return Outcome(status=str(job.status), test_auc=job.test_auc, reason=job.reason)
+
+    def experiment(self, started: Started) -> Experiment:
+        """Built by the checks of this site's own vflbench."""
+        return built(started)
 
     def channels(self, site: Mapping[str, Any], engine: Any) -> dict[str, CollabChannel]:
         """Party -> the way to it, in the order of the parties."""
@@ -78,17 +87,7 @@ class LabelPartySite:
 
     def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Dataset:
         """What the label party holds: labels, and its own columns."""
-        return WrittenForLabelParty(folder=site["table"])
-
-
-@options
-class WrittenForLabelParty(Dataset):
-    """The table of the label party in a folder, as `write_party_tables` writes it."""
-
-    folder: str
-
-    def load(self, rng: torch.Generator) -> TrainTest:
-        return read_label_table(Path(self.folder))
+        return WrittenTable(folder=site["table"])
 
 
 @contextmanager
@@ -137,7 +136,7 @@ class PartySite:
 
     def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
         """The party with its own rows; its experiment is built by the checks of this site's own vflbench."""
-        experiment = build(Started.from_plain(run["started"]).options)
+        experiment = built(Started.from_plain(run["started"]))
         self._most = getattr(experiment.engine, "max_message_mib", 1024) * MIB
         return PartyProcess(site["party"], experiment, lambda: self.table(experiment, site), Path(site["checkpoints"]))
 
