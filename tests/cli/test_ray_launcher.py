@@ -120,13 +120,13 @@ PLUGIN = """
 import os
 import signal
 
-from vflbench.attacks.norm import NormAttack
+from vflbench import Attack, Gradients, Threat
 
 
-class Deadly(NormAttack):
-    \"\"\"Ends its process.\"\"\"
+class Deadly(Attack):
+    threat = Threat(knows={Gradients})
 
-    def score(self, *arguments, **options):
+    def batch(self, view):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -173,7 +173,7 @@ def test_a_sweep_on_ray_that_is_stopped_saves_what_it_has_and_leaves_no_process(
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there_ends_the_sweep_in_one_paragraph(tmp_path):
     pytest.importorskip("ray", reason="no Ray here")
-    sweep = begin(tmp_path, RAY, "seed=0,1", "hydra.launcher.address=127.0.0.2:9", RAY_gcs_rpc_server_connect_timeout_s="1")
+    sweep = begin(tmp_path, RAY, "seed=0,1", "hydra.launcher.address=127.0.0.2:9")
     said = ended(sweep)
     assert sweep.returncode == 1
     assert said.splitlines()[-1].startswith("hydra.launcher.address=127.0.0.2:9: Ray does not answer there (")

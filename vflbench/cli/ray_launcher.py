@@ -3,8 +3,8 @@
 The published hydra-ray-launcher installs beside no current package of ours (it wants cloudpickle < 3), gives up the whole
 sweep when one worker is lost, and brings the clients of a cloud. This is the part of it that a sweep needs.
 
-Each task begins at most once at a time: what a lost worker left is taken up by the next attempt from its checkpoint, and the
-lock of its folder keeps two attempts apart, such as one whose machine was taken for lost and works on.
+What a lost worker left is taken up by the next attempt from its checkpoint. The lock of a run's folder keeps two attempts
+apart, such as one whose machine was taken for lost and works on.
 """
 
 import logging
@@ -37,6 +37,7 @@ from vflbench.options import Cores, Devices, Gibibytes, Retries, options
 
 _GRACE_SECONDS = 30.0
 """How long runs that are stopped may take to save what they have."""
+_ANSWER_SECONDS = 10.0
 _OBJECT_STORE = 80 << 20  # bytes; the smallest that Ray accepts is 75 MiB, and a result has some kilobytes
 _PASSED_ON = (*THREADS, "OMP_WAIT_POLICY", "HYDRA_FULL_ERROR")
 """Environment variables of this process that hold for its runs, beside those that begin with VFLBENCH_."""
@@ -172,10 +173,12 @@ def connected(given: RayOptions) -> Iterator[None]:
         try:
             import ray
 
+            if ":" in given.address:  # Ray itself would ask for minutes
+                socket.create_connection(given.address.rsplit(":", 1), timeout=_ANSWER_SECONDS).close()
             ray.init(given.address, log_to_driver=False, logging_level=logging.ERROR, **(begun if local else {}))
         except ImportError as error:
             raise NoClusterError("it needs Ray: pip install 'vflbench[ray]'", key="hydra/launcher", value="ray") from error
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             problem = f"Ray does not answer there ({' '.join(str(error).split())[:300]}); `ray start --head` starts it"
             raise NoClusterError(problem, key="hydra.launcher.address", value=given.address) from error
     try:
