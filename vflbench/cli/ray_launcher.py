@@ -1,10 +1,8 @@
 """`hydra/launcher=ray`: each run of a sweep is a task of Ray, on this machine or on a cluster.
 
-The published hydra-ray-launcher installs beside no current package of ours (it wants cloudpickle < 3), gives up the whole
-sweep when one worker is lost, and brings the clients of a cloud. This is the part of it that a sweep needs.
-
-What a lost worker left is taken up by the next attempt from its checkpoint. The lock of a run's folder keeps two attempts
-apart, such as one whose machine was taken for lost and works on.
+The published hydra-ray-launcher can't be installed beside what we pin (it wants cloudpickle < 3), and gives up at the first
+worker that is lost. Here what a lost worker left is taken up by the next attempt, from its checkpoint. The lock of the run's
+folder keeps two attempts apart, such as one whose machine was taken for lost and works on.
 """
 
 import logging
