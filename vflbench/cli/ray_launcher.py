@@ -80,8 +80,6 @@ def ray_launcher(given: Mapping[Any, Any]) -> "RayLauncher":
 
 
 class RayLauncher(Launcher):
-    """A launcher as Hydra knows them, around Ray's tasks."""
-
     def __init__(self, given: RayOptions):
         self.options = given
         self.hydra_context: HydraContext | None = None
@@ -172,7 +170,8 @@ def connected(given: RayOptions) -> Iterator[None]:
             import ray
 
             if ":" in given.address:  # Ray itself would ask for minutes
-                socket.create_connection(given.address.rsplit(":", 1), timeout=_ANSWER_SECONDS).close()
+                host, _, port = given.address.rpartition(":")
+                socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
             ray.init(given.address, log_to_driver=False, logging_level=logging.ERROR, **(begun if local else {}))
         except ImportError as error:
             raise NoClusterError("it needs Ray: pip install 'vflbench[ray]'", key="hydra/launcher", value="ray") from error

@@ -19,9 +19,9 @@ from vflbench.metrics.embedding_privacy import Sent
 from vflbench.protocols.base import NOTHING, Seating
 from vflbench.protocols.own_embedding import OwnEmbedding
 from vflbench.protocols.sharing_party import SentTop, SharingParty, model_message
-from vflbench.protocols.split import SplitSession
 from vflbench.protocols.split_facts import facts_of_label_party, in_place
 from vflbench.protocols.split_networks import architecture_of
+from vflbench.protocols.split_session import SplitSession
 
 _BY_THE_TOP = "the top, which every party gets, was trained on the label party's embeddings as they are, without noise"
 _COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, OwnTop})
@@ -30,7 +30,7 @@ _COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queri
 class SharingSession(SplitSession):
     """One round: every party embeds and sends to all others; then each learns for itself, `local_steps` times."""
 
-    parties: list[SharingParty]  # type: ignore[assignment]
+    parties: list[SharingParty]
     labels_shared = True
 
     def share(self, local_steps: int, seating: Seating, *, direct: bool) -> None:
@@ -104,7 +104,7 @@ class SharingSession(SplitSession):
     def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> copies of networks that are known there."""
         known = {LABEL_PARTY: self._of_networks(watch)}
-        own = {} if self.own is None else self.own.copies(self._columns[LABEL_PARTY], watch)
+        own = {} if self.own is None else self.own.copies(self.columns[LABEL_PARTY], watch)
         if self._own_architecture is not None and PeerArchitectures in watch:
             own[PeerArchitectures] = PeerArchitectures({LABEL_PARTY: self._own_architecture})
         for party in self.parties:

@@ -10,12 +10,11 @@ from vflbench.generators import Generators
 from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
 from vflbench.results.recorder import Recorder
-from vflbench.run.account import refusals, refused_lines
 from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.divergence import diverged
 from vflbench.run.evaluation import evaluate
-from vflbench.run.facts import describe, introduce, quantities, run_facts
+from vflbench.run.facts import introduce, quantities
 from vflbench.run.interruption import Interruption
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
@@ -67,17 +66,17 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     seated = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
     progress = Progress(generators, session, auditor, seated.rounds)
-    facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size, "data": describe(data)}
-    facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries, probed=auditor.probes)
+    facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size}
+    facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
-    recorder.say(f"{introduce(data)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *seated.canaries.notes, *refusals(session.claims()), *refused_lines(experiment.defenses)):
+    recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
+    for note in (*data.notes, *seated.lines(experiment)):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
 
     sample = data.train.sample(settings.audit.train_rows)
-    with Interruption() as interruption:
+    with Interruption(experiment.engine.stop_asked) as interruption:
         while len(progress.results) < epochs and not session.stopped:
             epoch = progress.begin_epoch()
             batches = session.batches(data.train, batch_size, generators["batches"], epoch.number)

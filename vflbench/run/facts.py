@@ -7,6 +7,7 @@ from typing import Any
 from vflbench.attacks.base import Attack
 from vflbench.data.labels import listed_rows
 from vflbench.data.rows import TrainTest
+from vflbench.data.table import Columns
 from vflbench.messages.threat import Level, Threat
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.reconstruction import Reconstruction
@@ -26,6 +27,7 @@ _SHARED = "In this protocol every party holds the labels."
 
 
 def run_facts(
+    data: TrainTest,
     session: Session,
     posts: Sequence[Post],
     attacks: Mapping[str, Attack],
@@ -34,14 +36,15 @@ def run_facts(
     *,
     probed: bool = False,
 ) -> dict[str, Any]:
-    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where every party
-    holds the labels, each threat says so.
+    """The data, cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where
+    every party holds the labels, each threat says so.
     """
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = threats_of(posts, attacks, cheats, probed=probed)
     for threat in threats.values() if session.labels_shared else ():
         threat["text"] = f"{threat['text']} {_SHARED}"
     return {
+        "data": describe(data, session.columns),
         "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
         "layers": {party: list(layers) for party, layers in session.layers().items()},
         "threats": threats,
@@ -94,11 +97,11 @@ def _first_paragraph(attack: Attack) -> str:
     return " ".join((inspect.getdoc(type(attack)) or type(attack).__name__).split("\n\n")[0].split())
 
 
-def describe(data: TrainTest) -> dict[str, Any]:
-    """What manifest.json records about the data."""
+def describe(data: TrainTest, held: Mapping[str, Columns]) -> dict[str, Any]:
+    """What manifest.json records about the data. held: party -> columns."""
     parties = {
         party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
-        for party, columns in data.train.columns.items()
+        for party, columns in held.items()
     }
     return {
         "fingerprint": data.fingerprint,
@@ -107,15 +110,15 @@ def describe(data: TrainTest) -> dict[str, Any]:
         "classes": data.train.classes,
         "train_positive_ratio": data.train.positive_ratio,
         "train_class_ratios": list(data.train.class_ratios),
-        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
+        "ids": sum(sum(columns.cardinalities) for columns in held.values()),
         "parties": parties,
         **data.facts,
     }
 
 
-def introduce(data: TrainTest) -> str:
-    """One line on the data and the parties."""
-    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
+def introduce(data: TrainTest, columns: Mapping[str, Columns] | None = None) -> str:
+    """One line on the data and the parties. columns: of each party; those of the data if left out."""
+    held = ", ".join(f"{party}: {len(its)} columns" for party, its in (columns or data.train.columns).items())
     facts = "".join(
         f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
     )

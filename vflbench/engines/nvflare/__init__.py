@@ -1,0 +1,1 @@
+"""Parties as sites of NVIDIA FLARE: the label party is the server, each other party a client."""
