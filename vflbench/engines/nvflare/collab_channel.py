@@ -46,12 +46,12 @@ class CollabChannel:
             answer = self._answer(method, self._called(method, payload))
             while answer.get("pending") is True:
                 answer = self._answer(method, self._called(MORE, b""))
-        refused, content = answer.get("refused"), answer.get("content")
+        refused, said = answer.get("refused"), answer.get("content")
         if type(refused) is str:
             raise PartyError(self._party, refused)
-        if type(content) is not dict:
+        if type(said) is not dict:
             raise PartyError(self._party, f"it answers {method!r} with nothing")
-        return content
+        return said
 
     def _called(self, method: str, payload: bytes) -> Any:
         """What comes back. A party that is at work says so before the timeout."""
