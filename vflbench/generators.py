@@ -11,7 +11,7 @@ from torch import Tensor
 class Generators:
     """Generators by name, each seeded from (seed, name) alone.
 
-        state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
+        state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name" secret))
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
     followed rows, known rows, sampled rows, auxiliary, auxiliary source, canaries, grading, probe, participants,
@@ -19,8 +19,9 @@ class Generators:
     defense/<party>/predicting, attack/<name>/<party>, claim check.
     """
 
-    def __init__(self, seed: int):
-        self.seed = seed
+    def __init__(self, seed: int, secret: bytes = b""):
+        """secret: what others don't know, where they must not draw the same numbers."""
+        self.seed, self._secret = seed, secret
         self._made: dict[tuple[str, str], torch.Generator] = {}
 
     def __getitem__(self, name: str) -> torch.Generator:
@@ -30,7 +31,7 @@ class Generators:
         """The generator of that name, on that device; the same object at each call."""
         key = (str(device), name)
         if key not in self._made:
-            digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
+            digest = hashlib.sha256(f"{self.seed}/{name}".encode() + self._secret).digest()
             self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
         return self._made[key]
 

@@ -1,5 +1,8 @@
 """Engine: what every entry of configs/engine builds: where parties live."""
 
+from collections.abc import Mapping
+
+from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
 from vflbench.messages.wire import Wire
 from vflbench.options import options
@@ -7,7 +10,13 @@ from vflbench.options import options
 
 @options
 class Engine:
-    """Where parties live, and how messages travel between them. A subclass overrides `carry`."""
+    """Where parties live, and how messages travel between them. A subclass overrides `carry`, and `channels` where parties
+    live elsewhere.
+    """
+
+    def channels(self) -> Mapping[str, Channel]:
+        """Party -> the way to it, of every non-label party that lives in another process."""
+        return {}
 
     def carry(self, message: Message) -> Message:
         """Bring the message to its receiver; returns it as it arrives."""

@@ -24,6 +24,7 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.remote_party import RemoteParty
 
 NOTHING: frozenset[type[Fact]] = frozenset()
 """The facts of a round that nobody watches."""
@@ -36,7 +37,8 @@ class Seating:
     table: the training rows. rows: all rows by id, where each party looks up what it owns. defense: returns a
     fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
     round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen. auxiliary:
-    returns at most so many rows that are not trained on, for adversaries that need rows of their own.
+    returns at most so many rows that are not trained on, for adversaries that need rows of their own. remote: parties that
+    live elsewhere, in the order in which the top takes them.
     """
 
     table: VerticalTable | EncodedRows
@@ -51,10 +53,15 @@ class Seating:
     round_size: int = 0
     adversaries: Mapping[str, Adversary] = field(default_factory=dict)
     auxiliary: Callable[[int], Auxiliary] = lambda _: Auxiliary({})
+    remote: Mapping[str, RemoteParty] = field(default_factory=dict)
 
     @property
     def columns(self) -> Mapping[str, Columns]:
-        return self.table.columns
+        return {**{name: party.announced.columns for name, party in self.remote.items()}, **self.table.columns}
+
+    def autocast(self) -> torch.autocast:
+        """Inside, products of networks' layers have the precision that is wanted."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     @property
     def classes(self) -> int:
@@ -73,13 +80,14 @@ class Rounds(Shape):
 
 
 class Session:
-    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them. labels_shared: as of its
-    protocol.
+    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them. columns: of each party.
+    labels_shared: as of its protocol.
     """
 
     labels_shared: ClassVar[bool] = False
     rows: AlignedRows
     wire: Wire
+    columns: Mapping[str, Columns]
 
     def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> Rounds:
         """The rounds of an epoch; the same generator state gives the same."""
@@ -109,6 +117,10 @@ class Session:
 
     def layers(self) -> dict[str, tuple[str, ...]]:
         """Party -> all layers of its network."""
+        return {}
+
+    def remote(self) -> Mapping[str, RemoteParty]:
+        """The parties that live elsewhere."""
         return {}
 
     def claims(self) -> dict[tuple[str, str], Sent]:

@@ -112,6 +112,7 @@ class FederatedLrSession(Session):
 
     def __init__(self, protocol: FederatedLr, seating: Seating):
         self.intercept, self.wire, self.rows = protocol.intercept, seating.wire, seating.rows
+        self.columns = seating.columns
         self.plain = protocol.aggregation == "plain"
         names = ascii_lowercase[: protocol.parties]
         size = seating.round_size // (protocol.parties * protocol.batches)

@@ -48,6 +48,18 @@ class NonLabelParty:
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return self.bottom.layers
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        return self.bottom.sends
+
+    @property
+    def cut_width(self) -> int:
+        return self.bottom.cut_width
+
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
         taken = self._taken(ids, epoch)

@@ -30,7 +30,7 @@ _COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queri
 class SharingSession(SplitSession):
     """One round: every party embeds and sends to all others; then each learns for itself, `local_steps` times."""
 
-    parties: list[SharingParty]  # type: ignore[assignment]
+    parties: list[SharingParty]
     labels_shared = True
 
     def share(self, local_steps: int, seating: Seating, *, direct: bool) -> None:
@@ -104,7 +104,7 @@ class SharingSession(SplitSession):
     def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> copies of networks that are known there."""
         known = {LABEL_PARTY: self._of_networks(watch)}
-        own = {} if self.own is None else self.own.copies(self._columns[LABEL_PARTY], watch)
+        own = {} if self.own is None else self.own.copies(self.columns[LABEL_PARTY], watch)
         if self._own_architecture is not None and PeerArchitectures in watch:
             own[PeerArchitectures] = PeerArchitectures({LABEL_PARTY: self._own_architecture})
         for party in self.parties:

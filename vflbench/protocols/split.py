@@ -1,6 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,18 +21,20 @@ from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.wrapped import as_top, drawing_from
 from vflbench.options import options
-from vflbench.protocols.adversary import by_party
+from vflbench.protocols.adversary import Adversary, by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
 from vflbench.protocols.label_adversary import at_the_label_party, refuse_broken_promise
 from vflbench.protocols.label_party import LabelParty
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.parties import Lookup
+from vflbench.protocols.remote_party import RemoteParty, at_once, one_by_one
 from vflbench.protocols.split_facts import (
     columns_of_label_party,
     facts_of_label_party,
     facts_of_non_label_party,
     layers_of_label_party,
     networks,
+    what_crossed,
 )
 from vflbench.protocols.split_networks import architecture_of, bottom_of, noise_of, surroundings_of, training_rng
 
@@ -60,26 +62,20 @@ class Split(Protocol):
         names = non_label_parties(seating.columns)
         cheating_with_gradients, others = at_the_label_party(seating.adversaries)
         cheating = by_party(others, names)
-        bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns}
         parties = [
-            self.party(
-                party,
-                partial(seating.rows.features, party),
-                bottoms[party],
-                seating.optimizer,
-                seating.defense,
-                noise_of(party, seating),
-                cheating.get(party),
-            )
+            seating.remote[party]
+            if party in seating.remote
+            else self.non_label_party(party, partial(seating.rows.features, party), outputs, seating, cheating.get(party))
             for party in names
         ]
-        order = [*names, *(party for party in bottoms if party not in names)]  # in which the top gets them
-        widths = [bottoms[party].cut_width for party in order]
+        bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns if party == LABEL_PARTY}
+        own_widths = [bottom.cut_width for bottom in bottoms.values()]
+        widths = [*(party.cut_width for party in parties), *own_widths]  # in the order in which the top gets them
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         with drawing_from(rng):
             module = seating.model.top_over(widths, outputs, rng)
             top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
-            entrance = own_defense.entrance([bottoms[party].cut_width for party in names], rng)
+            entrance = own_defense.entrance(widths[: len(names)], rng)
         own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
             seating.rows.labels,
@@ -95,9 +91,16 @@ class Split(Protocol):
         )
         if cheating_with_gradients is not None:
             refuse_broken_promise(cheating_with_gradients, own_defense.named)
-            cheating_with_gradients.begin(surroundings_of(names, outputs, bottoms, seating))
-        autocast = torch.autocast(seating.device.type, torch.bfloat16, enabled=seating.precision == "bf16")
-        return self.session(parties, label_party, outputs, seating, autocast)
+            sends = {party.name: party.sends for party in parties}
+            cheating_with_gradients.begin(surroundings_of(sends, outputs, seating))
+        return self.session(parties, label_party, outputs, seating, seating.autocast())
+
+    def non_label_party(
+        self, name: str, rows: Lookup, outputs: int, seating: Seating, adversary: Adversary | None = None
+    ) -> NonLabelParty:
+        """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
+        bottom, noise = bottom_of(name, outputs, seating), noise_of(name, seating)
+        return self.party(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
 
     def party(self, *parts: Any) -> NonLabelParty:
         """A non-label party. parts: what `NonLabelParty` takes."""
@@ -113,35 +116,42 @@ class SplitSession(Session):
 
     def __init__(
         self,
-        parties: list[NonLabelParty],
+        parties: Sequence[NonLabelParty | RemoteParty],
         label_party: LabelParty,
         outputs: int,
         seating: Seating,
         autocast: torch.autocast,
     ):
         self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
+        self._here = [party for party in parties if isinstance(party, NonLabelParty)]
+        self._each = at_once if len(self._here) < len(parties) else one_by_one
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
-        self._columns = seating.columns
+        self.columns = seating.columns
         self._architectures = {party.name: architecture_of(party.name, outputs, seating) for party in parties}
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
-            embeddings = [self.wire.send(party.embed(ids, epoch, watched=bool(watch))) for party in self.parties]
+            sent = self._each(lambda party: party.embed(ids, epoch, watched=bool(watch)), self.parties)
+            embeddings = [self.wire.send(message) for message in sent]
             copies = self._of_networks(watch)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
             notes = response.notes
-            for party, message in zip(self.parties, response.messages, strict=True):
-                if message is not None:
-                    gradients[party.name] = self.wire.send(message)
-                    notes += party.learn(gradients[party.name])
+            for party, answer in zip(self.parties, response.messages, strict=True):
+                if answer is not None:
+                    gradients[party.name] = self.wire.send(answer)
+            learning = [party for party in self.parties if party.name in gradients]
+            for said in self._each(lambda party: party.learn(gradients[party.name]), learning):
+                notes += said
         training = Training(response.loss, response.penalty, ids, response.labels, notes)
         if not watch:
             return Round(epoch, step, ids, training=training)
         facts = {
-            party.name: facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
-            for party in self.parties
+            party.name: what_crossed(message, gradients.get(party.name))
+            if isinstance(party, RemoteParty)
+            else facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
+            for party, message in zip(self.parties, embeddings, strict=True)
         }
         order, copies = self.layers()[LABEL_PARTY], {**copies, **self._made_by_adversary(watch)}
         facts[LABEL_PARTY] = {**facts_of_label_party(self.label_party, embeddings, response, order), **copies}
@@ -151,7 +161,7 @@ class SplitSession(Session):
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
         copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
         known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
-        for party in self.parties:
+        for party in self._here:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
                 known[party.name][OwnColumns] = self._own_columns(party, ids)
@@ -162,7 +172,7 @@ class SplitSession(Session):
         return known
 
     def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
-        known = networks(self.parties, self.label_party, self._columns, watch)
+        known = networks(self._here, self.label_party, self.columns, watch)
         return known | ({PeerArchitectures: PeerArchitectures(self._architectures)} if PeerArchitectures in watch else {})
 
     def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
@@ -176,19 +186,23 @@ class SplitSession(Session):
 
     def predict(self, ids: Tensor) -> Tensor:
         with self._autocast:
-            return self.label_party.predict([self.wire.send(party.predict(ids)) for party in self.parties])
+            embeddings = self._each(lambda party: party.predict(ids), self.parties)
+            return self.label_party.predict([self.wire.send(message) for message in embeddings])
 
     def seats(self) -> Mapping[Seat, tuple[str, ...]]:
         return {Seat.NON_LABEL: tuple(party.name for party in self.parties), Seat.LABEL: (LABEL_PARTY,)}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
-        return {party.name: party.bottom.sends for party in self.parties}
+        return {party.name: party.sends for party in self.parties}
 
     def layers(self) -> dict[str, tuple[str, ...]]:
         return {
-            **{party.name: party.bottom.layers for party in self.parties},
+            **{party.name: party.layers for party in self.parties},
             LABEL_PARTY: layers_of_label_party(self.label_party),
         }
+
+    def remote(self) -> Mapping[str, RemoteParty]:
+        return {party.name: party for party in self.parties if isinstance(party, RemoteParty)}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
         return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
@@ -203,7 +217,7 @@ class SplitSession(Session):
 
     @property
     def messages_per_row(self) -> int:
-        return max(len(party.bottom.sends) for party in self.parties)
+        return max(len(party.sends) for party in self.parties)
 
     def state(self) -> dict[str, Any]:
         return {"parties": {party.name: party.state() for party in self.parties}, LABEL_PARTY: self.label_party.state()}

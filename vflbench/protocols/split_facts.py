@@ -35,6 +35,12 @@ def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, col
     }
 
 
+def what_crossed(embedding: Message, gradient: Message | None) -> dict[type[Fact], Fact]:
+    """What the label party knows of what a party that lives elsewhere has: what it sent, and what it was sent."""
+    facts: dict[type[Fact], Fact] = {Embeddings: Embeddings(dict(embedding.tensors))}
+    return facts | ({} if gradient is None else {Gradients: Gradients(dict(gradient.tensors))})
+
+
 def facts_of_label_party(
     label_party: LabelParty, embeddings: Sequence[Message], response: Response, order: Sequence[str]
 ) -> dict[type[Fact], Fact]:

@@ -1,6 +1,6 @@
 """Networks and generators of the parties of split learning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -38,15 +38,15 @@ def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
     return Architecture(seating.columns[party].numeric, seating.columns[party].cardinalities, build)
 
 
-def surroundings_of(names: Sequence[str], outputs: int, bottoms: Mapping[str, Bottom], seating: Seating) -> Surroundings:
-    """What a label party that cheats has around it. names: of the other parties."""
+def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating: Seating) -> Surroundings:
+    """What a label party that cheats has around it. sends: party -> the layers that it sends."""
 
     def bottom(party: str, rng: torch.Generator) -> Bottom:
         return _built(party, outputs, seating, rng, rng)
 
     return Surroundings(
-        {party: partial(bottom, party) for party in names},
-        {party: bottoms[party].sends for party in names},
+        {party: partial(bottom, party) for party in sends},
+        sends,
         seating.auxiliary,
         seating.classes,
         seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),

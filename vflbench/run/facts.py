@@ -7,6 +7,7 @@ from typing import Any
 from vflbench.attacks.base import Attack
 from vflbench.data.labels import listed_rows
 from vflbench.data.rows import TrainTest
+from vflbench.data.table import Columns
 from vflbench.messages.threat import Level, Threat
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.reconstruction import Reconstruction
@@ -94,11 +95,11 @@ def _first_paragraph(attack: Attack) -> str:
     return " ".join((inspect.getdoc(type(attack)) or type(attack).__name__).split("\n\n")[0].split())
 
 
-def describe(data: TrainTest) -> dict[str, Any]:
-    """What manifest.json records about the data."""
+def describe(data: TrainTest, held: Mapping[str, Columns]) -> dict[str, Any]:
+    """What manifest.json records about the data. held: party -> columns."""
     parties = {
         party: {"numeric": list(columns.numeric), "categorical": list(columns.categorical)}
-        for party, columns in data.train.columns.items()
+        for party, columns in held.items()
     }
     return {
         "fingerprint": data.fingerprint,
@@ -107,15 +108,15 @@ def describe(data: TrainTest) -> dict[str, Any]:
         "classes": data.train.classes,
         "train_positive_ratio": data.train.positive_ratio,
         "train_class_ratios": list(data.train.class_ratios),
-        "ids": sum(sum(columns.cardinalities) for columns in data.train.columns.values()),
+        "ids": sum(sum(columns.cardinalities) for columns in held.values()),
         "parties": parties,
         **data.facts,
     }
 
 
-def introduce(data: TrainTest) -> str:
-    """One line on the data and the parties."""
-    held = ", ".join(f"{party}: {len(columns)} columns" for party, columns in data.train.columns.items())
+def introduce(data: TrainTest, columns: Mapping[str, Columns]) -> str:
+    """One line on the data and the parties. columns: of each party."""
+    held = ", ".join(f"{party}: {len(its)} columns" for party, its in columns.items())
     facts = "".join(
         f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
     )

@@ -6,6 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from vflbench.data.table import LABEL_PARTY
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, Round
@@ -53,7 +54,7 @@ class ProbeRows:
         self.usable = torch.cat([self.usable, ~canary[rows].cpu()])
         for party, layers in crossing.items():
             kept = self.messages.setdefault(party, {})
-            for name, values in _messages(round_.facts.get(party, {}), layers).items():
+            for name, values in _messages(round_.facts, party, layers).items():
                 filled = kept.get(name, values.new_full((len(self.ids) - len(new), values.shape[1]), torch.nan))
                 kept[name] = torch.cat([_padded(filled, len(self.ids) - len(new)), values[rows].float().cpu()])
 
@@ -165,13 +166,19 @@ def _add(scores: Tensor, half: Tensor, labels: Tensor, batch: Tensor, key: Key, 
             table.add(key, scores[rows], labels[rows])
 
 
-def _messages(facts: Facts, layers: Sequence[str]) -> dict[tuple[Kind, str], Tensor]:
-    """Kind and layer -> (n, d), of the layers that cross, in both directions."""
+def _messages(facts: Mapping[str, Facts], party: str, layers: Sequence[str]) -> dict[tuple[Kind, str], Tensor]:
+    """Kind and layer -> (n, d), of the layers that cross, in both directions; embeddings as they arrived, where the label
+    party's facts are there.
+    """
     crossed: dict[tuple[Kind, str], Tensor] = {}
-    for kind in (Embeddings, Gradients):
-        fact = facts.get(kind)
-        if isinstance(fact, Embeddings | Gradients):
-            crossed |= {(kind.message, layer): fact.layers[layer] for layer in layers if layer in fact.layers}
+    embeddings, gradients = (facts.get(party, {}).get(kind) for kind in (Embeddings, Gradients))
+    arrived = facts.get(LABEL_PARTY, {}).get(Embeddings)
+    sent: Mapping[str, Tensor] = embeddings.layers if isinstance(embeddings, Embeddings) else {}
+    if isinstance(arrived, Embeddings):
+        sent = {**sent, **arrived.received.get(party, {})}
+    received = gradients.layers if isinstance(gradients, Gradients) else {}
+    for kind, values in ((Kind.EMBEDDING, sent), (Kind.GRADIENT, received)):
+        crossed |= {(kind, layer): values[layer] for layer in layers if layer in values}
     return crossed
 
 

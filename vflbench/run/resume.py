@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from vflbench.errors import UserError
+from vflbench.messages.channel import PartyError
 from vflbench.plain_files import in_a_line
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
@@ -37,7 +38,7 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
         if not recorder.ends_a_line(state["metrics_bytes"]):
             raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with another metrics.csv")
         progress.restore(state)
-    except (UnusableCheckpointError, MemoryError, torch.OutOfMemoryError):
+    except (UnusableCheckpointError, PartyError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever a state that does not fit does to those it is given to
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -67,7 +68,7 @@ def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts
     """Write the checkpoint. Returns a message for a user who stops the run here."""
     place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
-    if checkpoint.save({**place, **progress.state()}):
+    if checkpoint.wanted != "none" and checkpoint.save({**place, **progress.state()}):
         command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
         return f"stopped before {progress}, and saved; {command} goes on from there ({recorder.folder})"
     if checkpoint.refused is None:

@@ -22,6 +22,7 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.protocols.remote_party import RemoteParty
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
@@ -44,6 +45,12 @@ class Experiment:
     settings: Settings
     adversaries: Mapping[str, Adversary] = field(default_factory=dict)
 
+    def fresh_defenses(self) -> dict[str, Defense]:
+        return copy.deepcopy(dict(self.defenses))
+
+    def fresh_adversaries(self) -> dict[str, Adversary]:
+        return copy.deepcopy(dict(self.adversaries))
+
     @property
     def honest(self) -> "Experiment":
         """The same with every party honest."""
@@ -65,9 +72,17 @@ class Seated:
 
 
 def seat(
-    experiment: Experiment, data: TrainTest, generators: Generators, batch_size: int, epochs: int, folder: Path
+    experiment: Experiment,
+    data: TrainTest,
+    generators: Generators,
+    batch_size: int,
+    epochs: int,
+    folder: Path,
+    remote: Mapping[str, RemoteParty],
 ) -> Seated:
-    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
+    """Put every party and every attacker in its seat. remote: parties that live elsewhere. Raises UserError for a defense or
+    an adversary that doesn't fit.
+    """
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
@@ -93,12 +108,13 @@ def seat(
             model=experiment.model,
             optimizer=experiment.optimizer,
             wire=experiment.engine.wire(),
-            defense=lambda: Chain(copy.deepcopy(dict(experiment.defenses)), trace),
+            defense=lambda: Chain(experiment.fresh_defenses(), trace),
             generators=generators,
             device=train.device,
             precision=settings.precision,
             round_size=batch_size,
-            adversaries=copy.deepcopy(dict(experiment.adversaries)),
+            adversaries=experiment.fresh_adversaries(),
+            remote=remote,
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),

@@ -1,0 +1,107 @@
+"""Parties at the ends of channels, which only bytes cross, make the same numbers as parties in one process."""
+
+import pytest
+from builders import experiment
+from loopback import apart
+
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.batch_average import BatchAverage
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.dcor import Dcor
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.sign import Sign
+from vflbench.defenses.split_guard import SplitGuard
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.models.wide_deep import WideDeep
+from vflbench.results.recorder import Recorder
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.experiment import run
+from vflbench.run.settings import Audit, Settings
+
+DEFENSES = {
+    "none": dict,
+    "marvell": lambda: {"marvell": Marvell()},
+    "quantize+binomial": lambda: {"quantize": Quantize(), "binomial": Binomial()},
+    "dcor": lambda: {"dcor": Dcor()},
+    "label_dp": lambda: {"label_dp": LabelDp(eps=1.0)},
+    "top_k+quantize": lambda: {"top_k": TopK(), "quantize": Quantize()},
+    "row grids": lambda: {"quantize": Quantize(message="gradients", range="row")},
+    "signs": lambda: {"sign": Sign()},
+    "codebooks": lambda: {"vector_quantize": VectorQuantize()},
+    "means": lambda: {"batch_average": BatchAverage()},
+    "split_guard": lambda: {"split_guard": SplitGuard()},
+}
+CHEAP = {"marvell", "quantize+binomial"}
+
+
+def parts(parties=1, **changes):
+    """A run of two epochs."""
+    return experiment(
+        dataset=Synthetic(rows=1500, vocabulary=160, parties=parties),
+        model=WideDeep(bottom_layers=2, top_layers=1, width=16, wide=True),
+        settings=Settings(epochs=2, batch_size=64, audit=Audit(batches=3)),
+        **{"attacks": {}, **changes},
+    )
+
+
+def numbers(folder):
+    """metrics.csv but for the times."""
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in line]
+
+
+def made(whole, folder):
+    recorder, checkpoint = Recorder(folder, "", {}, quiet=True), Checkpoint(folder, "keep")
+    recorder.finish(run(whole, recorder, checkpoint))
+    return numbers(folder)
+
+
+def separated(whole, folder):
+    return apart(whole, whole.dataset.load(Generators(0)["data"]), folder / "parties")
+
+
+@pytest.mark.parametrize(
+    ("name", "parties"),
+    [
+        pytest.param(name, parties, marks=() if name in CHEAP and parties == 2 else pytest.mark.slow)
+        for name in DEFENSES
+        for parties in (1, 2, 4)
+    ],
+)
+def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
+    here = made(parts(parties, defenses=DEFENSES[name]()), tmp_path / "here")
+    far = separated(parts(parties, defenses=DEFENSES[name]()), tmp_path / "apart")
+    assert made(far, tmp_path / "apart") == here
+    steps = [link.calls.count("step") for link in far.engine.links.values()]
+    batches, guarded = 2 * (1350 // 64), name == "split_guard"
+    assert steps == [(2 * batches if guarded else batches + 2)] * parties  # learn and embed travel together
+
+
+def test_a_run_goes_on_where_all_parties_are(tmp_path, monkeypatch):
+    """Stopped after the first epoch and gone on in new processes, it makes the same bytes; without a party's state, none."""
+    one = {"defenses": DEFENSES["codebooks"]()}
+    whole = made(parts(2, **one), tmp_path / "whole")
+    folder = tmp_path / "stopped"
+    far = separated(parts(2, **one), folder)
+    link = far.engine.links["b"]
+    call, count = link.call, []
+
+    def dying(method, content):
+        count.append(method)
+        if method == "step" and count.count("step") == 30:
+            raise UserError("it is gone", key="engine")
+        return call(method, content)
+
+    monkeypatch.setattr(link, "call", dying)
+    with pytest.raises(UserError, match="it is gone"):
+        made(far, folder)
+    kept = folder / "parties" / "a"
+    aside = kept.rename(folder / "aside")
+    with pytest.raises(UserError, match="party a has no checkpoint of the step at which the label party is"):
+        made(separated(parts(2, **one), folder), folder)
+    aside.rename(kept)
+    assert made(separated(parts(2, **one), folder), folder) == whole

@@ -1,0 +1,171 @@
+"""A non-label party that lives in another process, as the session of the label party sees it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vflbench.data.table import LABEL_PARTY, Columns
+from vflbench.defenses.chain import Chain, Figures
+from vflbench.messages.channel import Channel, PartyError
+from vflbench.messages.envelope import Content
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.message_content import Receiving, Sending
+from vflbench.metrics.embedding_privacy import Sent
+from vflbench.options import options
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+_MOST_NAMES, _MOST_LETTERS = 100_000, 200
+
+
+@options
+class Announced:
+    """What a party says of itself before the run: names and sizes, and nothing of a row.
+
+    layers, sends: of its network. widths: of each layer that it sends. guarded: whether a defense decides if it learns from
+    an answer, so that it is told the answer at once. rows: how many it holds.
+    """
+
+    numeric: list[str]
+    categorical: list[str]
+    cardinalities: list[int]
+    layers: list[str]
+    sends: list[str]
+    widths: list[int]
+    guarded: bool
+    rows: int
+
+    def __post_init__(self) -> None:
+        names = [*self.numeric, *self.categorical, *self.layers, *self.sends]
+        if len(names) > _MOST_NAMES or any(not name.isprintable() or len(name) > _MOST_LETTERS for name in names):
+            raise ValueError("it announces names that are none")
+        if not len(self.sends) == len(self.widths) == len(set(self.sends)) or not self.layers or not self.sends:
+            raise ValueError("it announces layers that don't fit together")
+        if any(not 1 <= n < 2**31 for n in (*self.widths, *self.cardinalities)):
+            raise ValueError("it announces sizes that are none")
+        if len(self.cardinalities) != len(self.categorical):
+            raise ValueError("it announces columns that don't fit together")
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(tuple(self.numeric), tuple(self.categorical), tuple(self.cardinalities))
+
+
+class RemoteParty:
+    """Has what a session needs of a `NonLabelParty`; rows, network, optimiser and defenses are elsewhere.
+
+    What it is to learn from a batch travels with the request for its next embedding, in one call, unless somebody watches
+    the batch or a defense of the party decides whether it learns.
+    """
+
+    stopped = ""
+
+    def __init__(self, channel: Channel, announced: Announced, defense: Callable[[], Chain], device: torch.device):
+        self.name, self.channel, self.announced, self._device = channel.party, channel, announced, device
+        self.layers, self.sends = tuple(announced.layers), tuple(announced.sends)
+        self._defense = defense
+        self._sending, self._receiving = Sending(), Receiving()
+        self._unlearned: dict[str, Any] | None = None
+        self._notes: tuple[str, ...] = ()
+        self._watched = False
+
+    @property
+    def cut_width(self) -> int:
+        return self.announced.widths[self.sends.index(self.layers[-1])]
+
+    def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
+        self._watched = watched
+        request = {"learn": self._taken(), "embed": ids.cpu(), "epoch": epoch, "watched": watched}
+        reply = self._step(request)
+        return self._message(reply["message"], ids)
+
+    def learn(self, gradient: Message) -> tuple[str, ...]:
+        """At once where it is watched or guarded; else with the next call. Returns lines for the log, of earlier batches
+        too.
+        """
+        self._unlearned = self._sending.content(gradient)
+        if self._watched or self.announced.guarded:
+            self.settle()
+        notes, self._notes = self._notes, ()
+        return notes
+
+    def settle(self) -> None:
+        """Let it learn what it was not told yet."""
+        if self._unlearned is not None:
+            self._step({"learn": self._taken(), "embed": None, "epoch": 0, "watched": False})
+
+    def call(self, method: str, content: Content) -> Content:
+        """After it has learned what it was not told yet."""
+        self.settle()
+        return self.channel.call(method, content)
+
+    def predict(self, ids: Tensor) -> Message:
+        return self._message(self.call("predict", {"ids": ids.cpu()}).get("message"), ids)
+
+    def _taken(self) -> dict[str, Any] | None:
+        taken, self._unlearned = self._unlearned, None
+        return taken
+
+    def _step(self, request: Content) -> Content:
+        reply = self.channel.call("step", request)
+        notes, stopped = reply.get("notes"), reply.get("stopped")
+        if type(notes) is not list or not all(type(note) is str for note in notes) or type(stopped) is not str:
+            raise PartyError(self.name, "it answers what is no answer to a batch")
+        self._notes = (*self._notes, *notes)
+        self.stopped = stopped
+        return reply
+
+    def _message(self, content: Any, ids: Tensor) -> Message:
+        """Raises PartyError for anything but the layers, rows and widths that were agreed."""
+        try:
+            message = self._receiving.message(content, self.name, LABEL_PARTY, Kind.EMBEDDING, ids)
+        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
+            raise PartyError(self.name, f"it sends no embedding ({type(error).__name__}: {error})") from error
+        agreed = {layer: (len(ids), width) for layer, width in zip(self.sends, self.announced.widths, strict=True)}
+        if tuple(message.tensors) != self.sends:
+            raise PartyError(self.name, f"it sends the layers {', '.join(message.tensors)}, not {', '.join(self.sends)}")
+        for layer, values in message.tensors.items():
+            if tuple(values.shape) != agreed[layer] or values.dtype is not torch.float32:
+                problem = f"{tuple(values.shape)} {values.dtype} and not {agreed[layer]} torch.float32"
+                raise PartyError(self.name, f"its embedding of layer {layer} is {problem}")
+        return message
+
+    def claims(self, outputs: int) -> dict[str, Sent]:
+        """What the defenses that it was asked to use claim of each layer that crosses."""
+        return {layer: self._defense().claims(width) for layer, width in zip(self.sends, self.announced.widths, strict=True)}
+
+    def figures(self) -> list[Figures]:
+        """What it says that its defenses counted and measured since the last call."""
+        made = []
+        for layer, values in dict(self.call("figures", {}).get("figures") or {}).items():
+            if type(values) is not dict or not all(type(value) in (int, float) for value in values.values()):
+                raise PartyError(self.name, "it says figures that are no numbers")
+            made.append(Figures(self.name, str(layer), str(Kind.EMBEDDING), values))
+        return made
+
+    def state(self) -> dict[str, Any]:
+        """It keeps its state itself; this is the name under which it does."""
+        return {"kept_as": str(self.call("save", {})["mark"])}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Raises PartyError where it has not kept what this session was saved with."""
+        self._unlearned, self._notes = None, ()
+        self.channel.call("resume", {"mark": str(state["kept_as"])})
+        self._sending, self._receiving = Sending(), Receiving()
+
+
+def one_by_one(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
+    """What each of them answers."""
+    return [ask(party) for party in parties]
+
+
+def at_once(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
+    """The same, of parties that live elsewhere: all of them are asked before the first has answered."""
+    if len(parties) < 2:
+        return one_by_one(ask, parties)
+    with ThreadPoolExecutor(len(parties)) as threads:
+        return list(threads.map(ask, parties))

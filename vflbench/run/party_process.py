@@ -1,0 +1,118 @@
+"""What the process of one non-label party is made of: its experiment, its table, and what answers the label party."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vflbench import __version__
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.table import Features, VerticalTable
+from vflbench.defenses.chain import Chain
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.messages.channel import Channel, PartyError
+from vflbench.messages.envelope import Content
+from vflbench.protocols.base import Seating
+from vflbench.protocols.remote_party import Announced, RemoteParty, at_once
+from vflbench.protocols.split import Split
+from vflbench.run.machine import set_threads, tune
+from vflbench.run.party_service import Desk, OwnTable, PartyService
+from vflbench.run.settings import choose_device
+from vflbench.run.setup import Experiment
+
+
+@dataclass
+class PartyProcess:
+    """The other end of a `Channel`: `handle(method, content)`.
+
+    party: its name. experiment: built from the same options as the label party's; data and loggers are
+    not used. table: returns the party's own rows. folder: where its checkpoints go. secret: mixed into all that is drawn
+    here, empty where others may draw the same. desk: where attacks at this party are asked.
+    """
+
+    party: str
+    experiment: Experiment
+    table: Callable[[], OwnTable]
+    folder: Path
+    secret: bytes = b""
+    desk: Callable[[PartyService], Desk] | None = None
+
+    def __post_init__(self) -> None:
+        self.service: PartyService | None = None
+
+    def handle(self, method: str, content: Content) -> Content:
+        """`hello` comes first, and seats the party. Raises UserError."""
+        if method == "hello":
+            self.service = self._seated(content)
+        if self.service is None:
+            raise UserError("the label party asks before it said hello", key="engine")
+        return self.service.handle(method, content)
+
+    def _seated(self, content: Mapping[str, Any]) -> PartyService:
+        """Raises UserError where the other side is of another version."""
+        version = content.get("version")
+        if version != __version__:
+            problem = f"it has vflbench {__version__} and the label party {version}; install the same at both"
+            raise UserError(f"party {self.party}: {problem}", key="engine")
+        classes, batch_size = (_count(content, name) for name in ("classes", "batch_size"))
+        settings = self.experiment.settings
+        device, table = choose_device(settings.device), self.table()
+        tune()
+        set_threads(batch_size, self.experiment.model.width)
+        generators = Generators(settings.seed, secret=self.secret)
+        seating = party_seating(self.experiment, self.party, table, classes, generators, device)
+        cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
+        outputs = seating.defense().outputs(1 if classes == 2 else classes)
+        party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
+        return PartyService(party, table, seating, self.folder, self.desk, self._prepare)
+
+    @staticmethod
+    def _prepare() -> None:
+        torch.set_flush_denormal(True)  # a setting of each thread
+
+
+def _count(content: Mapping[str, Any], name: str) -> int:
+    value = content.get(name)
+    if type(value) is not int or not 1 <= value < 2**40:
+        raise UserError(f"the label party doesn't say its {name}", key="engine")
+    return value
+
+
+def party_seating(
+    experiment: Experiment, party: str, table: OwnTable, classes: int, generators: Generators, device: torch.device
+) -> Seating:
+    """A seating with the columns of one party, and no row."""
+    none = torch.empty(0, dtype=torch.int64)
+    features = Features(table.columns, torch.empty(0, len(table.columns.numeric)), torch.empty(0, 0, dtype=torch.int32))
+    sizes = VerticalTable(none, {party: features}, none, classes)
+    return Seating(
+        table=sizes,
+        rows=AlignedRows.of(sizes),
+        model=experiment.model,
+        optimizer=experiment.optimizer,
+        wire=experiment.engine.wire(),
+        defense=lambda: Chain(experiment.fresh_defenses()),
+        generators=generators,
+        device=device,
+        precision=experiment.settings.precision,
+        adversaries=experiment.fresh_adversaries(),
+    )
+
+
+def joined(
+    channels: Mapping[str, Channel], experiment: Experiment, classes: int, batch_size: int, device: torch.device
+) -> dict[str, RemoteParty]:
+    """The parties at the ends of these channels, in this order. Raises PartyError for one that can't take part."""
+    request = {"version": __version__, "classes": classes, "batch_size": batch_size}
+    said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
+    parties = {}
+    for (name, channel), content in zip(channels.items(), said, strict=True):
+        try:
+            announced = Announced(**content)
+        except (TypeError, ValueError) as error:
+            raise PartyError(name, f"it says no names and sizes of columns and layers ({error})") from error
+        parties[name] = RemoteParty(channel, announced, lambda: Chain(experiment.fresh_defenses()), device)
+    return parties

@@ -1,0 +1,228 @@
+"""One run at a non-label party that lives in a process of its own: it answers the calls of the label party."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vflbench.data.table import LABEL_PARTY, Columns, Features
+from vflbench.errors import UserError
+from vflbench.messages.envelope import Content
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import OwnColumns, OwnModel
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.message_content import Receiving, Sending
+from vflbench.messages.round import Facts
+from vflbench.protocols.base import Seating
+from vflbench.protocols.non_label_party import NonLabelParty
+from vflbench.protocols.split_facts import facts_of_non_label_party
+from vflbench.run.checkpoint import Checkpoint
+
+KEPT = 2
+"""Checkpoints that a party keeps: the label party may have failed to write the one that belongs to the newest."""
+
+
+class OwnTable(Protocol):
+    """The rows of one party, and nothing of another's."""
+
+    @property
+    def columns(self) -> Columns: ...
+
+    def __len__(self) -> int: ...
+
+    def lookup(self, ids: Tensor) -> Features: ...
+
+
+class Desk(Protocol):
+    """Where attacks that sit at this party are asked."""
+
+    def handle(self, request: Content) -> Content: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class PartyService:
+    """What the label party can ask of this one: `handle(method, content)`. Nothing else leaves the process.
+
+    party, table, seating: as for a session in one process. folder: where its checkpoints go.
+    desk: made of this service, which knows the facts of the party. prepare: is called before each method, as threads of an
+    engine have settings of their own.
+    """
+
+    def __init__(
+        self,
+        party: NonLabelParty,
+        table: OwnTable,
+        seating: Seating,
+        folder: Path,
+        desk: Callable[["PartyService"], Desk] | None = None,
+        prepare: Callable[[], object] = lambda: None,
+    ):
+        self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
+        self._outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
+        self._generators, self._folder, self._prepare = seating.generators, folder, prepare
+        self._sending, self._receiving = Sending(), Receiving()
+        self._ids: Tensor | None = None
+        self._gradient: Message | None = None
+        self._desk = None if desk is None else desk(self)
+        self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "hello": self._hello,
+            "step": self._step,
+            "predict": self._predict,
+            "figures": self._figures,
+            "save": self._save,
+            "resume": self._resume,
+            "forget": self._forget,
+            "ask": self._ask,
+        }
+
+    def handle(self, method: str, content: Content) -> Content:
+        """Raises UserError for a method that there isn't, or content that is none."""
+        if method not in self._methods:
+            raise UserError(f"the label party asks for {method!r}, which this version doesn't know", key="engine")
+        self._prepare()
+        try:
+            with self._autocast:
+                return self._methods[method](content)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            problem = f"the label party's {method} is not as agreed ({type(error).__name__}: {error})"
+            raise UserError(problem, key="engine") from error
+
+    def _hello(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """What `Announced` takes."""
+        columns, bottom = self._table.columns, self.party.bottom
+        widths = [bottom.cut_width if layer == bottom.cut else self._outputs for layer in bottom.sends]
+        return {
+            "numeric": list(columns.numeric),
+            "categorical": list(columns.categorical),
+            "cardinalities": list(columns.cardinalities),
+            "layers": list(bottom.layers),
+            "sends": list(bottom.sends),
+            "widths": widths,
+            "guarded": bool(self.party.guards.named),
+            "rows": len(self._table),
+        }
+
+    def _step(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Learn from the answer to the last batch, if it comes along, and then embed another, if one is asked for."""
+        notes: tuple[str, ...] = ()
+        if content["learn"] is not None:
+            notes = self._learn(content["learn"])
+        if content["embed"] is None or self.party.stopped:
+            return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
+        self._ids, self._gradient = self._row_ids(content["embed"]), None
+        message = self.party.embed(self._ids, int(content["epoch"]), watched=content["watched"] is True)
+        return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
+
+    def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
+        """Raises UserError for gradients of other layers, rows or widths than it sent."""
+        if self._ids is None or self._gradient is not None:
+            raise UserError("a gradient came without an embedding that it belongs to", key="engine")
+        try:
+            gradient = self._receiving.message(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids)
+        except ValueError as error:
+            raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
+        for layer in self.party.sends:
+            agreed = (len(self._ids), self.party.activations[layer].shape[1])
+            values = gradient.tensors.get(layer)
+            if values is None or tuple(values.shape) != agreed or values.dtype is not torch.float32:
+                found = None if values is None else (tuple(values.shape), str(values.dtype))
+                problem = f"the gradient of layer {layer} must be {agreed} torch.float32, not {found}"
+                raise UserError(problem, key="engine")
+        self._gradient = gradient
+        return self.party.learn(gradient)
+
+    def _row_ids(self, ids: Any) -> Tensor:
+        """Raises UserError for anything but rows that it has."""
+        if not isinstance(ids, Tensor) or ids.dtype is not torch.int64 or ids.ndim != 1:
+            raise UserError("the label party asks for rows that are none", key="engine")
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self._table):
+            problem = f"the label party asks for rows that party {self.party.name} doesn't have: it has {len(self._table):,}"
+            raise UserError(problem, key="engine")
+        return ids.to(self._device)
+
+    def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {"message": self._sending.content(self.party.predict(self._row_ids(content["ids"])))}
+
+    def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {"figures": {one.layer: dict(one.values) for one in self.party.figures() if one.values}}
+
+    def _ask(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        if self._desk is None:
+            raise UserError(f"no attack sits at party {self.party.name}", key="attack")
+        return dict(self._desk.handle(content))
+
+    def facts_of_round(self, kinds: frozenset[type[Fact]]) -> Facts:
+        """What the party knows of the batch that it has just learned from, of these kinds."""
+        if self._ids is None:
+            return {}
+        columns = self._own_columns(self._ids)
+        known = facts_of_non_label_party(self.party, self._gradient, columns)
+        return {kind: fact for kind, fact in known.items() if kind in kinds}
+
+    def facts_between(self, ids: Tensor, kinds: frozenset[type[Fact]]) -> Facts:
+        """What the party knows about these rows between rounds, of these kinds."""
+        known: dict[type[Fact], Fact] = {}
+        if OwnModel in kinds:
+            known[OwnModel] = OwnModel(self.party.own_layers)
+        if OwnColumns in kinds:
+            known[OwnColumns] = self._own_columns(self._row_ids(ids.cpu()))
+        return known
+
+    def _own_columns(self, ids: Tensor) -> OwnColumns:
+        columns = self.party.rows(ids)
+        return OwnColumns(columns.numeric, columns.categorical)
+
+    def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep all that it takes to go on from here, under a name that the label party writes down."""
+        mark = secrets.token_hex(8)
+        state = {"party": self.party.state(), "generators": self._generators.state()}
+        if self._desk is not None:
+            state["desk"] = self._desk.state()
+        checkpoint = self._checkpoint(mark)
+        checkpoint.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not checkpoint.save(state):
+            raise UserError(f"no checkpoint of party {self.party.name} can hold {checkpoint.refused}", key="checkpoint")
+        self._drop(self._kept()[KEPT:])
+        return {"mark": mark}
+
+    def _resume(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises UserError where it has kept nothing of that name: the parties are then not at the same step."""
+        checkpoint = self._checkpoint(str(content["mark"]))
+        state = checkpoint.load()
+        if state is None:
+            problem = (
+                f"party {self.party.name} has no checkpoint of the step at which the label party is, so the run can't go "
+                "on; bring its folder of checkpoints back, or begin anew with overwrite=true"
+            )
+            raise UserError(problem, key="checkpoint")
+        self.party.restore(state["party"])
+        self._generators.restore(state["generators"])
+        if self._desk is not None:
+            self._desk.restore(state["desk"])
+        self._sending, self._receiving, self._ids, self._gradient = Sending(), Receiving(), None, None
+        return {}
+
+    def _forget(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The run is complete: nobody will go on from here."""
+        self._drop(self._kept())
+        return {}
+
+    def _drop(self, kept: Sequence[Path]) -> None:
+        for path in kept:
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
+
+    def _checkpoint(self, mark: str) -> Checkpoint:
+        if len(mark) != 16 or not mark.isalnum():
+            raise UserError("the label party names a checkpoint by what is no name", key="checkpoint", value=mark)
+        return Checkpoint(self._folder / mark, "keep")
+
+    def _kept(self) -> list[Path]:
+        """Checkpoints, the newest first."""
+        return sorted(self._folder.glob("*/checkpoint.pt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
