@@ -19,7 +19,8 @@ from typing import Any
 
 from vflbench.cli.parties import need_flare, refuse_words, split_words
 from vflbench.cli.parties_texts import kit_readme, party_file, project_readme
-from vflbench.engines.nvflare.kit import FILE, LABEL_PARTY, SECRET, SUBMITTER
+from vflbench.engines.nvflare.job import CONTROLLER, EXECUTOR
+from vflbench.engines.nvflare.kit import FILE, LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, SECRET, SUBMITTER
 from vflbench.errors import UserError
 
 PROJECT = "vflbench"
@@ -135,10 +136,8 @@ def provision(work: Path, project: Path, names: Sequence[str], host: str, port: 
 
 def complete(kit: Path, name: str, host: str, port: int) -> None:
     """Give a kit of FLARE's what is ours: what may run there, party.yaml, a secret's place, a start script, a README."""
-    from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES
-
     is_label = name == LABEL_PARTY
-    classes = SERVER_CLASSES if is_label else CLIENT_CLASSES
+    classes = (CONTROLLER, LABEL_PARTY_SITE) if is_label else (EXECUTOR, PARTY_SITE)
     resources = json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8"))
     _write_json(kit / "local" / "resources.json.default", narrowed(resources, classes, is_label=is_label))
     _write_json(kit / "local" / "authorization.json.default", _PERMISSIONS)

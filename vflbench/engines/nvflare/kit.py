@@ -8,16 +8,23 @@ from typing import Any
 
 import yaml
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.plain_files import open_plain
 
 LABEL_PARTY = "label"
 SUBMITTER = "submit"
+LABEL_PARTY_SITE = "vflbench.cli.parties_sites.LabelPartyAtHost"
+PARTY_SITE = "vflbench.cli.parties_sites.PartyAtHost"
+"""The classes that a job may name at the sites of a project, beside the controller and the executor."""
+
 FILE = "party.yaml"
 SECRET = Path("private", "secret")
 ANY = "any"
 LOCAL_KEYS = ("name", "logger", "overwrite", "log_every")
 """Options of the label party's output alone, on which nobody needs to agree."""
+
+LOCAL_DATA = ("path", "party_files")
+"""Options of `dataset` that say where somebody's own files are."""
 
 _LARGEST = 1_000_000  # bytes of a file in a kit
 _KEYS = ("party", "data", "experiment", "output")
@@ -48,15 +55,20 @@ class Kit:
             return
         if self.agreed is None:
             problem = f"party {self.party} has agreed to no experiment: its {FILE} names none under `experiment`"
-            raise UserError(problem, key="experiment", see="vflbench parties --help")
-        key, asked, agreed = first_difference(self._shared(config), self._shared(self.agreed)) or ("", None, None)
-        if key:
-            problem = f"party {self.party} has agreed to {agreed!r}; the parties' experiments must be the same"
-            raise UserError(problem, key=key, value=asked)
+            raise UserError(problem, see="vflbench parties --help")
+        found = first_difference(shared(config), shared(self.agreed))
+        if found:
+            key, asked, agreed = found
+            problem = f"party {self.party} has agreed to {key}={shown(agreed, 100)}, not to {shown(asked, 100)}"
+            raise UserError(f"{problem}; all parties' experiments must be the same", see="vflbench parties --help")
 
-    def _shared(self, config: Any) -> dict[str, Any]:
-        """The options that parties agree on: not those of somebody's own files and output."""
-        return {key: value for key, value in config.items() if key not in LOCAL_KEYS}
+
+def shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that parties agree on: without those of somebody's own files and output. They are all that is sent."""
+    kept = {key: value for key, value in config.items() if key not in LOCAL_KEYS}
+    if isinstance(kept.get("dataset"), Mapping):
+        kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key not in LOCAL_DATA}
+    return kept
 
 
 def first_difference(asked: Any, agreed: Any, key: str = "") -> tuple[str, Any, Any] | None:

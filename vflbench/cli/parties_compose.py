@@ -1,0 +1,36 @@
+"""`vflbench parties compose FILE`: an experiment as a file, for all parties to read and to agree to."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from vflbench.cli.parties import split_words
+from vflbench.engines.nvflare.kit import shared
+from vflbench.errors import UserError
+from vflbench.plain_files import written_whole
+
+
+def compose(words: Sequence[str]) -> None:
+    """The command: what would run is built, and written without the options that are the label party's own."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    from vflbench.cli.build import build
+    from vflbench.cli.guard import guarded
+    from vflbench.cli.privacy_file import with_privacy
+    from vflbench.cli.resolvers import plain
+    from vflbench.places import config_folder
+
+    path, _, overrides = split_words(words, "compose", "file", ())
+    if os.path.lexists(path):
+        raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
+    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = hydra_compose("train", overrides=[*with_privacy(overrides), "engine=nvflare", "engine.mode=provisioned"])
+        build(config)
+        options = shared(plain(config))
+    text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
+    with written_whole(Path(path), "w", encoding="utf-8") as file:
+        file.write(f"# An experiment of vflbench for parties on hosts of their own. `experiment:` in party.yaml names this file.\n{text}")
+    print(f"{path}: every party that agrees puts it in its folder, and its name in party.yaml under experiment")

@@ -1,0 +1,59 @@
+"""What the sites of a provisioned project do in a run: as those on one machine, with what each party's kit says."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+from vflbench import __version__
+from vflbench.cli.flare_outcome import Outcome
+from vflbench.cli.flare_sites import LabelPartySite, PartySite
+from vflbench.cli.parties_job import started_at_party
+from vflbench.engines.nvflare.components import workspace_of
+from vflbench.engines.nvflare.kit import Kit, read_kit
+from vflbench.errors import UserError
+from vflbench.run.party_process import PartyProcess
+
+
+class LabelPartyAtHost(LabelPartySite):
+    """The label party on its own host. It ends with the command that began the run."""
+
+    def train(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Outcome:
+        from vflbench.engines.nvflare.processes import end_with
+
+        end_with([site["begun_by"]])
+        return super().train({name: site[name] for name in ("started", "output", "in_sweep")}, site)
+
+
+class PartyAtHost(PartySite):
+    """A party without labels on its own host: it says itself what it brings, and refuses what it has not agreed to."""
+
+    def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
+        kit = read_kit(workspace_of(collab.fl_ctx))
+        refuse_other(kit, run, site)
+        started = started_at_party(run["config"], kit.data)
+        own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, run["config"]))}
+        process = super().process({"started": started.to_plain()}, own)
+        return dataclasses.replace(process, secret=kit.secret())
+
+
+def refuse_other(kit: Kit, run: Mapping[str, Any], site: Mapping[str, Any]) -> None:
+    """Raise UserError for a run of another version, for another party, or of an experiment that was not agreed to."""
+    if run.get("version") != __version__:
+        problem = f"it has vflbench {__version__} and the label party {run.get('version')}; install the same at both"
+        raise UserError(problem)
+    if site.get("party") != kit.party:
+        raise UserError(f"its folder is that of party {kit.party}")
+    if not isinstance(run.get("config"), Mapping):
+        raise UserError("the label party says no experiment")
+    kit.refuse_other(run["config"])
+
+
+def checkpoints_of(kit: Kit, config: Mapping[str, Any]) -> Path:
+    """The party's own folder for one experiment: the same when it is begun again."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    return kit.output / digest[:16]
