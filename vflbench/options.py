@@ -141,6 +141,11 @@ Concentration = Annotated[float, Range(1e-3, 1e6)]
 HalfShare = Annotated[float, Range(1e-9, 0.5 - 1e-9, zero=True)]
 """A share below one half, or nothing: a rate of errors, a tail."""
 Seconds = Annotated[float, Range(1e-3, 1e7)]
+Patience = Annotated[float, Range(1.0, 1e6)]
+"""Seconds after which another process is given up."""
+Mebibytes = Annotated[int, Range(1, 1 << 14)]
+Port = Annotated[int, Range(1024, 65535, zero=True)]
+"""Of TCP; 0: one that is free."""
 
 
 def allowed(hint: Any) -> str:

@@ -40,10 +40,12 @@ KEYED = {"defense": Defense, "attack": Attack, "adversary": Adversary, "logger":
 SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite", "record")
 
 
-def build(config: DictConfig) -> Experiment:
-    """The experiment that a composed config describes. Raises UserError if it can't be built."""
+def build(config: DictConfig | Mapping[str, Any]) -> Experiment:
+    """The experiment that a config describes: a composed one, or one with everything computed, in which nothing is computed
+    again. Raises UserError if it can't be built.
+    """
     try:
-        nodes = plain(config, throw_on_missing=True)
+        nodes = plain(config, throw_on_missing=True) if isinstance(config, DictConfig) else config
     except MissingMandatoryValue as error:
         raise _missing(error) from error
     known = {*SINGLE, *KEYED, *SETTINGS, "audit", "name"}
@@ -71,9 +73,10 @@ def build_dataset(config: DictConfig) -> Dataset:
     return component(node, "dataset", Dataset)
 
 
-def build_loggers(config: DictConfig) -> dict[str, Logger]:
+def build_loggers(config: DictConfig | Mapping[str, Any]) -> dict[str, Logger]:
     """The loggers, by name: they get everything that the recorder writes."""
-    return _named(plain(config).get("logger") or {}, "logger", Logger)
+    nodes = plain(config) if isinstance(config, DictConfig) else config
+    return _named(nodes.get("logger") or {}, "logger", Logger)
 
 
 def component(node: Any, key: str, base: type) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tqdm import tqdm
 
 from vflbench.cli.environment import leave_working_folder, wait_passively
@@ -34,7 +34,6 @@ from vflbench.results.folder import (
     other_versions,
     remove_if_empty,
 )
-from vflbench.results.identity import CHANGED
 from vflbench.run.plugin_modules import import_from
 
 HYDRA_OPTIONS = [
@@ -125,17 +124,11 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
     error.txt. After a mistake in the options, the folder is as it was.
     """
-    from vflbench.cli.build import build, build_loggers
-    from vflbench.cli.mistakes import leaving_errors
-    from vflbench.results.loggers.base import Loggers
-    from vflbench.results.recorder import Recorder
-    from vflbench.results.report.figures import draw
+    from vflbench.cli.build import build
+    from vflbench.cli.elsewhere import record_elsewhere
+    from vflbench.cli.record import Started, record
     from vflbench.results.report.table import final_table
-    from vflbench.run.checkpoint import Checkpoint
-    from vflbench.run.experiment import run
-    from vflbench.run.identity import changed_on_the_way, origin_of, refuse_changed_data, refuse_edited
-    from vflbench.run.plugin_files import described
-    from vflbench.run.provenance import final_provenance, module_digests, provenance, source
+    from vflbench.run.identity import origin_of, refuse_edited
     from vflbench.run.sources import plugin_digests
 
     hydra_config = HydraConfig.get()
@@ -143,7 +136,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     resolved = plain(config) | {"overwrite": False}
     folders = recorded_folders(config)
     origin = origin_of(resolved, folders)  # read before plug-ins are imported, which is refused if they are edited between
-    plugins = plugin_digests(resolved, folders)
+    plugin_digests(resolved, folders)  # likewise: the sources of a process are read once
     refuse_edited(folders, origin, loaded_suffices=in_sweep)
     experiment = build(config)
     settings = experiment.settings
@@ -157,29 +150,19 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
             return show_finished(folder, settings.device, in_sweep=in_sweep)
         for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
             tqdm.write(line)
-        manifest = provenance(
-            seed=settings.seed,
-            overrides=list(hydra_config.overrides.task),
-            choices=dict(hydra_config.runtime.choices),
-            source=source(resolved),
-            modules=module_digests(plugins),
-            identity=origin,
-        ) | {"plugins": described(recorded_folders(config))}
-        quiet = in_sweep or not sys.stdout.isatty()
-        recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
-        recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(config), resolved)
-        recorder.confirm = lambda facts: refuse_changed_data(resolved, origin, facts["data"])
-        checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
-        with leaving_errors(recorder):
-            summary = run(experiment, recorder, checkpoint)
-            draw(folder)
-            changed = changed_on_the_way(folders, origin)
-            recorder.note(**final_provenance(plugins), **({CHANGED: changed} if changed else {}))
-            recorder.finish(summary)
-            checkpoint.finish()
+        started = Started(
+            resolved,
+            list(map(str, hydra_config.overrides.task)),
+            plain(hydra_config.runtime.choices),
+            list(map(str, folders)),
+            origin,
+            overwrite=settings.overwrite,
+        )
+        begin = record if not experiment.engine.starts_processes else record_elsewhere
+        outcome = begin(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
         print(final_table(folder, colour=sys.stdout.isatty()), flush=True)
-    return outcome_of(summary)
+    return outcome
 
 
 def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:

@@ -1,6 +1,7 @@
 """Engine: what every entry of configs/engine builds: where parties live."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
@@ -14,9 +15,16 @@ class Engine:
     live elsewhere.
     """
 
+    starts_processes: ClassVar[bool] = False
+    """Whether a run has to be started in processes of its own before there are any channels."""
+
     def channels(self) -> Mapping[str, Channel]:
         """Party -> the way to it, of every non-label party that lives in another process."""
         return {}
+
+    def stop_asked(self) -> int:
+        """The signal with which somebody outside this process asks the run to stop after the batch in hand; 0 for none."""
+        return 0
 
     def carry(self, message: Message) -> Message:
         """Bring the message to its receiver; returns it as it arrives."""

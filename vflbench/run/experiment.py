@@ -80,7 +80,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         recorder.say(f"attack={name} is skipped: {reason}", always=True)
 
     sample = data.train.sample(settings.audit.train_rows)
-    with Interruption() as interruption:
+    with Interruption(experiment.engine.stop_asked) as interruption:
         while len(progress.results) < epochs and not session.stopped:
             epoch = progress.begin_epoch()
             batches = session.batches(data.train, batch_size, generators["batches"], epoch.number)

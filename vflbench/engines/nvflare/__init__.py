@@ -1,1 +1,1 @@
-"""NVIDIA FLARE: parties as processes of a simulator, of a proof of concept, or on hosts of their own."""
+"""Parties as sites of NVIDIA FLARE: the label party is the server, each other party a client."""

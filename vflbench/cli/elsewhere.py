@@ -1,0 +1,218 @@
+"""Starts a run whose parties are processes of their own on this machine, watches it, and ends every one of its processes."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from vflbench.cli.flare_outcome import Outcome, read_outcome
+from vflbench.cli.flare_tables import write_tables
+from vflbench.cli.record import Started
+from vflbench.cli.sweep import JobOutcome
+from vflbench.engines.nvflare.engine import NvFlare
+from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
+from vflbench.errors import UserError
+from vflbench.run.experiment import Experiment
+from vflbench.run.interruption import Interrupted
+
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders and files of a run that is started elsewhere."""
+
+    root: Path
+
+    @property
+    def job(self) -> Path:
+        return self.root / "job"
+
+    @property
+    def sites(self) -> Path:
+        return self.root / "sites"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def outcome(self) -> Path:
+        return self.root / "outcome.json"
+
+    @property
+    def stop(self) -> Path:
+        return self.root / "stop"
+
+    @property
+    def problem(self) -> Path:
+        return self.root / "problem"
+
+    @property
+    def console(self) -> Path:
+        return self.root / "console"
+
+
+def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+    """As `record`, with the run in the label party's process. Raises UserError, also for a party that fails."""
+    engine = experiment.engine
+    assert isinstance(engine, NvFlare)
+    engine.require_installed()
+    with _workspace(engine) as root:
+        places = Places(root)
+        parties = write_tables(experiment, places.tables)
+        sites = {f"party-{number}": party for number, party in enumerate(parties, 1)}
+        write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
+        return _run(engine, places, list(sites)).taken()
+
+
+def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str], folder: Path, *, in_sweep: bool) -> Job:
+    own = os.path.abspath(folder)
+    server = {
+        "parties": sites,
+        "table": os.fspath(places.tables),
+        "folder": os.getcwd(),
+        "outcome": os.fspath(places.outcome),
+        "stop": os.fspath(places.stop),
+        "problem": os.fspath(places.problem),
+        "console": None if engine.mode == "simulator" else os.fspath(places.console),
+        "terminal": sys.stdout.isatty(),
+    }
+    return Job(
+        name="vflbench",
+        run={"started": started.to_plain(), "output": own, "in_sweep": in_sweep},
+        parties={
+            site: {
+                "party": party,
+                "table": os.fspath(places.tables / party),
+                "checkpoints": os.path.join(own, "parties", party),
+            }
+            for site, party in sites.items()
+        },
+        server=server,
+        start_timeout=engine.start_timeout,
+        timeout=engine.timeout,
+    )
+
+
+def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
+    """Start the processes and wait for what becomes of the run; none of them is left, whatever happens."""
+    from vflbench.engines.nvflare.processes import MARK, kill_marked, named
+
+    mark = secrets.token_hex(16)
+    environment = {
+        **os.environ,
+        MARK: mark,
+        "NVFLARE_STREAMING_MAX_BLOB_SIZE": str((engine.max_message_mib << 20) + (1 << 20)),
+        "NVFLARE_DATUM_DIR": os.path.join(os.devnull, "none"),  # a message can't leave a file at its receiver
+    }
+    parents = [named(os.getpid())]
+    with ExitStack() as stack:
+        stack.callback(kill_marked, mark)
+        stopping = stack.enter_context(_Stopping.watched(places.stop))
+        if engine.mode == "simulator":
+            process = _start_simulation(places, sites, parents, environment)
+        else:
+            raise UserError("not yet", key="engine.mode", value=engine.mode)
+        return _wait(process, engine, places, stopping)
+
+
+def _start_simulation(
+    places: Places, sites: list[str], parents: list[list[float]], environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    local = places.sites / "local"
+    local.mkdir(parents=True)
+    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES]}
+    (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
+    spec = {"job": os.fspath(places.job), "workspace": os.fspath(places.sites), "sites": sites, "parents": parents}
+    file = places.root / "simulation.json"
+    file.write_text(json.dumps(spec), encoding="utf-8")
+    command = [sys.executable, "-m", "vflbench.engines.nvflare.simulation", os.fspath(file)]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: "_Stopping") -> Outcome:
+    while True:
+        ended = process.poll() is not None
+        outcome = read_outcome(places.outcome)  # after the look at the process, which leaves it before it ends
+        if outcome is not None:
+            return outcome
+        if ended:
+            kept = f"its log is in {places.sites}" if engine.workspace else "engine.workspace=FOLDER keeps its log"
+            why = (
+                places.problem.read_text(encoding="utf-8") if places.problem.exists() else f"exit code {process.returncode}"
+            )
+            problem = f"the label party's process ended before the run did ({why}); {kept}; {_AGAIN}"
+            return Outcome("error", reason=f"engine: {problem}")
+        if stopping.count > 1:
+            raise Interrupted("stopped at once; the same command goes on from what was saved before", 128 + stopping.number)
+        time.sleep(_LOOK_SECONDS)
+
+
+_AGAIN = "the same command goes on from what was saved last"
+
+
+@dataclass
+class _Stopping:
+    """What Ctrl-C and SIGTERM ask for: the first is passed on by a file, the second ends the run at once."""
+
+    file: Path
+    count: int = 0
+    number: int = 0
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        self.count, self.number = self.count + 1, number
+        if self.count == 1:
+            temporary = self.file.with_suffix(".new")
+            temporary.write_text(str(number), encoding="ascii")
+            temporary.replace(self.file)
+            if sys.stderr is not None and sys.stderr.isatty():
+                os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
+
+    @classmethod
+    @contextmanager
+    def watched(cls, file: Path) -> Iterator["_Stopping"]:
+        stopping = cls(file)
+        if threading.current_thread() is not threading.main_thread():
+            yield stopping
+            return
+        before: dict[signal.Signals, Any] = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, stopping.note)
+            yield stopping
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _workspace(engine: NvFlare) -> Iterator[Path]:
+    """A new private folder, deleted at the end unless the user named it."""
+    if engine.workspace is None:
+        root = Path(tempfile.mkdtemp(prefix="vflbench-nvflare-"))
+        try:
+            yield root
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        return
+    root = Path(engine.workspace).absolute()
+    try:
+        root.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise UserError("it is there already; name a new folder", key="engine.workspace", value=root) from error
+    except OSError as error:
+        raise UserError(f"{error.strerror}", key="engine.workspace", value=root) from error
+    yield root

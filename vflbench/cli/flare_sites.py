@@ -1,0 +1,132 @@
+"""What a site of NVIDIA FLARE does in a run of ours: the label party runs the whole of it, the others answer its calls.
+
+FLARE builds these from a job's config, each in the process of its site. A site makes everything from run.json of the job, by
+the checks of `build`, and from what it holds itself.
+"""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+import vflbench.cli.resolvers  # noqa: F401  # what configs compute
+from vflbench.cli.build import build
+from vflbench.cli.flare_outcome import Outcome, leave_outcome, outcome_of_error
+from vflbench.cli.flare_tables import Table
+from vflbench.cli.record import Started, record
+from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
+from vflbench.engines.nvflare.components import LabelPartyController, asked
+from vflbench.engines.nvflare.engine import Connected
+from vflbench.engines.nvflare.job import SERVER
+from vflbench.errors import UserError
+from vflbench.messages.envelope import decode, encode
+from vflbench.run.experiment import Experiment
+from vflbench.run.party_process import PartyProcess
+
+_log = logging.getLogger("vflbench")
+
+
+class LabelPartySite:
+    """The server of FLARE: the label party with its labels, and the run that all other parties take part in."""
+
+    @collab.main
+    def run(self) -> None:
+        """The run from its beginning, or from where it stopped, to its end. What came of it is left in a file."""
+        asked_for = asked(collab.fl_ctx)
+        run, site = asked_for["run"], asked_for["site"]
+        os.chdir(site["folder"])
+        with console(site):
+            try:
+                outcome = self.train(run, site)
+            except BaseException as error:  # Ctrl-C reaches a run as an exception too
+                _log.exception("the run ended early")
+                outcome = outcome_of_error(error)
+        leave_outcome(Path(site["outcome"]), outcome)
+
+    def train(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Outcome:
+        """Raises UserError, Interrupted, or whatever a run raises."""
+        started = Started.from_plain(run["started"])
+        experiment = build(started.options)
+        engine = Connected(self.channels(site, experiment.engine), self.stopping(site))
+        experiment = dataclasses.replace(experiment, engine=engine, dataset=self.dataset(site, experiment))
+        job = record(started, experiment, Path(run["output"]), in_sweep=run["in_sweep"])
+        return Outcome(status=str(job.status), test_auc=job.test_auc, reason=job.reason)
+
+    def channels(self, site: Mapping[str, Any], engine: Any) -> dict[str, CollabChannel]:
+        """Party -> the way to it, in the order of the parties."""
+        proxies = {proxy.name: proxy for proxy in collab.clients}
+        channels = {
+            party: CollabChannel(party, name, proxies[name], engine.timeout, engine.max_message_mib * MIB)
+            for name, party in site["parties"].items()
+        }
+        of_site = {name: channels[party] for name, party in site["parties"].items()}
+        LabelPartyController.on_loss.append(lambda name: of_site[name].give_up(LOST))
+        return channels
+
+    def stopping(self, site: Mapping[str, Any]) -> Path:
+        """The file whose being there asks the run to stop."""
+        return Path(site["stop"])
+
+    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Any:
+        """What the label party holds: labels, and its own columns."""
+        return experiment.dataset
+
+
+@contextmanager
+def console(site: Mapping[str, Any]) -> Iterator[None]:
+    """While entered, what is printed goes to the file that whoever started the run shows, if it named one."""
+    if site.get("console") is None:
+        yield
+        return
+    with open(site["console"], "w", encoding="utf-8", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+        yield
+
+
+LOST = "its process has ended; the same command goes on from what was saved last"
+
+
+class PartySite:
+    """A client of FLARE: a party without labels. All that it publishes is `call`."""
+
+    def __init__(self) -> None:
+        self._asked: Mapping[str, Any] = {}
+        self._most = MIB
+        self._process: PartyProcess | None = None
+
+    @collab.init
+    def begin(self) -> None:
+        """Read what the job asks for."""
+        self._asked = asked(collab.fl_ctx)
+
+    @collab.publish
+    def call(self, method: str, payload: bytes) -> bytes:
+        """Answer the label party. Nobody else is answered; a fault is named, and no more said of it than its kind."""
+        try:
+            if collab.caller != SERVER:
+                raise UserError("only the label party is answered", key="engine")
+            if type(method) is not str or type(payload) is not bytes:
+                raise UserError("a call has a name and bytes, and nothing else", key="engine")
+            if self._process is None:
+                self._process = self.process(self._asked["run"], self._asked["site"])
+            return encode({"content": self._process.handle(method, decode(payload, self._most))})
+        except UserError as error:
+            _log.warning("refused: %s", error)
+            return encode({"refused": str(error)})
+        except Exception as error:
+            _log.exception("a call failed")
+            return encode({"refused": f"it failed with {type(error).__name__}; its own log says why"})
+
+    def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
+        """The party with its own rows; its experiment is built by the checks of this site's own vflbench."""
+        experiment = build(Started.from_plain(run["started"]).options)
+        self._most = getattr(experiment.engine, "max_message_mib", 1024) * MIB
+        return PartyProcess(site["party"], experiment, lambda: self.table(experiment, site), Path(site["checkpoints"]))
+
+    def table(self, experiment: Experiment, site: Mapping[str, Any]) -> Table:
+        """This party's rows, from its own file."""
+        return Table(experiment, site["party"])

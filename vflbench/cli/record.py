@@ -1,0 +1,77 @@
+"""A run that has a folder to itself, from its beginning to its last figure, in this process or in the label party's."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from vflbench.cli.build import build_loggers
+from vflbench.cli.mistakes import leaving_errors
+from vflbench.cli.sweep import JobOutcome, outcome_of
+from vflbench.results.identity import CHANGED
+from vflbench.results.loggers.base import Loggers
+from vflbench.results.recorder import Recorder
+from vflbench.results.report.figures import draw
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.experiment import Experiment, run
+from vflbench.run.identity import changed_on_the_way, refuse_changed_data
+from vflbench.run.plugin_files import described
+from vflbench.run.provenance import final_provenance, module_digests, provenance, source
+from vflbench.run.sources import plugin_digests
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a run was started: its resolved options, the words of the command line, what was chosen in each group, folders of
+    plug-ins, and what else decides its numbers. All of it is JSON. overwrite: no option of `resolved`, which is for good.
+    """
+
+    resolved: Mapping[str, Any]
+    overrides: list[str]
+    choices: Mapping[str, Any]
+    plugins: list[str]
+    origin: Mapping[str, Any]
+    overwrite: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `build` makes the experiment of."""
+        return {**self.resolved, "overwrite": self.overwrite}
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> "Started":
+        return cls(**content)
+
+
+def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+    """Train, attack and draw. A run that began and then fails leaves error.txt."""
+    resolved, origin, settings = dict(started.resolved), dict(started.origin), experiment.settings
+    folders = tuple(map(Path, started.plugins))
+    plugins = plugin_digests(resolved, folders)
+    manifest = provenance(
+        seed=settings.seed,
+        overrides=started.overrides,
+        choices=dict(started.choices),
+        source=source(resolved),
+        modules=module_digests(plugins),
+        identity=origin,
+    ) | {"plugins": described(folders)}
+    quiet = in_sweep or not sys.stdout.isatty()
+    recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+    recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)
+    recorder.confirm = lambda facts: refuse_changed_data(resolved, origin, facts["data"])
+    checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
+    with leaving_errors(recorder):
+        summary = run(experiment, recorder, checkpoint)
+        draw(folder)
+        changed = changed_on_the_way(folders, origin)
+        recorder.note(**final_provenance(plugins), **({CHANGED: changed} if changed else {}))
+        recorder.finish(summary)
+        checkpoint.finish()
+    return outcome_of(summary)

@@ -1,0 +1,60 @@
+"""Each party in a process of its own, as a site of NVIDIA FLARE."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from vflbench.engines.base import Engine
+from vflbench.errors import UserError
+from vflbench.messages.channel import Channel
+from vflbench.messages.message import Message
+from vflbench.options import Mebibytes, Patience, Port, options
+
+
+@options
+class NvFlare(Engine):
+    """Non-label parties are clients of NVIDIA FLARE, the label party is its server; messages are bytes in calls of its
+    Collab API. A run is started in processes of its own (`cli.elsewhere`), in which `Connected` takes the place of this.
+
+    timeout, start_timeout: seconds. workspace: a folder that doesn't exist. port: of the server, where it listens on one.
+    """
+
+    starts_processes: ClassVar[bool] = True
+
+    mode: Literal["simulator", "poc"] = "simulator"
+    timeout: Patience = 60.0
+    start_timeout: Patience = 120.0
+    max_message_mib: Mebibytes = 1024
+    port: Port = 0
+    workspace: str | None = None
+
+    def require_installed(self) -> None:
+        """Raises UserError where FLARE is not installed."""
+        if importlib.util.find_spec("nvflare") is None:
+            raise UserError("it needs NVIDIA FLARE: pip install 'vflbench[nvflare]'", key="engine", value="nvflare")
+
+    def carry(self, message: Message) -> Message:
+        return message
+
+
+class Connected(Engine):
+    """The engine of a run in the label party's process: the other parties are at the ends of channels.
+
+    stop: a file which, when it is there, asks the run to stop, with the number of a signal in it.
+    """
+
+    def __init__(self, channels: Mapping[str, Channel], stop: Path | None = None):
+        self._channels, self._stop = dict(channels), stop
+
+    def channels(self) -> Mapping[str, Channel]:
+        return self._channels
+
+    def stop_asked(self) -> int:
+        if self._stop is None or not self._stop.exists():
+            return 0
+        text = self._stop.read_text(encoding="ascii").strip()
+        return int(text) if text in ("2", "15") else 0
+
+    def carry(self, message: Message) -> Message:
+        return message
