@@ -51,12 +51,13 @@ class Counted(AlignedRows):
 
     def __init__(self, data):
         self.missed = 0
-        super().__init__(self._count, data.train.columns, 2)
-        self._at = data.train.at
+        columns = data.train.columns
+        readers = {party: lambda ids, party=party: data.train.at(ids).features[party] for party in columns}
+        super().__init__(readers, lambda ids: self._count(data.train.at(ids)), columns, 2)
 
-    def _count(self, ids):
-        self.missed += len(ids)
-        return self._at(ids)
+    def _count(self, table):
+        self.missed += len(table)
+        return table.labels
 
 
 def assert_looked_up(rows, expected, ids):

@@ -1,6 +1,7 @@
 """Rows by id: what each party looks up of the rows that all parties have aligned."""
 
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,90 +11,160 @@ from vflbench.data.table import Columns, Features, VerticalTable
 _HELD = 4
 """Tables that stay in memory: of training and test rows, a sample, and a batch across two buffers."""
 
+T = TypeVar("T", Features, Tensor)
+
 
 class AlignedRows:
-    """Looks rows up by id, for whoever owns them: `features(party, ids)` and `labels(ids)`.
+    """Looks rows up by id, for whoever owns them: `lookup(party)` is that party's, `labels` that of the label party.
 
-    Tables that were read are held, the last four of them, and looked up there; rows that are in none of them are read.
+    A lookup holds what its party owns and nothing else; they share the ids of the rows that are held, and where these
+    stand. Tables that were read are held, the last four of them, and looked up there; rows that are in none of them are
+    read, by each party for itself.
 
-    read: ids (n,) -> these rows, in that order. columns: party -> its columns. relabel: (ids, labels) -> labels that the
-    label party holds instead, such as those of canaries.
+    readers: party -> ids (n,) -> its columns of these rows, in that order. labels: the same of the label party's classes.
+    relabel: (ids, labels) -> labels that the label party holds instead, such as those of canaries.
     """
 
     def __init__(
         self,
-        read: Callable[[Tensor], VerticalTable],
+        readers: Mapping[str, Callable[[Tensor], Features]],
+        labels: Callable[[Tensor], Tensor],
         columns: Mapping[str, Columns],
         classes: int,
-        relabel: Callable[[Tensor, Tensor], Tensor] | None = None,
     ):
-        self._read, self.columns, self.classes, self._relabel = read, columns, classes, relabel
-        self._held: list[_Indexed] = []
-        self._last: tuple[Tensor, VerticalTable, Tensor] | None = None
+        self.columns, self.classes = dict(columns), classes
+        self._index = _Index()
+        self._parties = {party: PartyRows(self._index, readers[party], columns[party]) for party in columns}
+        self._plain_labels = _Lookup[Tensor](self._index, labels)
+        self.labels = LabelRows(self._plain_labels)
 
     @classmethod
     def of(cls, table: VerticalTable) -> "AlignedRows":
         """The rows of a table in memory."""
-
-        def missing(ids: Tensor) -> VerticalTable:
-            raise KeyError(f"{len(ids)} rows, among which some are not in this table")
-
-        rows = cls(missing, table.columns, table.classes)
+        rows = cls(dict.fromkeys(table.columns, _missing), _missing, table.columns, table.classes)
         rows.hold(table)
         return rows
 
     def relabelled(self, relabel: Callable[[Tensor, Tensor], Tensor]) -> "AlignedRows":
-        """The same rows with other labels. Both share the tables that they hold."""
-        rows = AlignedRows(self._read, self.columns, self.classes, relabel)
-        rows._held = self._held
+        """The same rows with other labels. Both share what they hold."""
+        rows = AlignedRows.__new__(AlignedRows)
+        vars(rows).update(vars(self))
+        rows.labels = LabelRows(self._plain_labels, relabel)
         return rows
 
+    def lookup(self, party: str) -> "PartyRows":
+        """Looks up what that party owns; from it nothing of another party's, and no label, can be reached."""
+        return self._parties[party]
+
     def hold(self, table: VerticalTable) -> None:
-        """Keep a table that was read, in place of the one that was held longest."""
-        if not any(indexed.table is table for indexed in self._held):
-            self._held.insert(0, _Indexed(table))
-            del self._held[_HELD:]
+        """Hand each party what it owns of a table that was read, in place of the one that was held longest."""
+        number = self._index.hold(table.ids)
+        if number is None:
+            return
+        for party, rows in self._parties.items():
+            rows.put(number, table.features[party])
+        self._plain_labels.put(number, table.labels)
 
     def features(self, party: str, ids: Tensor) -> Features:
         """The party's columns of these rows."""
-        table, places = self._find(ids)
-        return table.features[party].rows(places)
-
-    def labels(self, ids: Tensor) -> Tensor:
-        """(n,) classes of these rows, as the label party holds them."""
-        table, places = self._find(ids)
-        labels = table.labels.index_select(0, places)
-        return labels if self._relabel is None else self._relabel(ids, labels)
+        return self._parties[party](ids)
 
     def rows(self, ids: Tensor) -> VerticalTable:
-        """All parties' columns of these rows."""
-        table, places = self._find(ids)
-        rows = table.rows(places)
-        labels = rows.labels if self._relabel is None else self._relabel(ids, rows.labels)
-        return VerticalTable(rows.ids, rows.features, labels, rows.classes)
+        """All parties' columns of these rows, and the labels."""
+        features = {party: rows(ids) for party, rows in self._parties.items()}
+        return VerticalTable(ids.clone(), features, self.labels(ids), self.classes)
 
-    def _find(self, ids: Tensor) -> tuple[VerticalTable, Tensor]:
-        """A table that has these rows, and their places in it; the parties ask for the same batch one after the other."""
-        if self._last is not None and self._last[0] is ids:
-            return self._last[1:]
-        for indexed in self._held:
+
+class _Index:
+    """The ids that are held, block by block, and where each stands: all that the lookups of several parties share."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, _Indexed] = {}
+        self._count = 0
+        self._last: tuple[Tensor, tuple[int, Tensor] | None] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
+    def hold(self, ids: Tensor) -> int | None:
+        """The number of the block that has these ids from now on; None if they are held already."""
+        if any(indexed.of is ids for indexed in self._held.values()):
+            return None
+        self._count, self._last = self._count + 1, None
+        kept = list(self._held.items())[: _HELD - 1]
+        self._held = dict([(self._count, _Indexed(ids)), *kept])
+        return self._count
+
+    def find(self, ids: Tensor) -> tuple[int, Tensor] | None:
+        """A block that has these rows, and their places in it; the parties ask for the same batch one after the other."""
+        if self._last is None or self._last[0] is not ids:
+            self._last = (ids, self._search(ids))
+        return self._last[1]
+
+    def _search(self, ids: Tensor) -> tuple[int, Tensor] | None:
+        for number, indexed in self._held.items():
             places = indexed.places(ids)
             if places is not None:
-                self._last = (ids, indexed.table, places)
-                return indexed.table, places
-        table = self._read(ids)
-        self._last = (ids, table, torch.arange(len(ids), device=ids.device))
-        return self._last[1:]
+                return number, places
+        return None
+
+
+class _Lookup(Generic[T]):
+    """One party's values of rows by id. Calling it copies them."""
+
+    def __init__(self, index: _Index, read: Callable[[Tensor], T]):
+        self._index, self._read = index, read
+        self._held: dict[int, T] = {}
+        self._last: tuple[Tensor, T] | None = None
+
+    def put(self, number: int, block: T) -> None:
+        """Hold a block of that number of the index, and let go of those that the index has let go of."""
+        self._held = {other: held for other, held in self._held.items() if other in self._index} | {number: block}
+
+    def __call__(self, ids: Tensor) -> T:
+        found = self._index.find(ids)
+        if found is not None:
+            return _taken(self._held[found[0]], found[1])
+        if self._last is None or self._last[0] is not ids:
+            self._last = (ids, self._read(ids))
+        return _taken(self._last[1], torch.arange(len(ids), device=ids.device))
+
+
+class PartyRows(_Lookup[Features]):
+    """Looks up one party's columns: ids (n,) -> Features."""
+
+    def __init__(self, index: _Index, read: Callable[[Tensor], Features], columns: Columns):
+        super().__init__(index, read)
+        self.columns = columns
+
+
+class LabelRows:
+    """Looks up labels: ids (n,) -> (n,) classes, as the label party holds them."""
+
+    def __init__(self, lookup: _Lookup[Tensor], relabel: Callable[[Tensor, Tensor], Tensor] | None = None):
+        self._lookup, self._relabel = lookup, relabel
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        labels = self._lookup(ids)
+        return labels if self._relabel is None else self._relabel(ids, labels)
+
+
+def _taken(block: T, places: Tensor) -> T:
+    return block.index_select(0, places) if isinstance(block, Tensor) else block.rows(places)
+
+
+def _missing(ids: Tensor) -> T:
+    raise KeyError(f"{len(ids)} rows, among which some are not in this table")
 
 
 class _Indexed:
-    """A table and where each of its ids stands."""
+    """Ids and where each stands."""
 
-    def __init__(self, table: VerticalTable):
-        self.table = table
-        self._ids, self._order = table.ids, None if _is_rising(table.ids) else table.ids.argsort()
+    def __init__(self, ids: Tensor):
+        self.of = ids
+        self._ids, self._order = ids, None if _is_rising(ids) else ids.argsort()
         if self._order is not None:
-            self._ids = table.ids[self._order]
+            self._ids = ids[self._order]
 
     def places(self, ids: Tensor) -> Tensor | None:
         """(n,) places of these ids; None if one is missing."""

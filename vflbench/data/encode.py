@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -109,6 +109,16 @@ class Encoding:
     @property
     def columns(self) -> dict[str, Columns]:
         return {party: encoding.columns for party, encoding in self.parties.items()}
+
+    def positions(self, party: str) -> tuple[np.ndarray, np.ndarray]:
+        """Where a party's columns stand among the numeric and among the categorical columns of the raw table."""
+        return self.parties[party].numeric, self.parties[party].categorical
+
+    def alone(self, party: str) -> "Encoding":
+        """The same for a raw table of that party's columns alone, in its order."""
+        whole = self.parties[party]
+        numeric, categorical = (np.arange(len(places)) for places in (whole.numeric, whole.categorical))
+        return Encoding({party: replace(whole, numeric=numeric, categorical=categorical)}, self.transform)
 
     def __call__(self, raw: RawTable) -> dict[str, Features]:
         """Encode all rows of `raw`, which must be in memory."""

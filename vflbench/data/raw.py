@@ -60,6 +60,7 @@ class RawTable:
     statistics: over all rows, if they are known beforehand.
     limits: minimum and maximum of each numeric column, (k,) each, if the kind of column fixes them, as for pixels;
     `numeric` may then be (n, k) uint8.
+    stored: for a table on disk, opens columns of `numeric`, `categorical` or `labels` (None: all) by themselves.
     """
 
     names: tuple[str, ...]
@@ -75,9 +76,40 @@ class RawTable:
     forget: Callable[[], None] = field(default=lambda: None, compare=False)
     statistics: Statistics | None = None
     limits: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
+    stored: Callable[[str, np.ndarray | None], Any] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def only(self, numeric: np.ndarray, categorical: np.ndarray, *, most: int) -> "RawTable":
+        """The columns at these positions alone, with no label: nothing else of this table can be reached from there.
+
+        most: rows up to which columns on disk are copied into memory; of more, each read maps them for as long as it takes.
+        """
+        limits = None if self.limits is None else (self.limits[0][numeric], self.limits[1][numeric])
+        names = tuple(self.numeric_names[j] for j in numeric), tuple(self.categorical_names[j] for j in categorical)
+        return RawTable(
+            names=names[0] + names[1],
+            numeric_names=names[0],
+            categorical_names=names[1],
+            sizes=tuple(self.sizes[j] for j in categorical),
+            numeric=self._apart("numeric", self.numeric, numeric, most),
+            categorical=self._apart("categorical", self.categorical, categorical, most),
+            labels=np.broadcast_to(np.zeros((), dtype=np.uint8), len(self)),
+            classes=self.classes,
+            limits=limits,
+        )
+
+    def labels_alone(self, *, most: int) -> np.ndarray:
+        """(n,) the labels, from which no column can be reached. most: as for `only`."""
+        return self._apart("labels", self.labels, None, most)
+
+    def _apart(self, name: str, values: np.ndarray, columns: np.ndarray | None, most: int) -> Any:
+        if self.stored is not None and len(self) > most:
+            return self.stored(name, columns)
+        if values.base is None and (columns is None or np.array_equal(columns, np.arange(values.shape[1]))):
+            return values  # it holds nothing else
+        return values.copy() if columns is None else values.take(columns, axis=1)
 
     def take(self, positions: np.ndarray) -> "RawTable":
         """Copy the rows at these positions."""
@@ -89,6 +121,7 @@ class RawTable:
             labels=self.labels[positions],
             fingerprint="",
             statistics=None,
+            stored=None,
         )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.encode import Encoding
+from vflbench.data.own_rows import own_columns, own_labels, rising
 from vflbench.data.raw import CHUNK_ROWS, RawTable
 from vflbench.data.table import Columns, VerticalTable, join
 
@@ -82,13 +83,9 @@ class EncodedRows:
 
         Raises KeyError for an id that no row has.
         """
-        positions = ids.cpu().numpy()
-        if len(positions) and not 0 <= positions.min() <= positions.max() < len(self.role):
-            raise KeyError(f"{len(positions)} rows, among which some are not in this table")
-        order = positions.argsort()
-        table = self._take(positions[order])
-        back = torch.from_numpy(np.argsort(order)).to(table.ids.device)
-        return table.rows(back)
+        positions, back = rising(ids, len(self.role))
+        table = self._take(positions)
+        return table.rows(back.to(table.ids.device))
 
     def all(self) -> VerticalTable:
         """Every row in memory, in order."""
@@ -165,8 +162,11 @@ class TrainTest:
         return {"test": self.test} | ({} if self.validation is None else {"validation": self.validation})
 
     def aligned(self) -> AlignedRows:
-        """All rows by id, for the parties to look up what they own of them."""
-        return AlignedRows(self.train.at, self.train.columns, self.train.classes)
+        """All rows by id, for the parties to look up what they own of them; each reads its own columns alone."""
+        rows = self.train
+        source, most = (rows.raw, rows.encoding), BUFFER_ROWS
+        readers = {party: own_columns(*source, party, rows.device, most=most) for party in rows.columns}
+        return AlignedRows(readers, own_labels(rows.raw, rows.device, most=most), rows.columns, rows.classes)
 
 
 def evenly_spaced(count: int, wanted: int) -> Tensor:

@@ -8,17 +8,16 @@ import os
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vflbench.data.private_folders import open_own, read_own, remove
+from vflbench.data.private_folders import read_own
 from vflbench.data.raw import CHUNK_ROWS, RawTable, Statistics
 from vflbench.data.store_schema import check_schema
-from vflbench.errors import UserError
+from vflbench.data.stored_columns import DamagedStoreError, StoredColumns, damaged, mapped
 from vflbench.plain_files import in_a_line, open_to_write, written_whole
 
 VERSION = 1
@@ -28,10 +27,6 @@ _MOST_SCHEMA = 1 << 30  # bytes
 _CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when first read
 _CHUNKS_MAPPED = 256  # chunks checked before their memory is released
 _TABLES = ("numeric", "categorical", "labels")
-
-
-class DamagedStoreError(Exception):
-    """The content of a store differs from its schema or its checksums."""
 
 
 class ArrayWriter:
@@ -108,12 +103,6 @@ def read_schema(folder: Path) -> dict[str, Any]:
         raise DamagedStoreError(f"schema.json can't be read: {in_a_line(error, 200)}") from error
 
 
-@dataclass
-class _Mapped:
-    array: np.ndarray
-    map: mmap.mmap | None
-
-
 class Store:
     """An open prepared table. Raises DamagedStoreError if sizes or checksums differ."""
 
@@ -121,7 +110,7 @@ class Store:
         self.folder, self.schema = folder, read_schema(folder)
         rows, arrays = self.schema["rows"], self.schema["arrays"]
         chunks = -(-rows // CHUNK_ROWS)
-        self._tables = {name: _map(folder / name, rows, **arrays[name]) for name in _TABLES}
+        self._tables = {name: mapped(folder / name, rows, **arrays[name]) for name in _TABLES}
         self._checksums = self._small("checksums", np.uint32, (len(_TABLES), chunks))
         self._counts = self._small("counts", np.int64, (sum(self.schema["sizes"]),))
         ends = np.cumsum([0, *self.schema["sizes"]])
@@ -149,7 +138,14 @@ class Store:
             check=self._check_or_remove,
             forget=self._forget,
             statistics=statistics,
+            stored=self._stored,
         )
+
+    def _stored(self, name: str, columns: np.ndarray | None) -> StoredColumns:
+        most = {"categorical": self.schema["sizes"], "labels": [self.schema["classes"]]}.get(name)
+        limits = None if most is None else np.array(most if columns is None else [most[j] for j in columns], np.int64)
+        array, checksums = self.schema["arrays"][name], self._checksums[_TABLES.index(name)].copy()
+        return StoredColumns(self.folder / name, self.schema["rows"], **array, columns=columns, sums=checksums, below=limits)
 
     def _small(self, name: str, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
         try:
@@ -188,32 +184,12 @@ class Store:
         try:
             self._check(chunks)
         except DamagedStoreError as error:
-            left = "was removed" if remove(self.folder) else "can't be removed"
-            raise UserError(
-                f"the prepared data is damaged ({error}) and {left}; run the command again to prepare it anew",
-                key="VFLBENCH_CACHE",
-                value=self.folder,
-            ) from error
+            raise damaged(self.folder, error) from error
 
     def _forget(self) -> None:
         for table in self._tables.values():
             if table.map is not None and hasattr(mmap, "MADV_DONTNEED"):
                 table.map.madvise(mmap.MADV_DONTNEED)  # read-only, so it can be read again
-
-
-def _map(file: Path, rows: int, dtype: str, width: int | None) -> _Mapped:
-    shape = (rows,) if width is None else (rows, width)
-    try:
-        with open_own(file) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size != np.dtype(dtype).itemsize * math.prod(shape):
-                raise ValueError(f"it has a size of {size} bytes")
-            if not size:
-                return _Mapped(np.empty(shape, dtype), None)
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise DamagedStoreError(f"{file.name} can't be read: {in_a_line(error, 200)}") from error
-    return _Mapped(np.frombuffer(mapped, dtype).reshape(shape), mapped)
 
 
 def _write_array(file: Path, values: np.ndarray) -> None:

@@ -1,7 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ class Split(Protocol):
         parties = [
             seating.remote[party]
             if party in seating.remote
-            else self.non_label_party(party, partial(seating.rows.features, party), outputs, seating, cheating.get(party))
+            else self.non_label_party(party, seating.rows.lookup(party), outputs, seating, cheating.get(party))
             for party in names
         ]
         bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns if party == LABEL_PARTY}
@@ -76,7 +75,7 @@ class Split(Protocol):
             module = seating.model.top_over(widths, outputs, rng)
             top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance(widths[: len(names)], rng)
-        own_rows: Lookup | None = partial(seating.rows.features, LABEL_PARTY) if LABEL_PARTY in bottoms else None
+        own_rows: Lookup | None = seating.rows.lookup(LABEL_PARTY) if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
             seating.rows.labels,
             own_rows,
@@ -181,7 +180,7 @@ class SplitSession(Session):
         return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
 
     def _own_columns(self, party: NonLabelParty, ids: Tensor) -> OwnColumns:
-        columns = self.rows.features(party.name, ids)
+        columns = party.rows(ids)
         return OwnColumns(columns.numeric, columns.categorical)
 
     def predict(self, ids: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from vflbench.attacks.base import Answers, ClassCounts, ColumnScores, RebuiltBatch, RebuiltRows, Scores
 from vflbench.errors import UserError
+from vflbench.messages.facts import Embeddings
 from vflbench.messages.message import Kind
-from vflbench.messages.round import PrivateBatch
+from vflbench.messages.round import PrivateBatch, Round
 from vflbench.messages.threat import Level
 from vflbench.metrics.batch import batch_example, batch_figures
 from vflbench.metrics.dependence import Dependence, DependenceTable
@@ -51,6 +52,14 @@ class Tables:
     def findings(self) -> Findings:
         tables = (self.leaks.leaks(), self.dependence.found(), self.reconstructions.found())
         return Findings(*tables, self.reconstructions.examples())
+
+    def measure(self, round_: Round, labels: Tensor, canary: Tensor, visible: Sequence[str], hidden: Sequence[str]) -> None:
+        """How far the embeddings of every layer of these parties depend on the labels, canaries aside."""
+        for party in (*visible, *hidden):
+            embeddings = round_.facts.get(party, {}).get(Embeddings)
+            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
+            for layer, h in layers.items():
+                self.dependence.add((party, layer, party in visible), h[~canary], labels[~canary])
 
     def state(self) -> dict[str, Any]:
         return {

@@ -22,12 +22,14 @@ from vflbench.run.answers import Findings, Marker, Tables
 from vflbench.run.asking import Asking
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
+from vflbench.run.desk import LocalDesk
 from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
 from vflbench.run.grading import Grader
 from vflbench.run.helpers import Helpers
 from vflbench.run.hidden_columns import HiddenColumns
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
+from vflbench.run.remote_desk import Call, remote_desks
 from vflbench.run.supply import Supply
 
 
@@ -46,7 +48,8 @@ class Auditor:
     choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not, because they are
     recorded. samples: also ask about rows of no audited batch. references: also ask attacks with labels about own columns
     in place of messages. tables: makes what the answers of an epoch are put into. helpers: threads that ask attacks; the
-    numbers are the same.
+    numbers are the same. remote: parties in processes of their own, where their attacks are asked; nobody here has the
+    columns that rebuilt rows would be compared with.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Auditor:
         references: bool = True,
         tables: Callable[[], Tables] = Tables,
         helpers: Helpers | None = None,
+        remote: Mapping[str, Call] | None = None,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -96,13 +100,18 @@ class Auditor:
         if source is not None and Auxiliary in wanted:
             known_rows = auxiliary_rows(source, max(attack.auxiliary for attack in attacks.values()), seed)
         hidden = HiddenColumns(attacks, train, rows)
-        self._supply = Supply(names, ClassShares(train.class_ratios), known, known_rows, rows, hidden)
-        grader = Grader(train, held_out, seed) if held_out is not None and isinstance(train, EncodedRows) else None
+        supply = Supply(names, ClassShares(train.class_ratios), known, known_rows, rows.features, hidden)
+        grader = None
+        if held_out is not None and isinstance(train, EncodedRows) and not remote:
+            grader = Grader(train, held_out, seed)
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private, hidden)
         hints = HintSource(generators, len(train.class_ratios))
-        self._asking = Asking(self._supply, names, known, canaries, hints, marker, twins, group, helpers)
+        desks = remote_desks(remote or {}, self.posts, names, known, train)
+        local = LocalDesk(supply, helpers)
+        self._asking = Asking(local, desks, names, known, canaries, hints, marker, twins, group, waits=helpers is not None)
+        self._posts_here = [post for post in self.posts if post.party not in desks]
         self._crossing = {party: tuple((cut_layers or {}).get(party, ())) for party in self._parties}
         self._probe_rng = generators["probe"] if probe and any(self._crossing.values()) and self.posts else None
         followers = [post for post in self.posts if post.attack.follows or post.attack.attends]
@@ -170,7 +179,7 @@ class Auditor:
                 self._asking.show(post, round_, torch.arange(len(round_.ids), device=round_.ids.device))
         self._asking.settle(but_last=not self.probes)  # what the probe is told of must be said before the next batch
         if self._dcor and is_audited:
-            self._measure(round_, labels, canary)
+            self.tables.measure(round_, labels, canary, self._parties, self._hidden)
 
     def _with_known(self, post: Post, ids: Tensor, followed: Tensor) -> Tensor:
         """Places of the rows of a batch that an attack follows, and of those whose label it knows."""
@@ -178,14 +187,6 @@ class Auditor:
             return followed
         is_shown = self._asking.known.among(ids, post.threat.known_rows)
         return is_shown.index_fill_(0, followed, True).nonzero()[:, 0]
-
-    def _measure(self, round_: Round, labels: Tensor, canary: Tensor) -> None:
-        """How far the embeddings of every layer of every party depend on the labels, canaries aside."""
-        for party in (*self._parties, *self._hidden):
-            embeddings = round_.facts.get(party, {}).get(Embeddings)
-            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
-            for layer, h in layers.items():
-                self.tables.dependence.add((party, layer, party in self._parties), h[~canary], labels[~canary])
 
     @property
     def rows_at_the_end(self) -> Tensor:
@@ -208,12 +209,13 @@ class Auditor:
 
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
-        self._asking.settle()
+        self._asking.begin_end(self._epoch, self.parts_at_the_end)
         answered = frozenset(post.name for post in self.posts if self.tables.leaks.has(post.name))  # about batches
         for post in self.posts if self.audited else ():
             if post.attack.answers_epochs() and not post.on_columns:
                 of_party = facts.get(post.party, {})
                 self._asking.about_epoch(post, self._epoch, self._end.of(post), of_party, answered, self.tables)
+        self._asking.settle()
         if self._probe_rng is not None and self._is_last:
             self.tables.probed.grade(self._rows.classes, self._probe_rng, self.tables.leaks)
         findings, self.tables = self.tables.findings(), self._new_tables()
@@ -226,9 +228,9 @@ class Auditor:
         return unanswered([post.name for post in self.posts], scored) | self._asking.reasons(scored)
 
     def state(self) -> dict[str, Any]:
-        """What every attack keeps, [attack, party, state] each, which rows were met, and the figures of the epoch so far."""
+        """What attacks of this process keep, [attack, party, state] each, rows that were met, figures of the epoch."""
         return {
-            "posts": [[post.name, post.party, state_of(post.attack)] for post in self.posts],
+            "posts": [[post.name, post.party, state_of(post.attack)] for post in self._posts_here],
             "end": self._end.state(),
             "canaries": self.canaries.state(),
             "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
@@ -237,7 +239,7 @@ class Auditor:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for post, (_, _, saved) in zip(self.posts, state["posts"], strict=True):
+        for post, (_, _, saved) in zip(self._posts_here, state["posts"], strict=True):
             restore_state(post.attack, saved)
         self._end.restore(state["end"])
         self.canaries.restore(state["canaries"])

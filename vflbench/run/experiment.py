@@ -15,11 +15,10 @@ from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.divergence import diverged
 from vflbench.run.evaluation import evaluate
-from vflbench.run.facts import describe, introduce, quantities, run_facts
+from vflbench.run.facts import introduce, quantities
 from vflbench.run.interruption import Interruption
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
-from vflbench.run.party_process import joined
 from vflbench.run.progress import Epoch, Progress
 from vflbench.run.resume import begin_or_go_on, blaming, save
 from vflbench.run.settings import Settings, choose_device
@@ -65,16 +64,15 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)
-    remote = joined(experiment.engine.channels(), experiment, data.train.classes, batch_size, device)
-    seated = seat(experiment, data, generators, batch_size, epochs, recorder.folder, remote)
+    seated = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
     progress = Progress(generators, session, auditor, seated.rounds)
     facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size}
-    facts["data"] = describe(data, session.columns)
-    facts |= run_facts(session, auditor.posts, experiment.attacks, skipped, experiment.adversaries, probed=auditor.probes)
+    facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *seated.canaries.notes, *refusals(session.claims()), *refused_lines(experiment.defenses)):
+    promised = (*refusals(session.claims()), *refused_lines(experiment.defenses))
+    for note in (*data.notes, *seated.notes, *seated.canaries.notes, *promised):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)

@@ -27,6 +27,7 @@ _SHARED = "In this protocol every party holds the labels."
 
 
 def run_facts(
+    data: TrainTest,
     session: Session,
     posts: Sequence[Post],
     attacks: Mapping[str, Attack],
@@ -35,14 +36,15 @@ def run_facts(
     *,
     probed: bool = False,
 ) -> dict[str, Any]:
-    """Cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where every party
-    holds the labels, each threat says so.
+    """The data, cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where
+    every party holds the labels, each threat says so.
     """
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = threats_of(posts, attacks, cheats, probed=probed)
     for threat in threats.values() if session.labels_shared else ():
         threat["text"] = f"{threat['text']} {_SHARED}"
     return {
+        "data": describe(data, session.columns),
         "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
         "layers": {party: list(layers) for party, layers in session.layers().items()},
         "threats": threats,
@@ -114,9 +116,9 @@ def describe(data: TrainTest, held: Mapping[str, Columns]) -> dict[str, Any]:
     }
 
 
-def introduce(data: TrainTest, columns: Mapping[str, Columns]) -> str:
-    """One line on the data and the parties. columns: of each party."""
-    held = ", ".join(f"{party}: {len(its)} columns" for party, its in columns.items())
+def introduce(data: TrainTest, columns: Mapping[str, Columns] | None = None) -> str:
+    """One line on the data and the parties. columns: of each party; those of the data if left out."""
+    held = ", ".join(f"{party}: {len(its)} columns" for party, its in (columns or data.train.columns).items())
     facts = "".join(
         f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
     )

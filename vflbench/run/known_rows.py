@@ -59,15 +59,22 @@ class RowNames:
     """
 
     def __init__(self, rng: torch.Generator):
-        self._key = int(torch.randint(2**62, (), generator=rng))
+        self.key = int(torch.randint(2**62, (), generator=rng))
+
+    @classmethod
+    def keyed(cls, key: int) -> "RowNames":
+        """The names that this key makes."""
+        names = cls.__new__(cls)
+        names.key = key
+        return names
 
     def of(self, ids: Tensor) -> Tensor:
         """(n,) names of these rows."""
-        return mix(ids, self._key)
+        return mix(ids, self.key)
 
     def ids(self, names: Tensor) -> Tensor:
         """(n,) ids of the rows with these names."""
-        return unmix(names, self._key)
+        return unmix(names, self.key)
 
 
 def draw_positives(labels: Tensor, canary: Tensor, count: int, rng: torch.Generator) -> Tensor:

@@ -13,12 +13,13 @@ from vflbench.data.table import Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.channel import Channel, PartyError
 from vflbench.messages.envelope import Content
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
-from vflbench.protocols.remote_party import Announced, RemoteParty, at_once
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
+from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_service import Desk, OwnTable, PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
@@ -30,7 +31,7 @@ class PartyProcess:
 
     party: its name. experiment: built from the same options as the label party's; data and loggers are
     not used. table: returns the party's own rows. folder: where its checkpoints go. secret: mixed into all that is drawn
-    here, empty where others may draw the same. desk: where attacks at this party are asked.
+    here, empty where others may draw the same. desk: makes another one than that where the experiment's attacks are asked.
     """
 
     party: str
@@ -67,7 +68,19 @@ class PartyProcess:
         cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
-        return PartyService(party, table, seating, self.folder, self.desk, self._prepare)
+
+        def desk(service: PartyService) -> Desk:
+            return PartyDesk(
+                self.party,
+                self.experiment.attacks,
+                generators,
+                service,
+                cheats=self.party in cheating,
+                references=OwnColumns in self.experiment.protocol.offers(Seat.NON_LABEL),
+                device=device,
+            )
+
+        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare)
 
     @staticmethod
     def _prepare() -> None:
@@ -100,19 +113,3 @@ def party_seating(
         precision=experiment.settings.precision,
         adversaries=experiment.fresh_adversaries(),
     )
-
-
-def joined(
-    channels: Mapping[str, Channel], experiment: Experiment, classes: int, batch_size: int, device: torch.device
-) -> dict[str, RemoteParty]:
-    """The parties at the ends of these channels, in this order. Raises PartyError for one that can't take part."""
-    request = {"version": __version__, "classes": classes, "batch_size": batch_size}
-    said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
-    parties = {}
-    for (name, channel), content in zip(channels.items(), said, strict=True):
-        try:
-            announced = Announced(**content)
-        except (TypeError, ValueError) as error:
-            raise PartyError(name, f"it says no names and sizes of columns and layers ({error})") from error
-        parties[name] = RemoteParty(channel, announced, lambda: Chain(experiment.fresh_defenses()), device)
-    return parties

@@ -32,15 +32,20 @@ class Question:
         """Places of the rows with these names; None for all of them in order. Raises UserError, about this attack, for a
         name that was not asked about or that comes twice.
         """
-        if not isinstance(names, Tensor):
-            raise UserError("the ids of its answer must be a tensor of names from view.ids", key="attack", value=attack)
-        if names.shape == self.names.shape and torch.equal(names.to(self.names.device), self.names):
-            return None
-        ordered, order = self.names.sort()
-        if names.ndim == 1 and names.dtype == ordered.dtype and len(ordered):
-            names = names.to(ordered.device)
-            place = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
-            if torch.equal(ordered[place], names) and len(names.unique()) == len(names):
-                return order[place]
-        problem = "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
-        raise UserError(problem, key="attack", value=attack)
+        return places_of(names, self.names, attack)
+
+
+def places_of(names: Tensor, asked: Tensor, attack: str) -> Tensor | None:
+    """As `Question.places`. asked: (n,) names."""
+    if not isinstance(names, Tensor):
+        raise UserError("the ids of its answer must be a tensor of names from view.ids", key="attack", value=attack)
+    if names.shape == asked.shape and torch.equal(names.to(asked.device), asked):
+        return None
+    ordered, order = asked.sort()
+    if names.ndim == 1 and names.dtype == ordered.dtype and len(ordered):
+        names = names.to(ordered.device)
+        place = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
+        if torch.equal(ordered[place], names) and len(names.unique()) == len(names):
+            return order[place]
+    problem = "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
+    raise UserError(problem, key="attack", value=attack)

@@ -1,9 +1,10 @@
 """What a run is made of, and its parties and attackers in their seats."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,11 +23,13 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
-from vflbench.protocols.remote_party import RemoteParty
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
+from vflbench.run.facts import run_facts
+from vflbench.run.joining import joined
 from vflbench.run.posts import offered_with, unmet_attacks
+from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 
@@ -60,7 +63,7 @@ class Experiment:
 @dataclass(frozen=True)
 class Seated:
     """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
-    trace: what the defenses do to the size of numbers.
+    trace: what the defenses do to the size of numbers. notes: lines that a user must not miss.
     """
 
     session: Session
@@ -69,6 +72,12 @@ class Seated:
     skipped: Mapping[str, str]
     rounds: RoundRecorder
     trace: Trace
+    notes: Sequence[str] = ()
+
+    def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
+        """For manifest.json."""
+        attacking = (self.auditor.posts, experiment.attacks, self.skipped, experiment.adversaries)
+        return run_facts(data, self.session, *attacking, probed=self.auditor.probes)
 
 
 def seat(
@@ -78,11 +87,8 @@ def seat(
     batch_size: int,
     epochs: int,
     folder: Path,
-    remote: Mapping[str, RemoteParty],
 ) -> Seated:
-    """Put every party and every attacker in its seat. remote: parties that live elsewhere. Raises UserError for a defense or
-    an adversary that doesn't fit.
-    """
+    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
@@ -98,6 +104,10 @@ def seat(
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
     trace = Trace()
+
+    def defense() -> Chain:
+        return Chain(experiment.fresh_defenses(), trace)
+
     path, others = settings.audit.auxiliary_path, data.test
     if path is not None:
         others = rows_of_another_source(experiment.dataset, path, train, generators["auxiliary source"])
@@ -108,17 +118,20 @@ def seat(
             model=experiment.model,
             optimizer=experiment.optimizer,
             wire=experiment.engine.wire(),
-            defense=lambda: Chain(experiment.fresh_defenses(), trace),
+            defense=defense,
             generators=generators,
             device=train.device,
             precision=settings.precision,
             round_size=batch_size,
             adversaries=experiment.fresh_adversaries(),
-            remote=remote,
+            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),
         )
+    )
+    skipped |= unmet_apart(
+        {name: attack for name, attack in experiment.attacks.items() if name not in skipped}, session.remote()
     )
     auditor = Auditor(
         {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
@@ -138,6 +151,7 @@ def seat(
         dcor=settings.audit.dcor,
         probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
+        remote={name: party.call for name, party in session.remote().items()},
     )
     rounds = RoundRecorder(
         settings,
@@ -153,7 +167,8 @@ def seat(
         _release(experiment),
         max((post.attack.follows for post in auditor.posts), default=0),
     )
-    return Seated(session, auditor, canaries, skipped, rounds, trace)
+    notes = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
+    return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
 
 
 def _release(experiment: Experiment) -> Release | None:

@@ -1,6 +1,7 @@
 """What the run supplies to attackers beside the facts of a round: class shares, known rows, auxiliary rows, own columns."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,18 +12,28 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.run.hidden_columns import HiddenColumns
-from vflbench.run.known_rows import KnownRows, Lookup, RowNames
+from vflbench.run.known_rows import KnownRows, RowNames
 from vflbench.run.posts import Post
 
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
 
 
+class Columns(Protocol):
+    """Columns of some rows: numeric (n, k), categorical (n, c)."""
+
+    @property
+    def numeric(self) -> Tensor: ...
+
+    @property
+    def categorical(self) -> Tensor: ...
+
+
 class Supply:
     """The facts that an attack at its post may read.
 
     names: of rows. shares: of the classes. known: rows with known labels. auxiliary: rows that are not trained on.
-    rows: the columns of each party by row id, where they are at hand. hidden: columns that attackers know of known rows.
+    columns: (party, row ids (n,)) -> its columns, where they are at hand. hidden: columns that attackers know of known rows.
     """
 
     def __init__(
@@ -31,11 +42,11 @@ class Supply:
         shares: ClassShares,
         known: KnownRows,
         auxiliary: Auxiliary,
-        rows: Lookup,
+        columns: Callable[[str, Tensor], Columns],
         hidden: HiddenColumns | None = None,
     ):
         self._hidden = hidden
-        self._names, self._shares, self._known, self._rows = names, shares, known, rows
+        self._names, self._shares, self._known, self._columns = names, shares, known, columns
         self._auxiliary = auxiliary
 
     def to(self, post: Post, facts: Facts) -> dict[type[Fact], Fact]:
@@ -62,7 +73,7 @@ class Supply:
 
     def _embed_columns(self, party: str) -> Callable[[Tensor], Mapping[str, Tensor]]:
         def embed(ids: Tensor) -> dict[str, Tensor]:
-            columns = self._rows.features(party, ids)
+            columns = self._columns(party, ids)
             return {COLUMNS: as_vectors(OwnColumns(columns.numeric, columns.categorical))}
 
         return embed

@@ -1,0 +1,228 @@
+"""From a party nothing can be reached that another owns: all objects that hang on it are walked."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from builders import experiment
+from reachable import arrays, reachable
+
+from vflbench.data import rows as rows_module
+from vflbench.data.base import Dataset
+from vflbench.data.batches import shuffled_batches
+from vflbench.data.csv import Csv
+from vflbench.data.own_rows import own_columns
+from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import join
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.threat import Seat
+from vflbench.options import options
+from vflbench.protocols.split import Split
+from vflbench.run.settings import Audit, Settings
+from vflbench.run.setup import seat
+
+PARTIES = {"a": ["x", "p"], "b": ["y", "q"], "label": ["z", "r"]}
+PREFIX = 40
+"""So many values of a column in a row are that column: labels are coins, and numbers are drawn."""
+
+
+@options
+class Drawn(Dataset):
+    """A number and a category of each party, and labels, all drawn by themselves."""
+
+    n: int = 1500
+
+    def read(self, rng):
+        draws = np.random.default_rng(3)
+        columns = [RawNumeric(name, draws.random(self.n)) for name in "xyz"]
+        columns += [RawCategorical(name, draws.permutation(self.n) % 97, 97) for name in "pqr"]
+        return raw_table(columns, draws.integers(0, 2, self.n)), {}
+
+
+def load(n=1500):
+    return Drawn(n=n, parties=PARTIES).load(torch.Generator().manual_seed(0))
+
+
+def load_stored(folder, n=3000):
+    """The same from a file, through the cache of prepared tables."""
+    raw, draws = Drawn(n=n).read(None)[0], np.random.default_rng(4)
+    words = draws.permutation([f"w{code:02d}" for code in range(97)])
+    lines = ["x,y,z,p,q,r,target"]
+    for numbers, codes, y in zip(raw.numeric.tolist(), raw.categorical, raw.labels, strict=True):
+        lines.append(",".join([*map(repr, numbers), *words[codes], str(y)]))
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    return Csv(path=str(folder / "rows.csv"), label="target", parties=PARTIES).load(torch.Generator().manual_seed(0))
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What a party must not hold: name -> (n,) values by row id, raw and encoded; orders of rows in which it may lie."""
+
+    columns: dict[str, np.ndarray]
+    orders: list[np.ndarray]
+
+    def found(self, root) -> set[str]:
+        """The columns of which many values can be reached from an object."""
+        needles: dict[bytes, set[str]] = {}
+        for name, values in self.columns.items():
+            for order in self.orders:
+                needles.setdefault(values[order[:PREFIX]].astype(np.float64).tobytes(), set()).add(name)
+        names = set[str]()
+        for array in arrays(root):
+            for flat in _readings(array):
+                for width in range(1, min(8, len(flat) // PREFIX) + 1):
+                    for start in range(min(width, len(flat))):
+                        names |= needles.get(flat[start : start + PREFIX * width : width].tobytes(), set())
+                names |= {name for name, values in self.columns.items() if _scattered(flat, values)}
+        return names
+
+
+def _readings(array):
+    """An array's numbers in a row, and what its bytes are as other numbers."""
+    flat = np.ascontiguousarray(array).ravel()
+    kinds = (np.uint8, np.int32, np.float64) if flat.dtype == np.uint8 else (flat.dtype,)
+    for kind in kinds:
+        with np.errstate(invalid="ignore"):
+            yield flat[: len(flat) // np.dtype(kind).itemsize * np.dtype(kind).itemsize].view(kind).astype(np.float64)
+
+
+def _scattered(flat, values):
+    """Whether many of these numbers, of which hardly two are alike, stand there in any order."""
+    if len(np.unique(values)) < len(values) / 2:
+        return False
+    between = flat[(flat > 0) & (flat < 1)]  # every column has both ends
+    return np.isin(between, values).sum() > 16 + 3 * len(flat) * len(values) / 2**23
+
+
+def secrets_of(data: TrainTest, *parties, labels, orders=()):
+    whole = join([data.train.all(), data.test.all()])
+    back, raw, columns = whole.ids.argsort(), data.train.raw, {}
+    for party in parties:
+        block = whole.features[party]
+        columns[f"{party} numeric"] = block.numeric[back, 0].numpy()
+        columns[f"{party} categorical"] = block.categorical[back, 0].numpy()
+        columns[f"{party} raw numeric"] = raw.numeric[:, raw.numeric_names.index(PARTIES[party][0])]
+        columns[f"{party} raw categorical"] = raw.categorical[:, raw.categorical_names.index(PARTIES[party][1])]
+    if labels:
+        columns["labels"] = whole.labels[back].numpy()
+    blocks = [*data.train.blocks(None), *data.test.blocks(None), data.train.sample(2000)]
+    everything = [np.arange(len(back)), *(block.ids.numpy() for block in blocks), *orders]
+    return Secrets(columns, [order for order in everything if len(order) >= PREFIX])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_path, monkeypatch):
+    """After rounds that everything is collected of, predictions, lookups of rows that are in no buffer, and a second epoch;
+    in the session that a run starts, so with its canaries, defenses and generators.
+    """
+    if streamed:
+        monkeypatch.setattr(rows_module, "BUFFER_ROWS", CHUNK_ROWS)
+    data = load_stored(tmp_path) if streamed else load()
+    parts = experiment(settings=Settings(epochs=2, batch_size=256, audit=Audit(batches=1, canaries=100)))
+    session = seat(parts, data, Generators(0), 256, 2, tmp_path).session
+    orders = []
+    for number, ids in enumerate(shuffled_batches(data.train, 256, torch.Generator().manual_seed(1), session.rows)):
+        session.round(ids, watch=Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL) if number < 2 else frozenset())
+        orders.append(ids)
+    anywhere = torch.randperm(len(data.train.role), generator=torch.Generator().manual_seed(2))[:300]
+    session.facts(anywhere, frozenset({OwnColumns}))
+    session.predict(anywhere)
+    orders = [ids.numpy() for ids in (*orders, anywhere)]
+    for party in session.parties:
+        others = [name for name in PARTIES if name != party.name]
+        assert secrets_of(data, *others, labels=True, orders=orders).found(party) == set()
+        own = secrets_of(data, party.name, labels=False, orders=orders).found(party)
+        assert {f"{party.name} numeric", f"{party.name} categorical"} <= own  # the walk finds what is there
+    label_party = session.label_party
+    assert secrets_of(data, "a", "b", labels=False, orders=orders).found(label_party) == set()
+    assert {"labels", "label numeric"} <= secrets_of(data, "label", labels=True, orders=orders).found(label_party)
+    if not streamed:
+        assert "a raw numeric" in secrets_of(data, "a", labels=False).found(session.parties[0])
+
+
+def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
+    data = load()
+    rows = data.aligned()
+    rows.hold(data.train.all())
+    theirs = secrets_of(data, "b", labels=True)
+    assert {"b numeric", "b raw numeric", "b raw categorical", "labels"} <= theirs.found(partial(rows.features, "a"))
+    assert {"b raw numeric", "labels"} <= theirs.found(data.train.at)
+    assert theirs.found(rows.lookup("a")) == set()
+    column, y = torch.from_numpy(data.train.raw.numeric[:, 1].copy()), data.train.raw.labels
+
+    class Slotted:
+        __slots__ = ("kept",)
+
+    slotted = Slotted()
+    slotted.kept = [{"deep": y}]
+    weight = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    found = {
+        "a closure": lambda: column,
+        "a default": lambda x=column: x,
+        "a view's base": data.train.raw.numeric[:2, :1],
+        "a view's storage": column[:2],
+        "a graph": (weight * column).sum(),
+        "a partial's argument": partial(max, column),
+    }
+    for how, root in found.items():
+        assert theirs.found(root) == {"b raw numeric"}, how
+    assert theirs.found(slotted) == {"labels"}
+    assert theirs.found({"x": torch.rand(1500, dtype=torch.float64), "ids": np.arange(1500)}) == set()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monkeypatch):
+    data = load_stored(tmp_path) if stored else load()
+    everything = join([data.train.all(), data.test.all()])
+    everything = everything.rows(everything.ids.argsort())
+    ids = torch.tensor([1400, 3, 3, 700, 1023, 1024])
+    for most in (10**9, 10):
+        for party in PARTIES:
+            reader = own_columns(data.train.raw, data.train.encoding, party, torch.device("cpu"), most=most)
+            assert list(reader.encoding.parties) == [party]
+            assert (reader.raw.numeric_names, reader.raw.categorical_names) == tuple((name,) for name in PARTIES[party])
+            for wanted in (ids, ids[:0]):
+                ours, theirs = reader(wanted), everything.features[party].rows(wanted)
+                assert torch.equal(ours.numeric, theirs.numeric)
+                assert torch.equal(ours.categorical, theirs.categorical)
+                assert ours.columns == theirs.columns
+            for missing in (-1, len(everything)):
+                with pytest.raises(KeyError, match="among which some are not in this table"):
+                    reader(torch.tensor([0, missing]))
+
+
+def test_a_party_that_meets_damage_in_its_file_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_module, "BUFFER_ROWS", CHUNK_ROWS)
+    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
+    for name, lookup in (("numeric", lambda rows: rows.lookup("a")), ("labels", lambda rows: rows.labels)):
+        rows = lookup(load_stored(tmp_path).aligned())
+        rows(torch.arange(5))
+        [file] = (tmp_path / "cache" / "prepared").glob(f"*/{name}")
+        content = bytearray(file.read_bytes())
+        content[-3] ^= 64
+        file.write_bytes(content)
+        rows(torch.arange(5))
+        with pytest.raises(UserError, match="the prepared data is damaged.*was removed; run the command again"):
+            rows(torch.tensor([2999]))
+        with pytest.raises(UserError, match="the prepared data is damaged"):
+            rows(torch.tensor([0]))
+
+
+def test_labels_that_are_part_of_a_larger_array_are_copied_out_of_it():
+    data = load()
+    raw = data.train.raw
+    wide = np.stack([raw.labels, raw.categorical[:, 1]], axis=1)
+    rows = replace(data, train=replace(data.train, raw=replace(raw, labels=wide[:, 0]))).aligned()
+    assert "b raw categorical" in secrets_of(data, "b", labels=False).found(wide[:, 0])
+    assert secrets_of(data, "b", labels=False).found(rows.labels) == set()
+    assert torch.equal(rows.labels(torch.arange(9)), data.aligned().labels(torch.arange(9)))
+
+
+def test_classes_and_modules_are_not_walked():
+    assert [type(one) for one in reachable(torch)] == []
+    assert all(one is not rows_module for one in reachable(load))
