@@ -70,6 +70,10 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
     engine = experiment.engine
     assert isinstance(engine, NvFlare)
     engine.require_installed()
+    if engine.mode == "provisioned":
+        from vflbench.cli.parties_run import record_at_parties
+
+        return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
     with _workspace(engine) as root:
         places = Places(root)
         parties = write_tables(experiment, places.tables)
@@ -121,7 +125,7 @@ def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
     parents = [named(os.getpid())]
     with ExitStack() as stack:
         stack.callback(kill_marked, mark)
-        stopping = stack.enter_context(_Stopping.watched(places.stop))
+        stopping = stack.enter_context(Stopping.watched(places.stop))
         if engine.mode == "simulator":
             process = _start_simulation(places, sites, parents, environment)
         else:
@@ -143,7 +147,7 @@ def _start_simulation(
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: "_Stopping") -> Outcome:
+def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: "Stopping") -> Outcome:
     while True:
         ended = process.poll() is not None
         outcome = read_outcome(places.outcome)  # after the look at the process, which leaves it before it ends
@@ -165,7 +169,7 @@ _AGAIN = "the same command goes on from what was saved last"
 
 
 @dataclass
-class _Stopping:
+class Stopping:
     """What Ctrl-C and SIGTERM ask for: the first is passed on by a file, the second ends the run at once."""
 
     file: Path
@@ -183,7 +187,7 @@ class _Stopping:
 
     @classmethod
     @contextmanager
-    def watched(cls, file: Path) -> Iterator["_Stopping"]:
+    def watched(cls, file: Path) -> Iterator["Stopping"]:
         stopping = cls(file)
         if threading.current_thread() is not threading.main_thread():
             yield stopping

@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
 
 from nvflare.collab import collab
 
@@ -13,9 +15,15 @@ from vflbench import __version__
 from vflbench.cli.flare_outcome import Outcome
 from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.parties_job import started_at_party
+from vflbench.data.base import Dataset
+from vflbench.data.party_table import PartyTable, read_label_table, read_party_table, write_party_tables
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit
 from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
 
 
@@ -28,6 +36,22 @@ class LabelPartyAtHost(LabelPartySite):
         end_with([site["begun_by"]])
         return super().train({name: site[name] for name in ("started", "output", "in_sweep")}, site)
 
+    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Any:
+        return HeldByLabelParty(experiment.dataset, Path(site["table"]) / LABEL_PARTY)
+
+
+class HeldByLabelParty:
+    """A data set of which only the label party's part is there. dataset: for its options."""
+
+    def __init__(self, dataset: Dataset, folder: Path):
+        self._dataset, self._folder = dataset, folder
+
+    def load(self, _rng: Any) -> TrainTest:
+        return read_label_table(self._folder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
 
 class PartyAtHost(PartySite):
     """A party without labels on its own host: it says itself what it brings, and refuses what it has not agreed to."""
@@ -39,6 +63,15 @@ class PartyAtHost(PartySite):
         own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, run["config"]))}
         process = super().process({"started": started.to_plain()}, own)
         return dataclasses.replace(process, secret=kit.secret())
+
+    def table(self, experiment: Experiment, site: Mapping[str, Any]) -> PartyTable:
+        """This party's columns: the files of a data set that all have are read, and the other columns left out."""
+        with tempfile.TemporaryDirectory() as place:
+            data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])
+            written = write_party_tables(data, Path(place) / "tables")
+            if site["party"] not in written:
+                raise UserError(f"the data have no columns of party {site['party']}; their parties are {', '.join(written)}")
+            return read_party_table(written[site["party"]])
 
 
 def refuse_other(kit: Kit, run: Mapping[str, Any], site: Mapping[str, Any]) -> None:
