@@ -80,7 +80,5 @@ def arrays(root: object) -> Iterator[np.ndarray]:
                 yield one.detach().float().numpy()
         elif isinstance(one, np.ndarray) and one.dtype != object:
             yield one
-        elif isinstance(one, (bytes, bytearray)) and len(one) >= 64:
-            yield np.frombuffer(one, np.uint8)
-        elif type(one).__name__ == "mmap":
+        elif (isinstance(one, (bytes, bytearray)) and len(one) >= 64) or type(one).__name__ == "mmap":
             yield np.frombuffer(one, np.uint8)

@@ -176,7 +176,7 @@ def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monkeypatch):
+def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path):
     data = load_stored(tmp_path) if stored else load()
     everything = join([data.train.all(), data.test.all()])
     everything = everything.rows(everything.ids.argsort())

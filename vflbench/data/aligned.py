@@ -1,7 +1,7 @@
 """Rows by id: what each party looks up of the rows that all parties have aligned."""
 
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -113,7 +113,8 @@ class _Lookup(Generic[T]):
     """One party's values of rows by id. Calling it copies them."""
 
     def __init__(self, index: _Index, read: Callable[[Tensor], T]):
-        self._index, self._read = index, read
+        self._index = index
+        self._read: Callable[[Tensor], T] = read
         self._held: dict[int, T] = {}
         self._last: tuple[Tensor, T] | None = None
 
@@ -153,7 +154,7 @@ def _taken(block: T, places: Tensor) -> T:
     return block.index_select(0, places) if isinstance(block, Tensor) else block.rows(places)
 
 
-def _missing(ids: Tensor) -> T:
+def _missing(ids: Tensor) -> Any:
     raise KeyError(f"{len(ids)} rows, among which some are not in this table")
 
 

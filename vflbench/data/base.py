@@ -12,14 +12,12 @@ from vflbench.data.assignment import Assignment, Parties, assign_columns, unassi
 from vflbench.data.column_splits import ColumnSplit, training_sample
 from vflbench.data.encode import fit, measure
 from vflbench.data.raw import RawTable
-from vflbench.data.rows import EncodedRows, TrainTest
+from vflbench.data.rows import TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
 _STRATUM = 1 << 18
 """Rows in a stratum of neighbours. Random draws are stratified, so that none needs memory for all rows."""
-
-DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
 
 
 @options

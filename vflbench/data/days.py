@@ -5,9 +5,9 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from vflbench.data.base import TEST, TRAIN
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.raw import RawTable
+from vflbench.data.rows import TEST, TRAIN
 from vflbench.errors import UserError
 from vflbench.options import Count, Range, options
 

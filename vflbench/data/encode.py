@@ -118,7 +118,7 @@ class Encoding:
         """The same for a raw table of that party's columns alone, in its order."""
         whole = self.parties[party]
         numeric, categorical = (np.arange(len(places)) for places in (whole.numeric, whole.categorical))
-        return Encoding({party: replace(whole, numeric=numeric, categorical=categorical)}, self.transform)
+        return replace(self, parties={party: replace(whole, numeric=numeric, categorical=categorical)})
 
     def __call__(self, raw: RawTable) -> dict[str, Features]:
         """Encode all rows of `raw`, which must be in memory."""
@@ -149,6 +149,28 @@ class Encoding:
                 digest.update(np.ascontiguousarray(values))
             for ids in party.ids:
                 digest.update(b"as they are" if ids is None else ids)
+
+
+class Stored(Encoding):
+    """The map of a table that holds encoded values already."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Columns]) -> "Stored":
+        """columns: of each party; the table has those of the first party, then those of the next."""
+        parties, numeric, categorical = {}, 0, 0
+        for party, own in columns.items():
+            places = (
+                np.arange(numeric, numeric + len(own.numeric)),
+                np.arange(categorical, categorical + len(own.categorical)),
+            )
+            low, high = np.zeros(len(own.numeric)), np.ones(len(own.numeric))
+            parties[party] = _PartyEncoding(own, places[0], low, high, places[1], (None,) * len(own.categorical))
+            numeric, categorical = numeric + len(own.numeric), categorical + len(own.categorical)
+        return cls(parties, "none")
+
+    def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
+        numeric, categorical = raw.numeric.take(party.numeric, axis=1), raw.categorical.take(party.categorical, axis=1)
+        return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
 
 def fit(

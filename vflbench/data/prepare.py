@@ -29,6 +29,7 @@ from vflbench.data.private_folders import (
     remove_left_overs,
 )
 from vflbench.data.raw import RawTable
+from vflbench.data.stored_columns import DamagedStoreError
 from vflbench.data.streaming import Preparation, Request
 from vflbench.errors import UserError
 from vflbench.plain_files import is_there, sync_folder, written_whole
@@ -121,9 +122,9 @@ def _open(folder: Path, request: Request) -> store.Store | None:
     try:
         opened = store.Store(folder)
         if (opened.schema["key"], opened.schema["options"]) != (folder.name, request.options_key()):
-            raise store.DamagedStoreError("it is another table than its name says")
+            raise DamagedStoreError("it is another table than its name says")
         return opened
-    except store.DamagedStoreError as error:
+    except DamagedStoreError as error:
         tqdm.write(f"the prepared data in {folder} is damaged ({error}) and will be prepared again")
         if not remove(folder):
             raise _in_the_way(folder) from error
@@ -143,7 +144,7 @@ def _with_same_content(cache: Path, signature: str, request: Request) -> store.S
             continue
         try:
             content = store.read_schema(folder)
-        except store.DamagedStoreError:
+        except DamagedStoreError:
             continue
         hashes = content["facts"]["file_sha256"]
         if (content["raw_bytes"], content["options"]) != (size, request.options_key()) or None in hashes:

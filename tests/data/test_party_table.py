@@ -1,0 +1,247 @@
+"""A party's table as files: what is read back is, bit for bit, what the joint table holds of that party."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reachable import arrays
+
+from vflbench.data import party_table, rows
+from vflbench.data.batches import ordered_batches, shuffled_batches
+from vflbench.data.csv import Csv
+from vflbench.data.digits import Digits
+from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
+from vflbench.data.rows import TrainTest
+from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import Columns
+from vflbench.errors import UserError
+
+
+def load(dataset) -> TrainTest:
+    return dataset.load(torch.Generator().manual_seed(3))
+
+
+def small(**options) -> TrainTest:
+    made = {"rows": 3000, "numeric": 4, "categorical": 4, "vocabulary": 200}
+    return load(Synthetic(**{**made, **options}))
+
+
+def csv(folder: Path) -> TrainTest:
+    lines = [
+        "age,city,pay,job,y",
+        *(f"{i % 71},c{i % 13},{i / 7 if i % 5 else ''},{'ab'[i % 2]},{i % 3}" for i in range(400)),
+    ]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    parties = {"a": ["age", "city"], "b": ["pay"], "label": ["job"]}
+    return load(Csv(path=str(folder / "rows.csv"), label="y", parties=parties, validation_fraction=0.2, fit_on="train"))
+
+
+TABLES = {
+    "1 party": lambda _: small(),
+    "2 parties": lambda _: small(parties=2, sample=0.5, positive_ratio=0.5, validation_fraction=0.1),
+    "4 parties": lambda _: small(parties=4, split="chronological"),
+    "own columns": lambda _: small(parties={"a": ["I1", "C*"], "label": ["I2", "I3"]}, fit_on="train", min_count=3),
+    "digits": lambda _: load(Digits(parties=2)),
+    "csv": csv,
+}
+
+
+def assert_same(joint: TrainTest, read: TrainTest, tables) -> None:
+    """Batches, samples, labels and each party's features."""
+    assert (read.fingerprint, read.notes) == (joint.fingerprint, joint.notes)
+    assert dict(read.facts) == json.loads(json.dumps(dict(joint.facts)))
+    assert list(read.held_out) == list(joint.held_out)
+    whole, own = joint.aligned(), read.aligned()
+    for name, theirs in {"train": joint.train, **joint.held_out}.items():
+        ours = read.train if name == "train" else read.held_out[name]
+        assert (len(ours), ours.classes, ours.class_ratios) == (len(theirs), theirs.classes, theirs.class_ratios)
+        assert dict(ours.columns) == {party: c for party, c in theirs.columns.items() if party == "label"}
+        for one, other in ((ours.all(), theirs.all()), (ours.sample(100), theirs.sample(100))):
+            assert_same_rows(one, other)
+        batches = [
+            list(shuffled_batches(of, 64, torch.Generator().manual_seed(1), data.aligned()))
+            for of, data in ((ours, read), (theirs, joint))
+        ]
+        assert all(map(torch.equal, *batches))
+        for one, other in zip(ordered_batches(ours, 700), ordered_batches(theirs, 700), strict=True):
+            assert_same_rows(one, other)
+        for ids in (
+            theirs.all().ids,
+            batches[0][0] if batches[0] else theirs.all().ids[:3],
+            torch.tensor([], dtype=torch.int64),
+        ):
+            assert torch.equal(own.labels(ids), whole.labels(ids))
+            assert_same_rows(ours.at(ids), theirs.at(ids))
+            for party, table in tables.items():
+                features = whole.features(party, ids)
+                assert_same_features(table.lookup(ids), features)
+            if "label" in whole.columns:
+                assert_same_features(own.lookup("label")(ids), whole.features("label", ids))
+
+
+def assert_same_rows(ours, theirs) -> None:
+    assert torch.equal(ours.ids, theirs.ids)
+    assert torch.equal(ours.labels, theirs.labels)
+    assert set(ours.features) == set(theirs.features) & {"label"}
+    for party, features in ours.features.items():
+        assert_same_features(features, theirs.features[party])
+
+
+def assert_same_features(ours, theirs) -> None:
+    assert ours.columns == theirs.columns
+    for one, other in ((ours.numeric, theirs.numeric), (ours.categorical, theirs.categorical)):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_is_read_is_what_the_joint_table_holds(name, streamed, tmp_path, monkeypatch):
+    if streamed:
+        for module in (rows, party_table):
+            monkeypatch.setattr(module, "BUFFER_ROWS", 1024)
+    joint = TABLES[name](tmp_path)
+    folders = write_party_tables(joint, tmp_path / "tables")
+    assert set(folders) == {*joint.train.columns, "label"}
+    tables = {party: read_party_table(folder) for party, folder in folders.items() if party != "label"}
+    for party, table in tables.items():
+        assert (table.party, table.columns, len(table)) == (party, joint.train.columns[party], len(joint.train.role))
+        assert isinstance(table.numeric, torch.Tensor) != (streamed and len(table) > 1024)
+    assert_same(joint, read_label_table(folders["label"]), tables)
+    files = [*(tmp_path / "tables").rglob("*")]
+    assert {oct(file.stat().st_mode & 0o777) for file in files} == {"0o700", "0o600"}
+    assert len(files) == 4 * len(tables) + 6
+
+
+def test_rows_that_the_run_does_not_use_are_zeros_and_a_lookup_is_a_copy(tmp_path):
+    joint = small(sample=0.4)
+    table = read_party_table(write_party_tables(joint, tmp_path)["a"])
+    dropped = torch.from_numpy((joint.train.role == 0).nonzero()[0])
+    assert len(dropped) == 1800
+    kept = table.lookup(dropped)
+    assert not kept.numeric.any()
+    assert not kept.categorical.any()
+    ids = joint.train.all().ids[:5]
+    before = table.lookup(ids).numeric.clone()
+    table.lookup(ids).numeric.zero_()
+    assert torch.equal(table.lookup(ids).numeric, before)
+    for missing in (-1, 3000):
+        with pytest.raises(KeyError, match="2 rows, among which some are not in this table"):
+            table.lookup(torch.tensor([0, missing]))
+
+
+def test_a_party_s_folder_holds_no_bytes_of_another_s(tmp_path):
+    """Nor labels: neither in the arrays that are read, nor in the files."""
+    joint = small(parties={"a": ["I1", "C1"], "b": ["I2", "C2"]})
+    folders = write_party_tables(joint, tmp_path)
+    y = joint.train.raw.labels
+    for party, other in ("ab", "ba"):
+        content = b"".join(file.read_bytes() for file in sorted(folders[party].iterdir()))
+        rows = joint.train.at(torch.arange(3000)).features[other]
+        for column in (rows.numeric[:, 0], rows.categorical[:, 0]):
+            assert column.numpy()[:20].tobytes() not in content
+        assert y[:60].astype(np.uint8).tobytes() not in content
+        assert y[:60].astype(np.int32).tobytes() not in content
+        assert joint.fingerprint.encode() not in content
+        names = [*joint.train.columns[other].numeric, *joint.train.columns[other].categorical]
+        assert not any(f'"{name}"'.encode() in content for name in names)
+    label = b"".join(file.read_bytes() for file in sorted(folders["label"].iterdir()))
+    assert y[:60].astype(np.int32).tobytes() in label
+    assert not any(f'"{name}"'.encode() in label for name in ("I1", "C1", "I2", "C2"))
+    assert sum(array.size for array in arrays(read_label_table(folders["label"]).aligned().labels)) < 10 * len(y)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    return {party: (path, {f.name: f.read_bytes() for f in path.iterdir()}) for party, path in write_party_tables(
+        small(rows=300, parties={"a": ["I1", "C1"], "label": ["I2", "C2"]}), folder / "new").items()}  # fmt: skip
+
+
+def error_of(written, party, changes) -> str:
+    folder, content = written[party]
+    for name, data in {**content, **changes}.items():
+        if data is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(data)
+    read = read_label_table if party == "label" else read_party_table
+    with pytest.raises(UserError) as error:
+        read(folder)
+    for name, data in content.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_bytes(data)
+    read(folder)
+    return str(error.value)
+
+
+def described(written, of, /, **changes) -> dict[str, bytes]:
+    about = json.loads(written[of][1]["table.json"])
+    return {"table.json": json.dumps({**about, **changes}).encode()}
+
+
+def test_a_damaged_or_hostile_folder_is_refused_by_the_name_of_the_file(written):
+    whole = {party: content for party, (_, content) in written.items()}
+    deep = b"[" * 100_000
+    wrong = [
+        ("a", {"table.json": None}, "table.json", "No such file"),
+        ("a", {"table.json": b""}, "table.json", ""),
+        ("a", {"table.json": deep}, "table.json", ""),
+        ("a", {"table.json": b"[]"}, "table.json", "Input should be"),
+        ("a", {"numeric": None}, "numeric", "No such file"),
+        ("a", {"numeric": whole["a"]["numeric"][:-4]}, "numeric", "it has a size of 1196 bytes"),
+        ("a", {"numeric": b"\xff" * 1200}, "numeric", "not one that it may hold"),
+        ("a", {"categorical": b"\xff" * 1200}, "categorical", "not one that it may hold"),
+        ("a", {"numeric": bytes(1200)}, "numeric", "differs from the digest"),
+        ("label", {"labels": b"\x02" + bytes(1199)}, "labels", "not one that it may hold"),
+        ("label", {"roles": b"\x03" * 300}, "roles", "not one that it may hold"),
+        ("label", {"roles": b"\x01" * 300}, "roles", "differs from the digest"),
+        ("a", whole["label"], "table.json", "it is the table of party label"),
+        ("label", described(written, "label", party="a"), "table.json", "it is the table of party a"),
+        ("a", described(written, "a", party="../a"), "table.json", "party"),
+        ("a", described(written, "a", rows=10**30), "table.json", "rows"),
+        ("a", described(written, "a", rows=2**40), "numeric", "it has a size of"),
+        ("a", described(written, "a", rows=True), "table.json", "rows"),
+        ("a", described(written, "a", version=2), "table.json", "version"),
+        ("a", described(written, "a", cardinalities=[]), "table.json", "don't fit"),
+        ("a", described(written, "a", cardinalities=[1]), "categorical", "not one that it may hold"),
+        ("a", described(written, "a", numeric=["C1"]), "table.json", "two columns have the same name"),
+        ("a", described(written, "a", sha256={}), "table.json", "sha256"),
+        ("label", described(written, "label", classes=1), "table.json", "classes"),
+        ("label", described(written, "label", facts={"class_rows": {"0": "many"}}), "table.json", "valid integer"),
+        ("label", described(written, "label", notes=[1]), "table.json", "notes"),
+    ]
+    for party, changes, file, problem in wrong:
+        text = error_of(written, party, changes)
+        assert f"{party}/{file}: the table of a party can't be read from this file: " in text, text
+        assert problem in text, text
+        assert "\n" not in text
+
+
+def test_links_pipes_and_notes_that_write_to_the_terminal_do_no_harm(written, tmp_path):
+    folder, content = written["label"]
+    (folder / "labels").rename(tmp_path / "labels")
+    for place in (lambda: os.symlink(tmp_path / "labels", folder / "labels"), lambda: os.mkfifo(folder / "labels")):
+        place()
+        with pytest.raises(UserError, match="labels: .*(a link|no plain file)"):
+            read_label_table(folder)
+        (folder / "labels").unlink()
+    (folder / "labels").write_bytes(content["labels"])
+    (folder / "table.json").write_bytes(described(written, "label", notes=["\x1b[31mred"])["table.json"])
+    assert read_label_table(folder).notes == ("\\x1b[31mred",)
+    (folder / "table.json").write_bytes(content["table.json"])
+    with pytest.raises(UserError, match="there is such a folder already"):
+        write_party_tables(small(rows=100), folder.parent)
+
+
+def test_the_fingerprint_of_a_table_is_that_of_its_content(tmp_path):
+    tables = [
+        read_party_table(write_party_tables(small(rows=n), tmp_path / f"{n}-{i}")["a"]) for n in (90, 99) for i in (0, 1)
+    ]
+    assert [table.fingerprint == tables[0].fingerprint for table in tables] == [True, True, False, False]
+    assert tables[0].fingerprint == hashlib.sha256((tmp_path / "90-0" / "a" / "table.json").read_bytes()).hexdigest()
+    assert tables[0].columns == Columns(("I1", "I2", "I3", "I4"), ("C1", "C2", "C3", "C4"), tables[0].columns.cardinalities)
