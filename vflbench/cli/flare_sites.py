@@ -51,11 +51,15 @@ class LabelPartySite:
     def train(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Outcome:
         """Raises UserError, Interrupted, or whatever a run raises."""
         started = Started.from_plain(run["started"])
-        experiment = build(started.options)
+        experiment = self.experiment(started)
         engine = Connected(self.channels(site, experiment.engine), self.stopping(site))
         experiment = dataclasses.replace(experiment, engine=engine, dataset=self.dataset(site, experiment))
         job = record(started, experiment, Path(run["output"]), in_sweep=run["in_sweep"])
         return Outcome(status=str(job.status), test_auc=job.test_auc, reason=job.reason)
+
+    def experiment(self, started: Started) -> Experiment:
+        """Built by the checks of this site's own vflbench."""
+        return build(started.options)
 
     def channels(self, site: Mapping[str, Any], engine: Any) -> dict[str, CollabChannel]:
         """Party -> the way to it, in the order of the parties."""

@@ -1,4 +1,4 @@
-"""The entry point: `vflbench train | audit | grade | prepare | parties | report | list`. It loads neither torch nor Hydra."""
+"""The entry point: `vflbench train | audit | ...`, as in COMMANDS. It loads neither torch nor Hydra."""
 
 import importlib
 import sys

@@ -13,7 +13,7 @@ COMMANDS = {
     "run": ("vflbench.cli.parties_run", "run"),
 }
 
-USAGE = """vflbench parties: each party on a host of its own, over mutual TLS, with NVIDIA FLARE (pip install 'vflbench[nvflare]')
+USAGE = """vflbench parties: each party on a host of its own, over mutual TLS; needs pip install 'vflbench[nvflare]'
 
   vflbench parties write PROJECT [parties=[a,b]] [host=NAME] [port=8002] [days=360]
                                           make a project: a folder of its own for the label party and for each other party

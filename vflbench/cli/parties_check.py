@@ -2,17 +2,14 @@
 
 import importlib.metadata
 import os
-import socket
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from vflbench.cli.parties import need_flare, refuse_words, split_words
-from vflbench.cli.parties_start import address_of, settings_of
+from vflbench.cli.parties_address import address_of, refuse_stranger, settings_of
 from vflbench.engines.nvflare.kit import ANY, LABEL_PARTY, Kit, read_kit
 from vflbench.errors import UserError
-
-_PATIENCE = 5.0  # seconds until a host counts as not reachable
 
 
 def check(words: Sequence[str]) -> None:
@@ -31,8 +28,8 @@ def check(words: Sequence[str]) -> None:
     if kit.party == LABEL_PARTY:
         print(f"server: the others must reach this host as {host}, port {port}")
     else:
-        refuse_unreachable(host, port)
-        print(f"label party: {host}, port {port}, can be reached")
+        refuse_stranger(kit)
+        print(f"label party: {host}, port {port}, can be reached, and takes this party's certificate")
 
 
 def refuse_readable_keys(kit: Kit) -> None:
@@ -52,15 +49,6 @@ def table_line(kit: Kit) -> str:
         except OSError as error:
             raise UserError(f"it can't be read: {error.strerror}", key="data.path", value=str(place)) from error
     return ", ".join(f"{key}={value}" for key, value in kit.data.items()) or "as the experiment says"
-
-
-def refuse_unreachable(host: str, port: int) -> None:
-    """Raise UserError where nothing listens at the label party's address."""
-    try:
-        socket.create_connection((host, port), timeout=_PATIENCE).close()
-    except OSError as error:
-        problem = f"the label party can't be reached: {error.strerror or error}; has it started, is the port open?"
-        raise UserError(problem, key=f"{host}:{port}") from error
 
 
 def _agreement(kit: Kit) -> str:

@@ -20,7 +20,9 @@ _LOCAL_VALUES = {"name": "run", "logger": {}, "overwrite": False, "log_every": 1
 """What a party that writes no results puts in the place of the label party's own options."""
 
 
-def write_parties_job(places: Places, started: Started, experiment: Experiment, parties: Sequence[str], folder: Path) -> None:
+def write_parties_job(
+    places: Places, started: Started, experiment: Experiment, parties: Sequence[str], folder: Path
+) -> None:
     """Write it to `places.job`. parties: names of those that take part. folder: of the results."""
     from vflbench.engines.nvflare.processes import named
 

@@ -97,7 +97,9 @@ class Server:
                 if status and status not in _UNDER_WAY:
                     return read_outcome(places.outcome) or _ended(status, why)
                 if now - heard > _SILENCE:
-                    return Outcome("error", reason=f"engine: the server of the project has ended; start it again, and {AGAIN}")
+                    return Outcome(
+                        "error", reason=f"engine: the server of the project has ended; start it again, and {AGAIN}"
+                    )
             time.sleep(_LOOK_SECONDS)
 
     def _status(self, job: str) -> tuple[str, list[str]]:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-
 from nvflare.collab import collab
 
 from vflbench import __version__
 from vflbench.cli.flare_outcome import Outcome
 from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.parties_job import started_at_party
+from vflbench.cli.record import Started
 from vflbench.data.base import Dataset
 from vflbench.data.party_table import PartyTable, read_label_table, read_party_table, write_party_tables
 from vflbench.data.rows import TrainTest
@@ -35,6 +35,9 @@ class LabelPartyAtHost(LabelPartySite):
 
         end_with([site["begun_by"]])
         return super().train({name: site[name] for name in ("started", "output", "in_sweep")}, site)
+
+    def experiment(self, started: Started) -> Experiment:
+        return dataclasses.replace(super().experiment(started), secret=read_kit(workspace_of(collab.fl_ctx)).secret())
 
     def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Any:
         return HeldByLabelParty(experiment.dataset, Path(site["table"]) / LABEL_PARTY)

@@ -1,4 +1,4 @@
-"""`vflbench parties start KIT`: one party, in the foreground, until Ctrl-C. FLARE's own client or server runs in this process."""
+"""`vflbench parties start KIT`: one party, in the foreground, until Ctrl-C, with FLARE's client or server in it."""
 
 import argparse
 import fcntl
@@ -12,15 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from vflbench.cli.parties import need_flare, refuse_words, split_words
+from vflbench.cli.parties_address import UnreachableError, address_of, refuse_stranger
 from vflbench.cli.parties_write import draw_secret
 from vflbench.engines.nvflare.kit import LABEL_PARTY, Kit, read_kit
 from vflbench.errors import UserError
 
 BEAT = 5
 """Seconds between two signs of life of a party."""
+
+MOST_BYTES = (1 << 30) + (1 << 20)
+"""Of a message. The environment variable NVFLARE_STREAMING_MAX_BLOB_SIZE sets another limit."""
 
 SAVING = 10
 """Seconds that the processes of a run get to save what they have learned when they are stopped."""
@@ -38,24 +41,11 @@ def start(words: Sequence[str]) -> None:
         problem = "NVIDIA FLARE starts processes with this path in a command line: without blanks and quotes, please"
         raise UserError(problem, key="kit", value=str(kit.folder))
     draw_secret(kit.folder)
+    if kit.party != LABEL_PARTY:
+        with suppress(UnreachableError):  # it may start later: FLARE tries again
+            refuse_stranger(kit)
     with _alone(kit):
         _run_flare(kit)
-
-
-def settings_of(kit: Kit) -> dict[str, Any]:
-    """FLARE's settings in startup/: of the server, or of a client."""
-    name = "fed_server.json" if kit.party == LABEL_PARTY else "fed_client.json"
-    try:
-        content = json.loads((kit.folder / "startup" / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"it is no kit of `vflbench parties write`: {error}", key="kit", value=kit.folder) from error
-    return dict(content)
-
-
-def address_of(kit: Kit) -> tuple[str, int]:
-    """Host and port of the label party."""
-    host, _, port = settings_of(kit)["servers"][0]["service"]["target"].rpartition(":")
-    return host, int(port)
 
 
 def _run_flare(kit: Kit) -> None:
@@ -63,6 +53,8 @@ def _run_flare(kit: Kit) -> None:
 
     is_label = kit.party == LABEL_PARTY
     host, port = address_of(kit)
+    os.environ.setdefault("NVFLARE_STREAMING_MAX_BLOB_SIZE", str(MOST_BYTES))
+    os.environ["NVFLARE_DATUM_DIR"] = os.path.join(os.devnull, "none")  # a message can't leave a file at its receiver
     if is_label:
         _refuse_taken(port)
         _own_stores(kit.folder)

@@ -60,7 +60,9 @@ def write(words: Sequence[str]) -> None:
     names = party_names(options.get("parties", "[a]"))
     host = options.get("host", "localhost")
     if not _HOST.fullmatch(host):
-        raise UserError("it must be the name or the address under which parties reach the label party", key="host", value=host)
+        raise UserError(
+            "it must be the name or the address under which parties reach the label party", key="host", value=host
+        )
     port, days = _number(options, "port", 8002, 1, 65535), _number(options, "days", 360, 1, 3650)
     need_flare()
     folder = Path(os.path.abspath(project))
@@ -144,7 +146,13 @@ def complete(kit: Path, name: str, host: str, port: int) -> None:
     logging = json.loads((kit / "local" / "log_config.json.default").read_text(encoding="utf-8"))
     logging["handlers"]["consoleHandler"] = {"class": LINES, "level": "INFO"}
     _write_json(kit / "local" / "log_config.json.default", logging)
-    for file in ("local/privacy.json.sample", "readme.txt", "startup/start.sh", "startup/sub_start.sh", "startup/stop_fl.sh"):
+    for file in (
+        "local/privacy.json.sample",
+        "readme.txt",
+        "startup/start.sh",
+        "startup/sub_start.sh",
+        "startup/stop_fl.sh",
+    ):
         (kit / file).unlink()
     script = kit / "start.sh"
     script.write_text('#!/bin/sh\nexec vflbench parties start "$(dirname "$0")" "$@"\n', encoding="utf-8")
@@ -173,7 +181,10 @@ def draw_secret(kit: Path) -> None:
     if file.exists():
         return
     file.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError), open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+    with (
+        contextlib.suppress(FileExistsError),
+        open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as out,
+    ):
         out.write(f"{secrets.token_hex(32)}\n")
 
 

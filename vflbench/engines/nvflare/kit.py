@@ -23,8 +23,8 @@ ANY = "any"
 LOCAL_KEYS = ("name", "logger", "overwrite", "log_every")
 """Options of the label party's output alone, on which nobody needs to agree."""
 
-LOCAL_DATA = ("path", "party_files")
-"""Options of `dataset` that say where somebody's own files are."""
+LOCAL_FILES = {"dataset": ("path", "party_files"), "audit": ("auxiliary_path",), "engine": ("workspace",)}
+"""Options that say where somebody's own files are."""
 
 _LARGEST = 1_000_000  # bytes of a file in a kit
 _KEYS = ("party", "data", "experiment", "output")
@@ -66,8 +66,9 @@ class Kit:
 def shared(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that parties agree on: without those of somebody's own files and output. They are all that is sent."""
     kept = {key: value for key, value in config.items() if key not in LOCAL_KEYS}
-    if isinstance(kept.get("dataset"), Mapping):
-        kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key not in LOCAL_DATA}
+    for group, names in LOCAL_FILES.items():
+        if isinstance(kept.get(group), Mapping):
+            kept[group] = {key: value for key, value in kept[group].items() if key not in names}
     return kept
 
 
