@@ -26,7 +26,7 @@ def check(words: Sequence[str]) -> None:
     print(f"data: {table_line(kit)}")
     host, port = address_of(kit)
     if kit.party == LABEL_PARTY:
-        print(f"server: the others must reach this host as {host}, port {port}")
+        print(f"server: the others must reach this host, port {port}")
     else:
         refuse_stranger(kit)
         print(f"label party: {host}, port {port}, can be reached, and takes this party's certificate")

@@ -33,6 +33,6 @@ def compose(words: Sequence[str]) -> None:
     text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
     with written_whole(Path(path), "w", encoding="utf-8") as file:
         file.write(
-            f"# An experiment of vflbench for parties on hosts of their own. `experiment:` in party.yaml names this file.\n{text}"
+            f"# An experiment of vflbench, to be named in party.yaml under `experiment:` by all who agree to it.\n{text}"
         )
     print(f"{path}: every party that agrees puts it in its folder, and its name in party.yaml under experiment")

@@ -11,7 +11,7 @@ from vflbench.cli.elsewhere import Places
 from vflbench.cli.record import Started
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
-from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, Kit, shared
+from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.run.experiment import Experiment
@@ -64,7 +64,7 @@ def started_at_party(config: Mapping[str, Any], data: Mapping[str, Any]) -> Star
     return Started({**config, **_LOCAL_VALUES, "dataset": dataset}, [], {}, [], {})
 
 
-def tables_of_label_party(kit: Kit, started: Started, experiment: Experiment, folder: Path) -> list[str]:
+def tables_of_label_party(experiment: Experiment, folder: Path) -> list[str]:
     """Write what the label party holds to `folder`, and return the names of the other parties."""
     from vflbench.data.party_table import write_party_tables
 

@@ -1,4 +1,4 @@
-"""What `vflbench parties start` prints: a line for what matters of all that FLARE logs. log.txt in the kit has everything."""
+"""What `vflbench parties start` prints: a line for what matters of FLARE's log, which is in log.txt of the kit."""
 
 import logging
 import sys

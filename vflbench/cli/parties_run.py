@@ -1,4 +1,4 @@
-"""`vflbench parties run PROJECT`: a run of `vflbench train` with the parties that are connected to the server of a project."""
+"""`vflbench parties run PROJECT`: a run of `vflbench train` with the connected parties of a project."""
 
 import os
 import secrets
@@ -62,11 +62,11 @@ def record_at_parties(started: "Started", experiment: "Experiment", folder: Path
     kit.refuse_other(started.resolved)
     with _working_folder(kit) as work, Server.reached(project / SUBMITTER, patience) as server:
         places = Places(work)
-        parties = tables_of_label_party(kit, started, experiment, places.tables)
+        parties = tables_of_label_party(experiment, places.tables)
         server.wait_for(parties, patience)
         write_parties_job(places, started, experiment, parties, folder)
         with Stopping.watched(places.stop) as stopping:
-            return server.run(places, stopping, experiment.engine).taken()
+            return server.run(places, stopping).taken()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from typing import Any, Self
 from vflbench.cli.elsewhere import Places, Stopping
 from vflbench.cli.flare_outcome import Outcome, read_outcome
 from vflbench.cli.parties_write import ADMIN
-from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.errors import UserError
 from vflbench.run.interruption import Interrupted
 
@@ -70,7 +69,7 @@ class Server:
                 shown = names
             time.sleep(_LOOK_SECONDS)
 
-    def run(self, places: Places, stopping: Stopping, engine: NvFlare) -> Outcome:
+    def run(self, places: Places, stopping: Stopping) -> Outcome:
         """Submit the job in `places`, show what its label party prints, and return what became of it."""
         job = str(self._session.submit_job(str(places.job)))
         console = _Console(places.console)
@@ -97,9 +96,8 @@ class Server:
                 if status and status not in _UNDER_WAY:
                     return read_outcome(places.outcome) or _ended(status, why)
                 if now - heard > _SILENCE:
-                    return Outcome(
-                        "error", reason=f"engine: the server of the project has ended; start it again, and {AGAIN}"
-                    )
+                    reason = f"engine: the server of the project has ended; start it again, and {AGAIN}"
+                    return Outcome("error", reason=reason)
             time.sleep(_LOOK_SECONDS)
 
     def _status(self, job: str) -> tuple[str, list[str]]:

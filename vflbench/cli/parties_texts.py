@@ -25,9 +25,9 @@ def project_readme(names: Sequence[str], host: str, port: int, days: int) -> str
 | `{SUBMITTER}/` | the label party: the key that submits experiments |
 {rows}
 
-Each folder holds a private key. Hand it over so that nobody else can read it, and delete your copy of it here: whoever wrote this
-project has had all keys until then. The key of the certificate authority was not kept, so nobody can join this project later; the
-certificates are valid for {days} days. With other parties, or after that, write a new project.
+Each folder holds a private key. Hand it over so that nobody else can read it, and delete your copy of it here: whoever wrote
+this project has had all keys until then. The key of the certificate authority was not kept, so nobody can join this project
+later; the certificates are valid for {days} days. With other parties, or after that, write a new project.
 
 Each party runs `vflbench parties start FOLDER` on its host, the label party first. Then the label party runs
 
@@ -40,12 +40,15 @@ in a PROJECT that still holds `{LABEL_PARTY}/` and `{SUBMITTER}/`.
 def kit_readme(name: str, host: str, port: int) -> str:
     """Of one party's folder. It names no other party than the label party."""
     if name == LABEL_PARTY:
-        role = f"The label party: it holds the labels, and port {port} of {host} must reach it. It calls the others; no other\nport is used."
+        role = (
+            f"The label party: it holds the labels. The others must reach it as {host}, port {port}; no other port is open."
+        )
     else:
-        role = f"Party {name}, without labels. It calls {host}, port {port}; nobody calls this host, and no port has to be open."
+        role = f"Party {name}, without labels. It connects to {host}, port {port}; no port of its own has to be open."
     return f"""# {name}
 
-{role} Everything in here stays with this party; `startup/` and `private/` hold its keys.
+{role}
+Everything in here stays with this party; `startup/` and `private/` hold its keys.
 
     pip install 'vflbench[nvflare]'      # the same version at every party
     vflbench parties check .             # the table can be read, the label party can be reached
@@ -60,7 +63,7 @@ def party_file(name: str) -> str:
     return f"""# What party {name} brings, and what it agreed to. Only this party reads it. Paths begin in this folder.
 party: {name}
 
-data: {{}} # {own}: options of dataset= that are this party's own, as {{path: table.csv, id: customer}}; {{}}: as the experiment says
+data: {{}} # {own}: options of dataset= of this party alone, as {{path: table.csv}}; {{}}: as the experiment says
 
 experiment: null # the FILE of `vflbench parties compose` that this party agreed to: any other is refused | any | null: none
 

@@ -22,6 +22,7 @@ from vflbench.cli.parties_texts import kit_readme, party_file, project_readme
 from vflbench.engines.nvflare.job import CONTROLLER, EXECUTOR
 from vflbench.engines.nvflare.kit import FILE, LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, SECRET, SUBMITTER
 from vflbench.errors import UserError
+from vflbench.plain_files import open_to_write
 
 PROJECT = "vflbench"
 ADMIN = "submit@vflbench.org"
@@ -30,6 +31,7 @@ ADMIN = "submit@vflbench.org"
 LINES = "vflbench.cli.parties_lines.Lines"
 """The handler of log records that writes to the terminal."""
 
+_SCRIPTS = ("start", "sub_start", "stop_fl")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _RESERVED = (LABEL_PARTY, SUBMITTER, "server", "all", "admin", "client")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.\-]{0,251}[A-Za-z0-9])?")
@@ -60,9 +62,7 @@ def write(words: Sequence[str]) -> None:
     names = party_names(options.get("parties", "[a]"))
     host = options.get("host", "localhost")
     if not _HOST.fullmatch(host):
-        raise UserError(
-            "it must be the name or the address under which parties reach the label party", key="host", value=host
-        )
+        raise UserError("it must be a name or an address under which the label party is reached", key="host", value=host)
     port, days = _number(options, "port", 8002, 1, 65535), _number(options, "days", 360, 1, 3650)
     need_flare()
     folder = Path(os.path.abspath(project))
@@ -146,13 +146,7 @@ def complete(kit: Path, name: str, host: str, port: int) -> None:
     logging = json.loads((kit / "local" / "log_config.json.default").read_text(encoding="utf-8"))
     logging["handlers"]["consoleHandler"] = {"class": LINES, "level": "INFO"}
     _write_json(kit / "local" / "log_config.json.default", logging)
-    for file in (
-        "local/privacy.json.sample",
-        "readme.txt",
-        "startup/start.sh",
-        "startup/sub_start.sh",
-        "startup/stop_fl.sh",
-    ):
+    for file in ("local/privacy.json.sample", "readme.txt", *(f"startup/{name}.sh" for name in _SCRIPTS)):
         (kit / file).unlink()
     script = kit / "start.sh"
     script.write_text('#!/bin/sh\nexec vflbench parties start "$(dirname "$0")" "$@"\n', encoding="utf-8")
@@ -181,10 +175,7 @@ def draw_secret(kit: Path) -> None:
     if file.exists():
         return
     file.parent.mkdir(mode=0o700, exist_ok=True)
-    with (
-        contextlib.suppress(FileExistsError),
-        open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as out,
-    ):
+    with open_to_write(file, "x", private=True) as out:
         out.write(f"{secrets.token_hex(32)}\n")
 
 

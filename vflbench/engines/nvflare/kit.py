@@ -1,4 +1,4 @@
-"""A party's kit: the folder with its certificate, and with party.yaml, where it says what it brings and what it agreed to."""
+"""A party's kit: the folder with its certificate and party.yaml, which says what it brings and what it agreed to."""
 
 import re
 from collections.abc import Mapping
