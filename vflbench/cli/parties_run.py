@@ -59,14 +59,17 @@ def record_at_parties(started: "Started", experiment: "Experiment", folder: Path
         raise UserError(problem, key="engine.mode", value="provisioned", see="vflbench parties --help")
     project, patience = _project[0]
     kit = read_kit(project / LABEL_PARTY)
-    kit.refuse_other(started.resolved)
+    try:
+        kit.refuse_other(started.resolved)
+    except UserError as error:
+        raise UserError(error.problem, key=f"party {kit.party}", see=error.see) from error
     with _working_folder(kit) as work, Server.reached(project / SUBMITTER, patience) as server:
         places = Places(work)
         parties = tables_of_label_party(experiment, places.tables)
         server.wait_for(parties, patience)
         write_parties_job(places, started, experiment, parties, folder)
         with Stopping.watched(places.stop) as stopping:
-            return server.run(places, stopping).taken()
+            return server.run(places, stopping, parties, patience).taken()
 
 
 @contextmanager

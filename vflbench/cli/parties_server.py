@@ -15,7 +15,7 @@ from vflbench.cli.parties_write import ADMIN
 from vflbench.errors import UserError
 from vflbench.run.interruption import Interrupted
 
-LATE = 20.0
+LATE = 12.0
 """Seconds without a sign of life after which a party counts as not connected."""
 
 AGAIN = "the same command goes on from what was saved last"
@@ -58,20 +58,19 @@ class Server:
     def wait_for(self, parties: Sequence[str], patience: float) -> None:
         """Return when all of them are connected. Raises UserError naming those that are not, after `patience` seconds."""
         deadline, shown = time.monotonic() + patience, ""
-        while missing := [party for party in parties if party not in self.connected()]:
-            names = ", ".join(missing)
+        while absent := [party for party in parties if party not in self.connected()]:
+            names = ", ".join(absent)
             if time.monotonic() > deadline:
-                hosts = "its host" if len(missing) == 1 else "each of their hosts"
-                problem = f"not connected after {patience:g} s; on {hosts}: vflbench parties start FOLDER"
-                raise UserError(problem, key=f"party {names}")
+                raise missing(absent, patience)
             if names != shown:
                 print(f"waiting for {names}", file=sys.stderr, flush=True)
                 shown = names
             time.sleep(_LOOK_SECONDS)
 
-    def run(self, places: Places, stopping: Stopping) -> Outcome:
+    def run(self, places: Places, stopping: Stopping, parties: Sequence[str], patience: float) -> Outcome:
         """Submit the job in `places`, show what its label party prints, and return what became of it."""
         job = str(self._session.submit_job(str(places.job)))
+        self._begin(job, stopping, parties, patience)
         console = _Console(places.console)
         try:
             outcome = self._outcome(job, places, stopping, console)
@@ -79,6 +78,24 @@ class Server:
             console.show()
             self._end(job)
         return outcome
+
+    def _begin(self, job: str, stopping: Stopping, parties: Sequence[str], patience: float) -> None:
+        """Return when the job is at all its sites. Raises UserError naming who is missing, after `patience` seconds."""
+        deadline = time.monotonic() + patience
+        while self._status(job)[0] in ("", *_UNDER_WAY[:-1]):
+            if stopping.count:
+                self._forget(job)
+                raise Interrupted("stopped before the run began", 128 + stopping.number)
+            if time.monotonic() > deadline:
+                self._forget(job)
+                raise missing(sorted(set(parties) - self.connected()) or parties, patience)
+            time.sleep(_LOOK_SECONDS)
+
+    def _forget(self, job: str) -> None:
+        """Take back a job that has not begun."""
+        for command in (self._session.abort_job, self._session.delete_job):
+            with suppress(Exception), silence():
+                command(job)
 
     def _outcome(self, job: str, places: Places, stopping: Stopping, console: "_Console") -> Outcome:
         heard = asked = time.monotonic()
@@ -122,6 +139,13 @@ class Server:
                 with suppress(Exception), silence():
                     self._session.abort_job(job)
             time.sleep(_LOOK_SECONDS)
+
+
+def missing(parties: Sequence[str], patience: float) -> UserError:
+    """The error that names parties which are not connected."""
+    hosts = "its host" if len(parties) == 1 else "each of their hosts"
+    problem = f"not connected after {patience:g} s; on {hosts}: vflbench parties start FOLDER"
+    return UserError(problem, key=f"party {', '.join(parties)}")
 
 
 def _ended(status: str, sites: Sequence[str]) -> Outcome:

@@ -54,12 +54,12 @@ class Kit:
         if self.agreed == ANY:
             return
         if self.agreed is None:
-            problem = f"party {self.party} has agreed to no experiment: its {FILE} names none under `experiment`"
+            problem = f"it has agreed to no experiment: its {FILE} names none under `experiment`"
             raise UserError(problem, see="vflbench parties --help")
         found = first_difference(shared(config), shared(self.agreed))
         if found:
             key, asked, agreed = found
-            problem = f"party {self.party} has agreed to {key}={shown(agreed, 100)}, not to {shown(asked, 100)}"
+            problem = f"it has agreed to {key}={shown(agreed, 100)}, not to {shown(asked, 100)}"
             raise UserError(f"{problem}; all parties' experiments must be the same", see="vflbench parties --help")
 
 
