@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from vflbench.data import rows as rows_module
-from vflbench.data.base import _STRATUM, Dataset
+from vflbench.data.base import Dataset
 from vflbench.data.batches import ordered_batches, shuffled_batches
 from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.data.strata import STRATUM
 from vflbench.options import options
 
 
@@ -99,14 +100,14 @@ def test_a_sample_is_spread_over_all_rows():
 
 def test_draws_are_made_stratum_by_stratum_and_add_up():
     """More rows than a stratum: each stratum gives its share, and the whole is exactly as asked."""
-    n = 2 * _STRATUM + 1000
+    n = 2 * STRATUM + 1000
     data = load(n=n, test_fraction=0.3, sample=0.5)
     total = round(0.5 * n)
     assert len(data.train) + len(data.test) == total
     assert len(data.test) == int(total * 0.3 + 0.5)
     ids = data.test.all().ids
-    share = (ids < _STRATUM).double().mean().item()
-    assert share == pytest.approx(_STRATUM / n, abs=0.001)
+    share = (ids < STRATUM).double().mean().item()
+    assert share == pytest.approx(STRATUM / n, abs=0.001)
     balanced = load(n=n, positive_ratio=0.5)
     labels = torch.cat([balanced.train.all().labels, balanced.test.all().labels])
     assert abs(int((2 * labels - 1).sum())) <= 1

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
+from vflbench.numerics.denormals import flushes_denormals
 from vflbench.run.helpers import Helpers, read_ahead
-from vflbench.run.machine import flushes_denormals
 
 
 def readers():

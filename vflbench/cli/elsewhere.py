@@ -18,12 +18,14 @@ from types import FrameType
 from typing import Any
 
 from vflbench.cli.flare_outcome import Outcome, read_outcome
-from vflbench.cli.flare_tables import write_tables
 from vflbench.cli.record import Started
 from vflbench.cli.sweep import JobOutcome
+from vflbench.data.party_table import write_party_tables
+from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
 from vflbench.errors import UserError
+from vflbench.generators import Generators
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
 
@@ -76,17 +78,25 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
         return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
     with _workspace(engine) as root:
         places = Places(root)
-        parties = write_tables(experiment, places.tables)
-        sites = {f"party-{number}": party for number, party in enumerate(parties, 1)}
+        sites = {f"party-{number}": party for number, party in enumerate(_write_tables(experiment, places.tables), 1)}
         write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
         return _run(engine, places, list(sites)).taken()
+
+
+def _write_tables(experiment: Experiment, folder: Path) -> list[str]:
+    """A table for each party; each process reads its own. Returns the non-label parties, in order. What was read is left in
+    this process, which is none of theirs, and forgotten.
+    """
+    data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])
+    write_party_tables(data, folder)
+    return [party for party in data.train.columns if party != LABEL_PARTY]
 
 
 def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str], folder: Path, *, in_sweep: bool) -> Job:
     own = os.path.abspath(folder)
     server = {
         "parties": sites,
-        "table": os.fspath(places.tables),
+        "table": os.fspath(places.tables / LABEL_PARTY),
         "folder": os.getcwd(),
         "outcome": os.fspath(places.outcome),
         "stop": os.fspath(places.stop),
@@ -126,31 +136,51 @@ def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
     with ExitStack() as stack:
         stack.callback(kill_marked, mark)
         stopping = stack.enter_context(Stopping.watched(places.stop))
-        if engine.mode == "simulator":
-            process = _start_simulation(places, sites, parents, environment)
-        else:
-            raise UserError("not yet", key="engine.mode", value=engine.mode)
+        process = stack.enter_context(_started(engine, places, sites, parents, environment))
         return _wait(process, engine, places, stopping)
 
 
-def _start_simulation(
-    places: Places, sites: list[str], parents: list[list[float]], environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
+_MODULES = {
+    "simulator": "vflbench.engines.nvflare.simulation",
+    "poc": "vflbench.engines.nvflare.proof_of_concept",
+}
+
+
+@contextmanager
+def _started(
+    engine: NvFlare, places: Places, sites: list[str], parents: list[list[float]], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process from which all others are started. What FLARE prints there goes to a file."""
     local = places.sites / "local"
     local.mkdir(parents=True)
     allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES]}
     (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
-    spec = {"job": os.fspath(places.job), "workspace": os.fspath(places.sites), "sites": sites, "parents": parents}
-    file = places.root / "simulation.json"
+    spec = {
+        "job": os.fspath(places.job),
+        "workspace": os.fspath(places.sites),
+        "sites": sites,
+        "parents": parents,
+        "port": engine.port,
+        "start_timeout": engine.start_timeout,
+        "problem": os.fspath(places.problem),
+        "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
+    }
+    file = places.root / "start.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
-    command = [sys.executable, "-m", "vflbench.engines.nvflare.simulation", os.fspath(file)]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-m", _MODULES[engine.mode], os.fspath(file)]
+    with open(places.root / "printed.txt", "wb") as printed:
+        shown = None if engine.mode == "simulator" else printed
+        yield subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown, start_new_session=True
+        )
 
 
 def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: "Stopping") -> Outcome:
+    printed = 0
     while True:
         ended = process.poll() is not None
         outcome = read_outcome(places.outcome)  # after the look at the process, which leaves it before it ends
+        printed = _show(places.console, printed)
         if outcome is not None:
             return outcome
         if ended:
@@ -163,6 +193,19 @@ def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, sto
         if stopping.count > 1:
             raise Interrupted("stopped at once; the same command goes on from what was saved before", 128 + stopping.number)
         time.sleep(_LOOK_SECONDS)
+
+
+def _show(console: Path, printed: int) -> int:
+    """Print what the label party's process has printed since. Returns how many bytes that makes."""
+    if not console.exists():
+        return printed
+    with console.open("rb") as file:
+        file.seek(printed)
+        more = file.read()
+    if more:
+        sys.stdout.write(more.decode("utf-8", "replace"))
+        sys.stdout.flush()
+    return printed + len(more)
 
 
 _AGAIN = "the same command goes on from what was saved last"

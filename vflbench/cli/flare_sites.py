@@ -12,19 +12,23 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import torch
 from nvflare.collab import collab
 
 import vflbench.cli.resolvers  # noqa: F401  # what configs compute
 from vflbench.cli.build import build
 from vflbench.cli.flare_outcome import Outcome, leave_outcome, outcome_of_error
-from vflbench.cli.flare_tables import Table
 from vflbench.cli.record import Started, record
+from vflbench.data.base import Dataset
+from vflbench.data.party_table import PartyTable, read_label_table, read_party_table
+from vflbench.data.rows import TrainTest
 from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
 from vflbench.engines.nvflare.components import LabelPartyController, asked
 from vflbench.engines.nvflare.engine import Connected
 from vflbench.engines.nvflare.job import SERVER
 from vflbench.errors import UserError
 from vflbench.messages.envelope import decode, encode
+from vflbench.options import options
 from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
 
@@ -76,9 +80,19 @@ class LabelPartySite:
         """The file whose being there asks the run to stop."""
         return Path(site["stop"])
 
-    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Any:
+    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Dataset:
         """What the label party holds: labels, and its own columns."""
-        return experiment.dataset
+        return WrittenForLabelParty(folder=site["table"])
+
+
+@options
+class WrittenForLabelParty(Dataset):
+    """The table of the label party in a folder, as `write_party_tables` writes it."""
+
+    folder: str
+
+    def load(self, rng: torch.Generator) -> TrainTest:
+        return read_label_table(Path(self.folder))
 
 
 @contextmanager
@@ -131,6 +145,6 @@ class PartySite:
         self._most = getattr(experiment.engine, "max_message_mib", 1024) * MIB
         return PartyProcess(site["party"], experiment, lambda: self.table(experiment, site), Path(site["checkpoints"]))
 
-    def table(self, experiment: Experiment, site: Mapping[str, Any]) -> Table:
-        """This party's rows, from its own file."""
-        return Table(experiment, site["party"])
+    def table(self, experiment: Experiment, site: Mapping[str, Any]) -> PartyTable:
+        """This party's rows, from its own files."""
+        return read_party_table(Path(site["table"]))

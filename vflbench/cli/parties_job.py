@@ -33,7 +33,7 @@ def write_parties_job(
     assert isinstance(engine, NvFlare)
     server = {
         "parties": {party: party for party in parties},
-        "table": os.fspath(places.tables),
+        "table": os.fspath(places.tables / LABEL_PARTY),
         "folder": os.getcwd(),
         "outcome": os.fspath(places.outcome),
         "stop": os.fspath(places.stop),

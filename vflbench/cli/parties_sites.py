@@ -15,10 +15,7 @@ from vflbench.cli.flare_outcome import Outcome
 from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.parties_job import started_at_party
 from vflbench.cli.record import Started
-from vflbench.data.base import Dataset
-from vflbench.data.party_table import PartyTable, read_label_table, read_party_table, write_party_tables
-from vflbench.data.rows import TrainTest
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
 from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit
 from vflbench.errors import UserError
@@ -38,22 +35,6 @@ class LabelPartyAtHost(LabelPartySite):
 
     def experiment(self, started: Started) -> Experiment:
         return dataclasses.replace(super().experiment(started), secret=read_kit(workspace_of(collab.fl_ctx)).secret())
-
-    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Any:
-        return HeldByLabelParty(experiment.dataset, Path(site["table"]) / LABEL_PARTY)
-
-
-class HeldByLabelParty:
-    """A data set of which only the label party's part is there. dataset: for its options."""
-
-    def __init__(self, dataset: Dataset, folder: Path):
-        self._dataset, self._folder = dataset, folder
-
-    def load(self, _rng: Any) -> TrainTest:
-        return read_label_table(self._folder)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
 
 
 class PartyAtHost(PartySite):

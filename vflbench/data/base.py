@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any, Literal
 
 import numpy as np
@@ -10,14 +11,14 @@ import torch
 
 from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
 from vflbench.data.column_splits import ColumnSplit, training_sample
-from vflbench.data.encode import fit, measure
+from vflbench.data.encode import Encoding, fit, measure
+from vflbench.data.overlap import shared_rows
 from vflbench.data.raw import RawTable
-from vflbench.data.rows import TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
+from vflbench.data.rows import DROPPED, TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
+from vflbench.data.strata import STRATUM, shares, strata, thin
+from vflbench.data.table import non_label_parties
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
-
-_STRATUM = 1 << 18
-"""Rows in a stratum of neighbours. Random draws are stratified, so that none needs memory for all rows."""
 
 
 @options
@@ -29,6 +30,7 @@ class Dataset:
     rows: number of rows to use, from the first on. sample: share of these rows to keep, at random.
     positive_ratio: share of positive rows, reached by dropping rows of the too frequent class at random; published values
     are 0.45, 0.49 and 0.50, reached by dropping negatives.
+    overlap: share of these rows that each non-label party holds, drawn by each for itself; rows that one lacks are left out.
     test_fraction: share of the rows that is held out for testing. validation_fraction: share of all rows that is held out of
     the others, to choose settings by; 0 holds out none.
     split: test rows are drawn (`random`) or are the last rows (`chronological`); so are validation rows from what is left.
@@ -43,6 +45,7 @@ class Dataset:
     rows: Rows | None = None
     sample: Share = 1.0
     positive_ratio: Fraction | None = None
+    overlap: Share = 1.0
     test_fraction: Fraction = 0.1
     validation_fraction: ShareOrZero = 0.0
     split: Literal["random", "chronological"] = "random"
@@ -60,21 +63,46 @@ class Dataset:
         notes = tuple(facts.pop("notes", ()))
         names = list(raw.names)
         facts = {"class_rows": class_rows(raw, facts.get("classes_are") or facts.get("class_names")), **facts}
-        assignment = {} if isinstance(self.parties, ColumnSplit) else self.assign(names)
-        kept = self._choose_rows(raw, rng)
+        if isinstance(self.parties, ColumnSplit):
+            role, more, lines = self.choose(raw, ascii_lowercase[: self.parties.count], rng)
+            assignment, note = self.divide(names, raw, role)
+            notes = (*notes, *lines, note)
+        else:
+            assignment = self.assign(names)
+            role, more, lines = self.choose(raw, non_label_parties(assignment), rng)
+            notes = (*notes, *lines)
+        encoding = self.fitted(raw, assignment, role)
+        unused = unassigned_columns(assignment, names)
+        facts = {**facts, **more, **({"columns_left_out": list(unused)} if unused else {})}
+        digest = hashlib.sha256(raw.fingerprint.encode())
+        digest.update(role)
+        encoding.update(digest)
+        return self.split_rows(raw, encoding, role, digest.hexdigest(), facts, notes)
+
+    def choose(
+        self, raw: RawTable, parties: Sequence[str], rng: torch.Generator
+    ) -> tuple[np.ndarray, dict[str, Any], tuple[str, ...]]:
+        """(n,) uint8, what each row is for, from the labels alone; facts for the manifest, and lines to print. parties: the
+        non-label parties.
+        """
+        kept, facts, notes = self._choose_rows(raw, rng), {}, ()
+        if self.overlap < 1:
+            kept, facts, note = shared_rows(kept, self.overlap, parties, rng)
+            notes = (note,)
         role = self._test_rows(raw, kept, rng)
         if self.validation_fraction:
             role = self._hold_out(role, VALIDATION, "validation_fraction", rng)
         self._check_classes(raw, role)
-        if isinstance(self.parties, ColumnSplit):
-            assignment, note = self.divide(names, raw, role)
-            notes = (*notes, note)
-        every_row_fitted = self.fit_on == "all"
+        return role, facts, notes
+
+    def fitted(self, raw: RawTable, assignment: Assignment, role: np.ndarray) -> Encoding:
+        """The encoding of these parties' columns, each fitted by itself."""
+        every_row_fitted, kept = self.fit_on == "all", role != DROPPED
         statistics = raw.statistics if every_row_fitted and kept.all() else None
         if statistics is None:
             fitted = kept if every_row_fitted else role == TRAIN
-            statistics = measure(raw, (start + offsets for start, offsets in _strata(fitted)))
-        encoding = fit(
+            statistics = measure(raw, (start + offsets for start, offsets in strata(fitted)))
+        return fit(
             raw,
             assignment,
             statistics,
@@ -82,15 +110,20 @@ class Dataset:
             min_count=self.min_count,
             numeric_transform=self.numeric_transform,
         )
-        unused = unassigned_columns(assignment, names)
-        if unused:
-            facts = {**facts, "columns_left_out": list(unused)}
-        digest = hashlib.sha256(raw.fingerprint.encode())
-        digest.update(role)
-        encoding.update(digest)
+
+    def split_rows(
+        self,
+        raw: RawTable,
+        encoding: Encoding,
+        role: np.ndarray,
+        fingerprint: str,
+        facts: Mapping[str, Any],
+        notes: tuple[str, ...],
+    ) -> TrainTest:
+        """The rows of each role, of one table and encoding."""
         train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
         validation = EncodedRows(raw, encoding, role, VALIDATION) if self.validation_fraction else None
-        return TrainTest(train, test, digest.hexdigest(), facts, notes, validation)
+        return TrainTest(train, test, fingerprint, facts, notes, validation)
 
     def assign(self, names: Sequence[str]) -> Assignment:
         """The columns of each party. names: all columns in the source's order."""
@@ -109,7 +142,7 @@ class Dataset:
         """(n,) bool: the rows that remain after `sample` and `positive_ratio`."""
         kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
-            _thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
+            thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
         ratio = self.target_positive_ratio()
         if ratio is None:
             return kept
@@ -122,9 +155,9 @@ class Dataset:
             return kept  # one class only: `load` raises an error
         odds = ratio / (1 - ratio)
         if positives < odds * negatives:
-            _thin(kept, kept & ~positive, round(positives / odds), rng)
+            thin(kept, kept & ~positive, round(positives / odds), rng)
         else:
-            _thin(kept, kept & positive, round(negatives * odds), rng)
+            thin(kept, kept & positive, round(negatives * odds), rng)
         return kept
 
     def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
@@ -143,11 +176,11 @@ class Dataset:
                 value=getattr(self, option),
             )
         if self.split == "random":
-            for start, offsets, share in _shares(kept, count):
+            for start, offsets, share in shares(kept, count):
                 role[start + offsets[torch.randperm(len(offsets), generator=rng)[:share].numpy()]] = purpose
             return role
         seen = 0
-        for start, offsets in _strata(kept):
+        for start, offsets in strata(kept):
             seen += len(offsets)
             role[start + offsets[len(offsets) - min(len(offsets), max(0, seen - (left - count))) :]] = purpose
         return role
@@ -155,8 +188,8 @@ class Dataset:
     @staticmethod
     def _check_classes(raw: RawTable, role: np.ndarray) -> None:
         seen: set[int] = set()
-        for start, offsets in _strata(role == TRAIN):
-            seen.update(np.unique(raw.labels[start : start + _STRATUM][offsets]).tolist())
+        for start, offsets in strata(role == TRAIN):
+            seen.update(np.unique(raw.labels[start : start + STRATUM][offsets]).tolist())
             if len(seen) > 1:
                 return
         problem = f"every training row has the label {min(seen)}; a label leak needs at least two classes"
@@ -166,29 +199,6 @@ class Dataset:
 def class_rows(raw: RawTable, names: Sequence[str] | None = None) -> dict[str, int]:
     """How many rows each class has, before any is dropped. names: of the classes; None: their numbers."""
     rows = np.zeros(raw.classes, dtype=np.int64)
-    for start in range(0, len(raw), _STRATUM):
-        rows += np.bincount(raw.labels[start : start + _STRATUM], minlength=raw.classes)
+    for start in range(0, len(raw), STRATUM):
+        rows += np.bincount(raw.labels[start : start + STRATUM], minlength=raw.classes)
     return {names[k] if names and k < len(names) else str(k): int(count) for k, count in enumerate(rows)}
-
-
-def _strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The first row of each stratum, and the chosen rows in it, counted from there. chosen: (n,) bool."""
-    for start in range(0, len(chosen), _STRATUM):
-        yield start, chosen[start : start + _STRATUM].nonzero()[0]
-
-
-def _shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, int]]:
-    """`_strata`, and for each stratum its share of `count`, in proportion to its chosen rows."""
-    total, seen = int(np.count_nonzero(chosen)), 0
-    for start, offsets in _strata(chosen):
-        share = (seen + len(offsets)) * count // total - seen * count // total if total else 0
-        seen += len(offsets)
-        yield start, offsets, share
-
-
-def _thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
-    """Keep `count` of the candidates, drawn at random, and drop the others. kept, candidates: (n,) bool."""
-    for start, offsets, share in _shares(candidates, count):
-        drawn = torch.randperm(len(offsets), generator=rng)[:share].numpy()
-        kept[start + offsets] = False
-        kept[start + offsets[drawn]] = True

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,17 @@ from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary, own_stepper, usable_embedding, usable_tensor
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """A batch whose embedding was sent before the party learned from the one before it. drawn: state of what the network
+    draws from, as it was.
+    """
+
+    ids: Tensor
+    epoch: int
+    drawn: Tensor | None
 
 
 class NonLabelParty:
@@ -47,6 +59,7 @@ class NonLabelParty:
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
+        self._ahead: list[_Ahead] = []
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -62,7 +75,13 @@ class NonLabelParty:
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
-        taken = self._taken(ids, epoch)
+        self._forward(self._taken(ids, epoch), epoch, watched=watched)
+        if self._context is None:
+            raise RuntimeError("no batch was embedded")
+        message = self._message(self.activations, self.defenses, self._context, ids)
+        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
+
+    def _forward(self, taken: Tensor, epoch: int, *, watched: bool) -> None:
         columns = self.rows(taken)
         self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
@@ -70,8 +89,39 @@ class NonLabelParty:
                 if values.requires_grad:
                     values.retain_grad()
         self._context = context_of(taken, columns, epoch, self.noise.training)
-        message = self._message(self.activations, self.defenses, self._context, ids)
-        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
+
+    def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Message:
+        """The embedding of a training batch before `learn` is called for those before it: `catch_up` and
+        `learn` belong to each, in order. Its gradient goes back through the network as it is then.
+        """
+        draws = self._draws
+        drawn = None if draws is None else draws.get_state()
+        columns = self.rows(ids)
+        with torch.no_grad():
+            activations = self.bottom(columns.numeric, columns.categorical)
+        self._ahead.append(_Ahead(ids, epoch, drawn))
+        context = context_of(ids, columns, epoch, self.noise.training)
+        return self._message(activations, self.defenses, context, ids)
+
+    def oldest_ahead(self) -> Tensor | None:
+        """The rows, (n,) ids, of the oldest batch that was embedded ahead; None if there is none."""
+        return self._ahead[0].ids if self._ahead else None
+
+    def catch_up(self, *, watched: bool = False) -> None:
+        """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""
+        ahead, draws = self._ahead.pop(0), self._draws
+        if draws is None or ahead.drawn is None:
+            self._forward(ahead.ids, ahead.epoch, watched=watched)
+            return
+        now = draws.get_state()
+        draws.set_state(ahead.drawn)  # the same dropout
+        self._forward(ahead.ids, ahead.epoch, watched=watched)
+        draws.set_state(now)
+
+    @property
+    def _draws(self) -> torch.Generator | None:
+        """What a user's own module draws from while it trains."""
+        return getattr(self.bottom, "rng", None)
 
     def _taken(self, ids: Tensor, epoch: int) -> Tensor:
         """The rows that it takes for these, (n,) ids: the same, unless a defense arranges them in another order."""
@@ -184,10 +234,14 @@ class NonLabelParty:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
         cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
-        return {**learned(self.bottom, self.optimizer), "defenses": defenses, **cheating}
+        ahead = [[one.ids, one.epoch, one.drawn] for one in self._ahead]
+        return {**learned(self.bottom, self.optimizer), "defenses": defenses, "ahead": ahead, **cheating}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.bottom, self.optimizer, state)
+        self._ahead = [
+            _Ahead(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
+        ]
         for layer, defense in self.defenses.items():
             defense.restore(state["defenses"][layer])
         if self.adversary is not None:

@@ -1,23 +1,20 @@
 """A non-label party that lives in another process, as the session of the label party sees it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.channel import Channel, PartyError
+from vflbench.messages.channel import Channel, PartyError, threads_like_this
 from vflbench.messages.envelope import Content
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_content import Receiving, Sending
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import options
-
-P = TypeVar("P")
-T = TypeVar("T")
 
 _MOST_NAMES, _MOST_LETTERS = 100_000, 200
 
@@ -63,6 +60,7 @@ class RemoteParty:
     """
 
     stopped = ""
+    _is_behind = False
 
     def __init__(self, channel: Channel, announced: Announced, defense: Callable[[], Chain], device: torch.device):
         self.name, self.channel, self.announced, self._device = channel.party, channel, announced, device
@@ -72,6 +70,8 @@ class RemoteParty:
         self._unlearned: dict[str, Any] | None = None
         self._notes: tuple[str, ...] = ()
         self._watched = False
+        self._thread = threads_like_this(1)
+        self._coming: Future[Content] | None = None
 
     @property
     def cut_width(self) -> int:
@@ -82,6 +82,31 @@ class RemoteParty:
         request = {"learn": self._taken(), "embed": ids.cpu(), "epoch": epoch, "watched": watched}
         reply = self._step(request)
         return self._message(reply["message"], ids)
+
+    def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Future[Message]:
+        """The embedding of a batch that follows one of which it has not learned yet; see `learn_behind`. It travels while
+        this process goes on.
+        """
+        request = {"behind": self._taken(), "ahead": ids.cpu(), "epoch": epoch}
+        self._wait()
+        self._coming = self._thread.submit(self._step, request)
+        return self._thread.submit(self._arrived, self._coming, ids)
+
+    def _arrived(self, coming: Future[Content], ids: Tensor) -> Message:
+        return self._message(coming.result()["message"], ids)
+
+    def _wait(self) -> None:
+        """Until it has answered what it was asked last."""
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.result()
+
+    def learn_behind(self, gradient: Message | None, *, watched: bool) -> None:
+        """What belongs to the oldest batch that it was asked for by `embed_ahead`; None for no gradient."""
+        content = None if gradient is None else self._sending.content(gradient)
+        if self._unlearned is not None:  # no further embedding was asked for, with which it would have travelled
+            self.settle()
+        self._unlearned, self._is_behind = {"gradient": content, "watched": watched}, True
 
     def learn(self, gradient: Message) -> tuple[str, ...]:
         """At once where it is watched or guarded; else with the next call. Returns lines for the log, of earlier batches
@@ -95,7 +120,10 @@ class RemoteParty:
 
     def settle(self) -> None:
         """Let it learn what it was not told yet."""
-        if self._unlearned is not None:
+        self._wait()
+        if self._unlearned is not None and self._is_behind:
+            self._step({"behind": self._taken(), "ahead": None, "epoch": 0})
+        elif self._unlearned is not None:
             self._step({"learn": self._taken(), "embed": None, "epoch": 0, "watched": False})
 
     def call(self, method: str, content: Content) -> Content:
@@ -111,7 +139,7 @@ class RemoteParty:
         return taken
 
     def _step(self, request: Content) -> Content:
-        reply = self.channel.call("step", request)
+        reply = self.channel.call("pipelined step" if "behind" in request else "step", request)
         notes, stopped = reply.get("notes"), reply.get("stopped")
         if type(notes) is not list or not all(type(note) is str for note in notes) or type(stopped) is not str:
             raise PartyError(self.name, "it answers what is no answer to a batch")
@@ -156,16 +184,3 @@ class RemoteParty:
         self._unlearned, self._notes = None, ()
         self.channel.call("resume", {"mark": str(state["kept_as"])})
         self._sending, self._receiving = Sending(), Receiving()
-
-
-def one_by_one(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """What each of them answers."""
-    return [ask(party) for party in parties]
-
-
-def at_once(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """The same, of parties that live elsewhere: all of them are asked before the first has answered."""
-    if len(parties) < 2:
-        return one_by_one(ask, parties)
-    with ThreadPoolExecutor(len(parties)) as threads:
-        return list(threads.map(ask, parties))

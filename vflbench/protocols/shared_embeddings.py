@@ -12,11 +12,11 @@ from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.sharing_party import SharingParty
 from vflbench.protocols.sharing_session import SharingSession
-from vflbench.protocols.split import Split, SplitSession
+from vflbench.protocols.split_session import SplitParties, SplitSession
 
 
 @options
-class SharedEmbeddings(Split):
+class SharedEmbeddings(SplitParties):
     """Compressed VFL: embeddings go to all parties, and each computes its own gradient with the top model that it is sent.
 
         h_m = C(f_m(x_m)), sent to all others;  theta_0, the top model, sent to all parties

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers
+from vflbench.messages.channel import at_once
 from vflbench.messages.facts import ClassHints
 from vflbench.messages.round import Facts, Round
 from vflbench.run.answers import Marker, Tables
@@ -94,8 +95,7 @@ class Asking:
         """Mark all answers that are not marked. but_last: those about the last batch later, so that it goes on meanwhile.
         Parties in processes of their own don't go on: they answer before the next batch.
         """
-        for desk in self._remote.values():
-            desk.send()
+        at_once(lambda desk: desk.send(), list(self._remote.values()))
         due, self._unmarked = self._unmarked, self._asked
         self._asked = []
         if not but_last or self._remote:

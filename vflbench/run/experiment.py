@@ -10,7 +10,6 @@ from vflbench.generators import Generators
 from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
 from vflbench.results.recorder import Recorder
-from vflbench.run.account import refusals, refused_lines
 from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.divergence import diverged
@@ -71,8 +70,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
-    promised = (*refusals(session.claims()), *refused_lines(experiment.defenses))
-    for note in (*data.notes, *seated.notes, *seated.canaries.notes, *promised):
+    for note in (*data.notes, *seated.lines(experiment)):
         recorder.say(note, always=True)
     for name, reason in skipped.items():
         recorder.say(f"attack={name} is skipped: {reason}", always=True)

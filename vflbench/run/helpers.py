@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from vflbench.run.machine import flushes_denormals
+from vflbench.numerics.denormals import flushes_denormals
 
 T = TypeVar("T")
 

@@ -51,11 +51,6 @@ def use_threads(count: int) -> None:
         torch.set_num_threads(min(_AVAILABLE, count))
 
 
-def flushes_denormals() -> bool:
-    """Whether this thread takes numbers below 2.2e-308 for 0. Each thread has a setting of its own."""
-    return not bool((torch.tensor(1e-310, dtype=torch.float64) * 1.0).item())
-
-
 def helpers_beside(threads: int) -> int:
     """How many threads, each with so many of torch's, this machine keeps busy."""
     return max(1, _AVAILABLE // max(1, threads))

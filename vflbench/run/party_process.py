@@ -20,6 +20,7 @@ from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.party_desk import PartyDesk
+from vflbench.run.party_recorder import PartyRecorder
 from vflbench.run.party_service import Desk, OwnTable, PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
@@ -59,12 +60,13 @@ class PartyProcess:
             problem = f"it has vflbench {__version__} and the label party {version}; install the same at both"
             raise UserError(f"party {self.party}: {problem}", key="engine")
         classes, batch_size = (_count(content, name) for name in ("classes", "batch_size"))
-        settings = self.experiment.settings
+        experiment = self.experiment if content.get("cheating") is True else self.experiment.honest
+        settings = experiment.settings
         device, table = choose_device(settings.device), self.table()
         tune()
-        set_threads(batch_size, self.experiment.model.width)
+        set_threads(batch_size, experiment.model.width)
         generators = Generators(settings.seed, secret=self.secret)
-        seating = party_seating(self.experiment, self.party, table, classes, generators, device)
+        seating = party_seating(experiment, self.party, table, classes, generators, device)
         cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
@@ -72,15 +74,19 @@ class PartyProcess:
         def desk(service: PartyService) -> Desk:
             return PartyDesk(
                 self.party,
-                self.experiment.attacks,
+                experiment.attacks,
                 generators,
                 service,
                 cheats=self.party in cheating,
-                references=OwnColumns in self.experiment.protocol.offers(Seat.NON_LABEL),
+                references=OwnColumns in experiment.protocol.offers(Seat.NON_LABEL),
                 device=device,
             )
 
-        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare)
+        recorder = None
+        if settings.record != "none":
+            complete = settings.record == "messages"
+            recorder = PartyRecorder(self.folder, self.party, party.sends, classes, batch_size, complete=complete)
+        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare, recorder)
 
     @staticmethod
     def _prepare() -> None:

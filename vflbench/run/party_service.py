@@ -20,6 +20,7 @@ from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
 from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.party_recorder import RECORDED, PartyRecorder
 
 KEPT = 2
 """Checkpoints that a party keeps: the label party may have failed to write the one that belongs to the newest."""
@@ -51,7 +52,7 @@ class PartyService:
 
     party, table, seating: as for a session in one process. folder: where its checkpoints go.
     desk: made of this service, which knows the facts of the party. prepare: is called before each method, as threads of an
-    engine have settings of their own.
+    engine have settings of their own. recorder: keeps rounds that the label party watches on disk.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PartyService:
         folder: Path,
         desk: Callable[["PartyService"], Desk] | None = None,
         prepare: Callable[[], object] = lambda: None,
+        recorder: PartyRecorder | None = None,
     ):
         self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
         self._outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
@@ -69,10 +71,12 @@ class PartyService:
         self._sending, self._receiving = Sending(), Receiving()
         self._ids: Tensor | None = None
         self._gradient: Message | None = None
+        self._recorder, self._watched = recorder, False
         self._desk = None if desk is None else desk(self)
         self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "step": self._step,
+            "pipelined step": self._pipelined_step,
             "predict": self._predict,
             "figures": self._figures,
             "save": self._save,
@@ -116,8 +120,26 @@ class PartyService:
         if content["embed"] is None or self.party.stopped:
             return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
         self._ids, self._gradient = self._row_ids(content["embed"]), None
-        message = self.party.embed(self._ids, int(content["epoch"]), watched=content["watched"] is True)
+        epoch, self._watched = int(content["epoch"]), content["watched"] is True
+        if self._recorder is not None:
+            self._recorder.begin(epoch)
+        message = self.party.embed(self._ids, epoch, watched=self._watched)
         return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
+
+    def _pipelined_step(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Learn from the oldest batch that was embedded ahead, if its answer comes along, and then embed another ahead."""
+        notes: tuple[str, ...] = ()
+        behind, ahead = content["behind"], content["ahead"]
+        if behind is not None:
+            self._ids, self._gradient = self.party.oldest_ahead(), None
+            if self._ids is None:
+                raise UserError("a gradient came without an embedding that it belongs to", key="engine")
+            self.party.catch_up(watched=behind["watched"] is True)
+            notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
+        message = None
+        if ahead is not None:
+            message = self._sending.content(self.party.embed_ahead(self._row_ids(ahead), int(content["epoch"])))
+        return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
 
     def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
@@ -135,7 +157,10 @@ class PartyService:
                 problem = f"the gradient of layer {layer} must be {agreed} torch.float32, not {found}"
                 raise UserError(problem, key="engine")
         self._gradient = gradient
-        return self.party.learn(gradient)
+        notes = self.party.learn(gradient)
+        if self._recorder is not None and self._watched:
+            self._recorder.see(self._ids, self.facts_of_round(RECORDED))
+        return notes
 
     def _row_ids(self, ids: Any) -> Tensor:
         """Raises UserError for anything but rows that it has."""
@@ -184,6 +209,8 @@ class PartyService:
         state = {"party": self.party.state(), "generators": self._generators.state()}
         if self._desk is not None:
             state["desk"] = self._desk.state()
+        if self._recorder is not None:
+            state["recorder"] = self._recorder.state()
         checkpoint = self._checkpoint(mark)
         checkpoint.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not checkpoint.save(state):
@@ -205,6 +232,8 @@ class PartyService:
         self._generators.restore(state["generators"])
         if self._desk is not None:
             self._desk.restore(state["desk"])
+        if self._recorder is not None:
+            self._recorder.restore(state["recorder"])
         self._sending, self._receiving, self._ids, self._gradient = Sending(), Receiving(), None, None
         return {}
 

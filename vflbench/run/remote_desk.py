@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
+from vflbench.errors import shown
 from vflbench.messages.envelope import Content
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassHints, ClassShares, Known, KnownColumn
@@ -22,6 +23,8 @@ from vflbench.run.posts import Hints, Post
 
 Call = Callable[[str, Content], Content]
 """(method, content) -> what the process of a party answers."""
+
+_LONGEST = 500  # letters of why a reference failed
 
 
 class RemoteDesk(Desk):
@@ -93,7 +96,7 @@ class RemoteDesk(Desk):
             if query.answered:
                 arrival = Arrival(self._party, query.post, query.names, self._classes)
                 self._answers[first + number] = arrival.answers(content)
-        self.broken |= {(name, self._party): why for name, why in broken.items()}
+        self.broken |= {(name, self._party): shown(why, _LONGEST) for name, why in broken.items()}
         self._take_layers(layers)
 
     def _take_layers(self, layers: Any) -> None:
@@ -187,6 +190,6 @@ def notes_apart(remote: Collection[str], *, dcor: bool, record: str) -> list[str
     if remote and dcor:
         notes.append(f"audit.dcor=true: of {', '.join(remote)}, only embeddings that cross are measured, as they arrive")
     if remote and record != "none":
-        problem = "only what crosses is recorded: no hidden layer, no column, no network"
+        problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
         notes.append(f"record={record}: of {', '.join(remote)}, {problem}")
     return notes

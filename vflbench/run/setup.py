@@ -23,6 +23,7 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.run.account import refusals, refused_lines
 from vflbench.run.auditor import Auditor
 from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
@@ -77,6 +78,11 @@ class Seated:
     trace: Trace
     notes: Sequence[str] = ()
 
+    def lines(self, experiment: Experiment) -> tuple[str, ...]:
+        """What a user must not miss."""
+        refused = (*refusals(self.session.claims()), *refused_lines(experiment.defenses))
+        return (*self.notes, *self.canaries.notes, *refused)
+
     def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
         """For manifest.json."""
         attacking = (self.auditor.posts, experiment.attacks, self.skipped, experiment.adversaries)
@@ -127,7 +133,7 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=experiment.fresh_adversaries(),
-            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device),
+            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device, cheating=bool(cheating)),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
             ),

@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
@@ -37,7 +37,7 @@ class LabelPartyController(CollabController):
 
     finished = threading.Event()
     """Set when the label party's `@collab.main` has returned, or could not begin: there is one job a process."""
-    on_loss: list[Callable[[str], object]] = []
+    on_loss: ClassVar[list[Callable[[str], object]]] = []
     """Called with the name of a site whose process has ended."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:

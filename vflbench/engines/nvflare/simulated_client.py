@@ -10,7 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.workspace import Workspace
@@ -30,8 +30,15 @@ _SOON, _LATER = 0.05, 0.5
 _SETUP_TASKS = 2
 
 
-def main(file: Path) -> None:
-    """Set up, take part until the server is done, and leave."""
+def take_part(file: Path) -> NoReturn:
+    """Set up, take part until the server is done, and end this process."""
+    try:
+        _take_part(file)
+    finally:
+        os._exit(0)  # FLARE leaves threads behind that would wait
+
+
+def _take_part(file: Path) -> None:
     spec: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     end_with(spec["parents"])
     args = Namespace(**spec["args"])
@@ -59,7 +66,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    finally:
-        os._exit(0)  # FLARE leaves threads behind that would wait
+    take_part(Path(sys.argv[1]))
