@@ -1,0 +1,165 @@
+"""Parties on hosts of their own, over mutual TLS, each in a process and a folder: a run, refusals, strangers and faults."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="no nvflare here")
+from provisioned_parties import ENVIRONMENT, PATIENCE, Parties, figures, free_port, until
+
+from vflbench.engines.nvflare.job import Job, write_job
+from vflbench.engines.nvflare.kit import LABEL_PARTY_SITE, PARTY_SITE
+
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "engines" / "README.md"
+EXPERIMENT = ("dataset=digits", "epochs=3", "attack=kmeans", "model.width=16", "audit.batches=2", "engine.timeout=15")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    parties = Parties(tmp_path_factory.mktemp("two"), ["a"], EXPERIMENT)
+    parties.start()
+    yield parties
+    parties.end()
+
+
+def test_the_commands_of_the_page_make_a_run_of_four_parties(tmp_path):
+    commands = re.search(r"```sh\n(.*?)```", HOWTO.read_text(), re.DOTALL)[1].replace("port=8002", f"port={free_port()}")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "vflbench"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vflbench "$@"\n')
+    script.chmod(0o755)
+    environment = ENVIRONMENT | {"PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}"}
+    try:
+        result = subprocess.run(
+            ["bash", "-ec", commands],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+    finally:
+        for pid in (tmp_path / "pids").read_text().split():
+            if os.path.exists(f"/proc/{pid}"):
+                os.kill(int(pid), signal.SIGTERM)
+    summary = json.loads(next((tmp_path / "outputs").glob("digits_*/summary.json")).read_text())
+    assert summary["test_auc"] > 0.9
+    assert list(json.loads(next(tmp_path.glob("outputs/*/manifest.json")).read_text())["cut_layers"]) >= ["a", "b", "c"]
+
+
+def test_a_run_resumes_to_the_same_figures_after_a_party_was_killed(two):
+    two.run("name=whole")
+    process = two.begin("name=cut")
+    until(lambda: two.begun("cut", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+    for child in two.of_a_run("a"):
+        child.send_signal(signal.SIGKILL)
+    assert process.wait(PATIENCE) == 1
+    assert re.search(r"party a\b", two.said("run").splitlines()[-1]), two.said("run")
+    until(lambda: not two.of_a_run("label"), "a process of the label party is left")
+    two.run("name=cut")
+    assert figures(two.outputs("cut")) == figures(two.outputs("whole"))
+
+
+def test_another_experiment_is_refused_by_the_key_that_differs(two):
+    last = two.run("name=other", "seed=7", code=1).splitlines()[-1]
+    assert last.startswith("party label: it has agreed to seed=0, not to 7")
+    agreed = (two.folder / "experiment.yaml").read_text()
+    two.agree("a", agreed.replace("epochs: 3", "epochs: 4"))
+    try:
+        last = two.run("name=other", code=1).splitlines()[-1]
+        assert "party a: it has agreed to epochs=4, not to 3" in last
+    finally:
+        two.agree("a", agreed)
+
+
+def test_a_stranger_gets_nothing(two, tmp_path):
+    other = tmp_path / "other"
+    two.call("write", str(other), f"port={two.port}")
+    result = two.call("check", str(other / "a"), code=1)
+    assert result.stderr.strip().endswith("who answers there has no certificate of this project")
+    shutil.copy(two.project / "a" / "startup" / "rootCA.pem", other / "a" / "startup")
+    for command in ("check", "start"):
+        assert "refuses this party's certificate" in two.call(command, str(other / "a"), code=1).stderr
+    authority = two.project / "a" / "startup" / "rootCA.pem"
+    assert answer(two.port, None) == b""
+    assert answer(two.port, ssl.create_default_context(cafile=authority)) == b""
+    insider = ssl.create_default_context(cafile=authority)
+    insider.load_cert_chain(two.project / "a" / "startup" / "client.crt", two.project / "a" / "startup" / "client.key")
+    assert answer(two.port, insider) != b""
+
+
+def answer(port: int, context: ssl.SSLContext | None) -> bytes:
+    """What the server says to somebody with these certificates, or without TLS."""
+    with socket.create_connection(("localhost", port), timeout=30) as connection:
+        try:
+            if context is not None:
+                context.check_hostname = False
+                connection = context.wrap_socket(connection)
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return connection.recv(100)
+        except (ssl.SSLError, ConnectionError):
+            return b""
+
+
+SUBMIT = """
+import os, sys, time
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+session = new_secure_session("submit@vflbench.org", sys.argv[1], timeout=30)
+for path in sys.argv[2:]:
+    job = session.submit_job(path)
+    while (status := session.get_job_meta(job)["status"]) in ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING"):
+        time.sleep(0.2)
+    print(status, session.get_job_meta(job)["job_deploy_detail"])
+print([session.do_command(command)["data"] for command in ("ls a", "shutdown client a", "restart client a")])
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_who_holds_the_submitting_key_can_bring_no_code_name_no_other_class_and_command_no_host(two, tmp_path):
+    touched = tmp_path / "touched"
+    for name in ("code", "class"):
+        write_job(Job(name, {}, {"a": {}}, label_party_site=LABEL_PARTY_SITE, party_site=PARTY_SITE), tmp_path / name)
+    (tmp_path / "code" / "app_a" / "custom").mkdir()
+    (tmp_path / "code" / "app_a" / "custom" / "own.py").write_text(f"open({str(touched)!r}, 'w')")
+    config = tmp_path / "class" / "app_a" / "config" / "config_fed_client.json"
+    content = json.loads(config.read_text())
+    content["components"][0]["args"] = {"x": {"path": "subprocess.Popen", "args": {"args": ["touch", str(touched)]}}}
+    config.write_text(json.dumps(content))
+    words = [str(two.project / "submit"), str(tmp_path / "code"), str(tmp_path / "class")]
+    result = subprocess.run(
+        [sys.executable, "-c", SUBMIT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    lines = result.stdout.splitlines()[-3:]
+    assert "BYOC not permitted" in lines[0]
+    assert lines[1].startswith("FINISHED:ABNORMAL")
+    assert lines[2].count("not authorized") == 3
+    assert not touched.exists()
+    assert "asks for other classes than vflbench's" in two.said("a")
+
+
+def test_a_missing_party_is_named_and_connects_again_to_a_server_that_was_restarted(two):
+    two.running["a"].send_signal(signal.SIGINT)
+    assert two.running["a"].wait(PATIENCE) == 130
+    assert two.run("name=missing", "timeout=15", code=1).splitlines()[-1].startswith("party a: not connected after 15 s")
+    assert not list(two.folder.glob("outputs/missing_*"))
+    assert not list((two.project / "label" / "work").iterdir())
+    two.start("a")
+    two.running["label"].send_signal(signal.SIGKILL)
+    two.running["label"].wait(PATIENCE)
+    two.start("label")
+    two.run("name=again")
+    assert figures(two.outputs("again"))
