@@ -153,7 +153,7 @@ def test_who_holds_the_submitting_key_can_bring_no_code_name_no_other_class_and_
 
 def test_a_missing_party_is_named_and_connects_again_to_a_server_that_was_restarted(two):
     two.running["a"].send_signal(signal.SIGINT)
-    assert two.running["a"].wait(PATIENCE) == 130
+    assert two.running["a"].wait(PATIENCE) == -signal.SIGINT
     assert two.run("name=missing", "timeout=15", code=1).splitlines()[-1].startswith("party a: not connected after 15 s")
     assert not list(two.folder.glob("outputs/missing_*"))
     assert not list((two.project / "label" / "work").iterdir())

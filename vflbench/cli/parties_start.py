@@ -107,7 +107,8 @@ def _end_with_children() -> None:
             with suppress(psutil.Error):
                 child.kill()
         print("\nstopped", file=sys.stderr, flush=True)
-        os._exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
