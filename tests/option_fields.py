@@ -31,6 +31,7 @@ NEEDED = {
     ("dataset", "avazu"): ["dataset.path=x"],
     ("dataset", "image_folder"): ["dataset.path=x"],
     ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
+    ("dataset", "parquet"): ["dataset.path=x", "dataset.label=y"],
     ("dataset", "binary"): ["dataset.path=x"],
     **{("dataset", preset): ["dataset.path=x"] for preset in ("adult", "bank", "credit", "drive")},
     ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:LazyLinear"],

@@ -44,6 +44,8 @@ GUARDED = {
     "matplotlib": "results.report",
     "jinja2": "results.report",
     "tensorboard": "results.loggers",
+    "nvflare": "cli engines.nvflare",
+    "psutil": "cli engines.nvflare",
     "mlflow": "results.loggers",
 }
 

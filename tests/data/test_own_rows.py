@@ -20,6 +20,7 @@ from vflbench.data.table import join
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import PeerArchitectures
 from vflbench.messages.threat import Seat
 from vflbench.options import options
 from vflbench.protocols.split import Split
@@ -138,6 +139,8 @@ def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_pat
         assert secrets_of(data, *others, labels=True, orders=orders).found(party) == set()
         own = secrets_of(data, party.name, labels=False, orders=orders).found(party)
         assert {f"{party.name} numeric", f"{party.name} categorical"} <= own  # the walk finds what is there
+    known = session.facts(anywhere, frozenset({PeerArchitectures}))["label"][PeerArchitectures]
+    assert secrets_of(data, *PARTIES, labels=True, orders=orders).found(known.peers) == set()
     label_party = session.label_party
     assert secrets_of(data, "a", "b", labels=False, orders=orders).found(label_party) == set()
     assert {"labels", "label numeric"} <= secrets_of(data, "label", labels=True, orders=orders).found(label_party)

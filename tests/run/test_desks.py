@@ -23,6 +23,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
+from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
@@ -78,6 +79,13 @@ def test_all_attacks_of_a_party_that_cheats(tmp_path):
 def test_in_bfloat16(tmp_path):
     settings = Settings(epochs=1, batch_size=64, precision="bf16", audit=Audit(batches=2))
     both(tmp_path, SOME, settings=settings)
+    assert same(tmp_path)
+
+
+@pytest.mark.slow
+def test_of_rounds_that_parties_are_behind_with(tmp_path):
+    """Embeddings come one batch early. What a party knows of a round is what it has when it has learned from it."""
+    both(tmp_path, {**SOME, "residual": HERE["residual"]}, parties=2, protocol=Split(staleness=1))
     assert same(tmp_path)
 
 
@@ -205,10 +213,11 @@ def test_what_is_not_measured_or_recorded_is_said(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path):
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path, staleness):
     """The leak AUC is that of a recording by one process, of which the labels were taken away before it was attacked."""
     settings = Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=2))
-    both(tmp_path, {}, parties=2, settings=settings)
+    both(tmp_path, {}, parties=2, settings=settings, protocol=Split(staleness=staleness))
     attacks = {name: HERE[name] for name in ("direct", "spectral", "residual")}
     recorded = tmp_path / "here" / "recording"
     (recorded / "run.json").unlink()

@@ -2,23 +2,20 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from vflbench.cli.flare_outcome import Outcome, read_outcome
+from vflbench.cli.flare_places import Places, workspace
 from vflbench.cli.record import Started
+from vflbench.cli.stopping import Stopping
 from vflbench.cli.sweep import JobOutcome
 from vflbench.data.party_table import write_party_tables
 from vflbench.data.table import LABEL_PARTY
@@ -26,45 +23,17 @@ from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
 
+PARTIES = "parties"
+"""The folder of a run in which each party keeps what it goes on from, in a folder of its own."""
+
 _LOOK_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Places:
-    """The folders and files of a run that is started elsewhere."""
-
-    root: Path
-
-    @property
-    def job(self) -> Path:
-        return self.root / "job"
-
-    @property
-    def sites(self) -> Path:
-        return self.root / "sites"
-
-    @property
-    def tables(self) -> Path:
-        return self.root / "tables"
-
-    @property
-    def outcome(self) -> Path:
-        return self.root / "outcome.json"
-
-    @property
-    def stop(self) -> Path:
-        return self.root / "stop"
-
-    @property
-    def problem(self) -> Path:
-        return self.root / "problem"
-
-    @property
-    def console(self) -> Path:
-        return self.root / "console"
+_SITE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
+_OF_FLARE = ("server", "client", "localhost", "admin", "relay", "all", "ALL", "job", "sites", "local", "startup")
+"""Names that mean something else to FLARE, or are folders of its workspace."""
 
 
 def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
@@ -72,15 +41,30 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
     engine = experiment.engine
     assert isinstance(engine, NvFlare)
     engine.require_installed()
+    if not isinstance(experiment.protocol, Split):
+        problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
+        raise UserError(problem, key="protocol", value=started.choices.get("protocol"))
     if engine.mode == "provisioned":
         from vflbench.cli.parties_run import record_at_parties
 
         return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
-    with _workspace(engine) as root:
+    with workspace(engine.workspace) as root:
         places = Places(root)
-        sites = {f"party-{number}": party for number, party in enumerate(_write_tables(experiment, places.tables), 1)}
+        sites = site_names(_write_tables(experiment, places.tables))
         write_job(_job(started, engine, places, sites, folder, in_sweep=in_sweep), places.job)
-        return _run(engine, places, list(sites)).taken()
+        outcome = run_processes(engine, places, list(sites)).taken()
+    kept = Path(folder, PARTIES)
+    if not any(path.is_file() for path in kept.rglob("*")):  # the run is complete, and nobody goes on from there
+        shutil.rmtree(kept, ignore_errors=True)
+    return outcome
+
+
+def site_names(parties: Sequence[str]) -> dict[str, str]:
+    """Site of FLARE -> party. A site has the party's name, where FLARE can take it."""
+    return {
+        party if _SITE.fullmatch(party) and party not in _OF_FLARE else f"party-{number}": party
+        for number, party in enumerate(parties, 1)
+    }
 
 
 def _write_tables(experiment: Experiment, folder: Path) -> list[str]:
@@ -111,7 +95,7 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
             site: {
                 "party": party,
                 "table": os.fspath(places.tables / party),
-                "checkpoints": os.path.join(own, "parties", party),
+                "checkpoints": os.path.join(own, PARTIES, party),
             }
             for site, party in sites.items()
         },
@@ -121,8 +105,10 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
     )
 
 
-def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
-    """Start the processes and wait for what becomes of the run; none of them is left, whatever happens."""
+def run_processes(engine: NvFlare, places: Places, sites: list[str], classes: Sequence[str] = ()) -> Outcome:
+    """Start the processes and wait for what becomes of the job; none of them is left, whatever happens. classes: what a site
+    may build of the job beside those of a run.
+    """
     from vflbench.engines.nvflare.processes import MARK, kill_marked, named
 
     mark = secrets.token_hex(16)
@@ -136,7 +122,7 @@ def _run(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
     with ExitStack() as stack:
         stack.callback(kill_marked, mark)
         stopping = stack.enter_context(Stopping.watched(places.stop))
-        process = stack.enter_context(_started(engine, places, sites, parents, environment))
+        process = stack.enter_context(_started(engine, places, sites, classes, parents, environment))
         return _wait(process, engine, places, stopping)
 
 
@@ -148,12 +134,17 @@ _MODULES = {
 
 @contextmanager
 def _started(
-    engine: NvFlare, places: Places, sites: list[str], parents: list[list[float]], environment: dict[str, str]
+    engine: NvFlare,
+    places: Places,
+    sites: list[str],
+    classes: Sequence[str],
+    parents: list[list[float]],
+    environment: dict[str, str],
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The process from which all others are started. What FLARE prints there goes to a file."""
     local = places.sites / "local"
     local.mkdir(parents=True)
-    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES]}
+    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES, *classes]}
     (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
     spec = {
         "job": os.fspath(places.job),
@@ -162,6 +153,7 @@ def _started(
         "parents": parents,
         "port": engine.port,
         "start_timeout": engine.start_timeout,
+        "classes": list(classes),
         "problem": os.fspath(places.problem),
         "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
     }
@@ -209,57 +201,3 @@ def _show(console: Path, printed: int) -> int:
 
 
 _AGAIN = "the same command goes on from what was saved last"
-
-
-@dataclass
-class Stopping:
-    """What Ctrl-C and SIGTERM ask for: the first is passed on by a file, the second ends the run at once."""
-
-    file: Path
-    count: int = 0
-    number: int = 0
-
-    def note(self, number: int, _: FrameType | None) -> None:
-        self.count, self.number = self.count + 1, number
-        if self.count == 1:
-            temporary = self.file.with_suffix(".new")
-            temporary.write_text(str(number), encoding="ascii")
-            temporary.replace(self.file)
-            if sys.stderr is not None and sys.stderr.isatty():
-                os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
-
-    @classmethod
-    @contextmanager
-    def watched(cls, file: Path) -> Iterator["Stopping"]:
-        stopping = cls(file)
-        if threading.current_thread() is not threading.main_thread():
-            yield stopping
-            return
-        before: dict[signal.Signals, Any] = {}
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, stopping.note)
-            yield stopping
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-@contextmanager
-def _workspace(engine: NvFlare) -> Iterator[Path]:
-    """A new private folder, deleted at the end unless the user named it."""
-    if engine.workspace is None:
-        root = Path(tempfile.mkdtemp(prefix="vflbench-nvflare-"))
-        try:
-            yield root
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
-        return
-    root = Path(engine.workspace).absolute()
-    try:
-        root.mkdir(mode=0o700, parents=True)
-    except FileExistsError as error:
-        raise UserError("it is there already; name a new folder", key="engine.workspace", value=root) from error
-    except OSError as error:
-        raise UserError(f"{error.strerror}", key="engine.workspace", value=root) from error
-    yield root

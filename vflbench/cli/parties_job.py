@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
-from vflbench.cli.elsewhere import Places
+from vflbench.cli.flare_places import Places
 from vflbench.cli.record import Started
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import Job, write_job

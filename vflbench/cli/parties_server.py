@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from vflbench.cli.elsewhere import Places, Stopping
+from vflbench.cli.flare_places import Places
+from vflbench.cli.stopping import Stopping
 from vflbench.cli.flare_outcome import Outcome, read_outcome
 from vflbench.cli.parties_write import ADMIN
 from vflbench.errors import UserError
@@ -19,6 +21,7 @@ LATE = 12.0
 """Seconds without a sign of life after which a party counts as not connected."""
 
 AGAIN = "the same command goes on from what was saved last"
+_SERVER_ENDED = f"engine: the server of the project has ended; start it again, and {AGAIN}"
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 2.0  # between two questions to the server
 _SILENCE = 20.0  # seconds that the server may be silent while a run is under way
@@ -38,6 +41,7 @@ class Server:
         """Raises UserError where nobody answers, or the server is not of this project. patience: seconds."""
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+        logging.getLogger().addHandler(logging.NullHandler())  # else FLARE's warnings go to the terminal
         try:
             with silence():
                 session = new_secure_session(ADMIN, str(kit), timeout=min(patience, 15.0), auto_login_max_tries=3)
@@ -102,7 +106,8 @@ class Server:
         while True:
             console.show()
             if (outcome := read_outcome(places.outcome)) is not None:
-                return outcome
+                gone = outcome.status == "error" and not self._status(job)[0]
+                return Outcome("error", reason=_SERVER_ENDED) if gone else outcome
             if stopping.count > 1:
                 raise Interrupted(f"stopped at once; {AGAIN}", 128 + stopping.number)
             now = time.monotonic()
@@ -113,8 +118,7 @@ class Server:
                 if status and status not in _UNDER_WAY:
                     return read_outcome(places.outcome) or _ended(status, why)
                 if now - heard > _SILENCE:
-                    reason = f"engine: the server of the project has ended; start it again, and {AGAIN}"
-                    return Outcome("error", reason=reason)
+                    return Outcome("error", reason=_SERVER_ENDED)
             time.sleep(_LOOK_SECONDS)
 
     def _status(self, job: str) -> tuple[str, list[str]]:

@@ -16,7 +16,7 @@ from vflbench.data.overlap import shared_rows
 from vflbench.data.raw import RawTable
 from vflbench.data.rows import DROPPED, TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
 from vflbench.data.strata import STRATUM, shares, strata, thin
-from vflbench.data.table import non_label_parties
+from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
@@ -69,7 +69,7 @@ class Dataset:
             notes = (*notes, *lines, note)
         else:
             assignment = self.assign(names)
-            role, more, lines = self.choose(raw, non_label_parties(assignment), rng)
+            role, more, lines = self.choose(raw, [party for party in assignment if party != LABEL_PARTY], rng)
             notes = (*notes, *lines)
         encoding = self.fitted(raw, assignment, role)
         unused = unassigned_columns(assignment, names)
@@ -85,7 +85,9 @@ class Dataset:
         """(n,) uint8, what each row is for, from the labels alone; facts for the manifest, and lines to print. parties: the
         non-label parties.
         """
-        kept, facts, notes = self._choose_rows(raw, rng), {}, ()
+        kept = self._choose_rows(raw, rng)
+        facts: dict[str, Any] = {}
+        notes: tuple[str, ...] = ()
         if self.overlap < 1:
             kept, facts, note = shared_rows(kept, self.overlap, parties, rng)
             notes = (note,)

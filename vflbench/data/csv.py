@@ -2,20 +2,28 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from vflbench.data.arrow_columns import labels_of
 from vflbench.data.blocks import Block, open_parts, read_blocks
 from vflbench.data.cleaning import Cleaning
+from vflbench.data.csv_party import identifiers, read_table
 from vflbench.data.file_dataset import FileDataset
-from vflbench.data.files import Part, listed
-from vflbench.data.labels import MISSING, Positive, classes_of
+from vflbench.data.files import Part, find_parts, listed
+from vflbench.data.labels import MISSING, Positive, StrayLabelError, classes_of
 from vflbench.data.line_errors import names_error
+from vflbench.data.parse import BadRow
+from vflbench.data.party_files import PartyFiles, PartySource, of_party, refuse_label_column
+from vflbench.data.prepare import Prepared
+from vflbench.data.stray_labels import stray_label
+from vflbench.data.table import LABEL_PARTY
 from vflbench.data.text import TextFormat, complete_records, fields_of, first_names, numbered_lines
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.options import NonNegativeInt, options
 
 Kind = Literal["numeric", "categorical", "ignore"]
@@ -24,7 +32,7 @@ _ORDER = ("null", "number", "text")
 
 
 @options
-class Csv(FileDataset):
+class Csv(PartyFiles, FileDataset):
     """Any table with a header, or without; the user names the label column and the columns of each party.
 
     A column is numeric if it holds numbers in every row, else categorical, unless `types` overrides it. A missing value
@@ -39,6 +47,7 @@ class Csv(FileDataset):
     with its line. skip_lines: leave out so many first lines of each file. comment: leave out lines that begin so.
     """
 
+    path: str | list[str] | None = None  # type: ignore[assignment]
     label: str
     positive: Positive = None
     types: dict[str, Kind] | None = None
@@ -60,17 +69,65 @@ class Csv(FileDataset):
         self._check_layout()
         inferred = self._infer(parts)
         self._check_names(list(inferred))
+        return self._format(inferred, self.label)
+
+    def prepare(self) -> Prepared:
+        if self.party_files is not None and self.path is None:
+            problem = "the files of several parties are read into memory by each run, and nothing is prepared"
+            raise UserError(problem, key="dataset.party_files", value=self.party_files)
+        if self.path is None:
+            self.check_path()
+        return super().prepare()
+
+    def read_party(self, party: str) -> PartySource:
+        file, whole = self.file_of(party), replace(self, rows=None)
+        self._check_layout()
+        with of_party(party):
+            parts = find_parts(file, self.members)
+            if len(parts) != 1:
+                raise UserError("one file a party is expected", key="dataset.path", value=file)
+            inferred = whole._infer(parts)
+            names, own_label = list(inferred), self.label if party == LABEL_PARTY else ""
+            for key, name in (("dataset.id", self.id), ("dataset.label", own_label)):
+                if name and name not in names:
+                    problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
+                    raise UserError(problem, key="dataset.path", value=file)
+            refuse_label_column(party, file, self.label, names)
+            form = whole._format({**inferred, str(self.id): "text"}, own_label)
+            table, bad, facts = read_table(parts[0], form, skip=self.bad_rows == "skip")
+            bad_rows, notes = self._left_out(party, bad, len(table))
+            ids = identifiers(table, str(self.id), parts[0], form)
+            features = [name for name in form.features if name != self.id]
+            try:
+                labels = labels_of(table[own_label], self.positive) if own_label else None
+            except StrayLabelError as error:
+                raise stray_label(error, parts, form) from error
+        return PartySource.of(party, names, ids, table.select(features), labels, {**facts, **bad_rows}, notes)
+
+    def _left_out(self, party: str, bad: list[BadRow], rows: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Facts and a line on bad rows. Raises UserError where they are too many."""
+        if not bad:
+            return {}, ()
+        first, share = [str(row) for row in bad[:5]], len(bad) / (rows + len(bad))
+        if share > self.max_bad_fraction:
+            problem = f"{share:.2%} of the rows of party {party} are bad, more than allowed; the first: {'; '.join(first)}"
+            raise UserError(problem, key="dataset.max_bad_fraction", value=self.max_bad_fraction)
+        note = f"bad rows of party {party} left out: {len(bad):,} ({'; '.join(first)}{'; ...' if len(bad) > 5 else ''})"
+        return {"bad_rows": {"count": len(bad), "first": first}}, (note,)
+
+    def _format(self, inferred: Mapping[str, str], label: str) -> TextFormat:
+        """The layout of a file with these columns. label: empty for a file without labels."""
         kinds = {name: "numeric" if kind != "text" else "categorical" for name, kind in inferred.items()}
-        kinds |= self.types or {}
-        numeric = {name for name, kind in kinds.items() if kind == "numeric" and name != self.label}
+        kinds |= {name: kind for name, kind in (self.types or {}).items() if name in kinds}
+        numeric = {name for name, kind in kinds.items() if kind == "numeric" and name not in (label, self.id)}
         return TextFormat(
             name=f"the table of {len(inferred)} columns",
             columns=tuple(inferred),
-            label=self.label,
+            label=label,
             delimiter=self.delimiter,
             header=self.header,
             reals=frozenset(numeric),
-            ignored=frozenset(name for name, kind in kinds.items() if kind == "ignore" and name != self.label),
+            ignored=frozenset(name for name, kind in kinds.items() if kind == "ignore" and name not in (label, self.id)),
             binary_label=False,
             missing=self._missing(),
             multiline=not self.trim,

@@ -49,10 +49,8 @@ def line_error(line: bytes, form: TextFormat, names: Sequence[str]) -> str | Non
     if fields is None:
         return _misplaced(line)
     if len(fields) == len(names) - 1 and not form.header:
-        return (
-            f"{len(fields)} fields where {form.name} has {len(names)}: "
-            f"is its {form.label} missing? Rows without a label can't be used"
-        )
+        what = f": is its {form.label} missing? Rows without a label can't be used" if form.label else ""
+        return f"{len(fields)} fields where {form.name} has {len(names)}{what}"
     if len(fields) != len(names):
         return f"{len(fields)} fields where {form.name} has {len(names)}"
     within_quotes = form.multiline and b'"' in line
@@ -77,7 +75,7 @@ def _field_error(column: str, value: bytes, form: TextFormat, within_quotes: boo
         return f"column {shown(column)}: {_quoted(value)} holds a NUL byte"
     if "\r" in text and not within_quotes:
         return f"column {shown(column)}: {_quoted(value)} holds a carriage return"
-    if column == form.label:
+    if form.label and column == form.label:
         if form.binary_label and text not in ("0", "1"):
             return f"column {shown(column)}: the label is {_quoted(value)}; it must be 0 or 1"
         problem = label_problem(text)

@@ -91,7 +91,7 @@ def parse(
 
 
 def _arrow(data: bytes, form: TextFormat, names: Sequence[str]) -> pa.Table:
-    wanted = [form.label, *form.features]
+    wanted = [*filter(None, [form.label]), *form.features]
     if not data.strip(b"\r\n"):
         return pa.schema([(name, form.arrow_type(name)) for name in wanted]).empty_table()
     table = csv.read_csv(
@@ -130,14 +130,17 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
             return False
     if form.multiline and b'"' in data and records_pattern(form.delimiter).match(data).end() != len(data):  # type: ignore[union-attr]
         return False
-    labels = table.column(form.label)
-    if labels.null_count:
-        return False
-    values = _dictionary(labels).to_pylist()
-    if not set(values) <= {"0", "1"} if form.binary_label else any(map(label_problem, values)):
+    if form.label and not _are_labels(table.column(form.label), form):
         return False
     reals = (column for name, column in zip(table.column_names, table.columns, strict=True) if name in form.reals)
     return all(pc.all(pc.is_finite(column)).as_py() is not False for column in reals)  # of missing values alone: None
+
+
+def _are_labels(labels: pa.ChunkedArray, form: TextFormat) -> bool:
+    if labels.null_count:
+        return False
+    values = _dictionary(labels).to_pylist()
+    return set(values) <= {"0", "1"} if form.binary_label else not any(map(label_problem, values))
 
 
 def _is_utf8(data: bytes) -> bool:

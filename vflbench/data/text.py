@@ -17,6 +17,7 @@ class TextFormat:
     """The layout of one kind of file.
 
     name: what error messages call the format.
+    label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
     columns: all names in order. Each is `label`, in `integers`, in `reals`, in `ignored`, or else categorical.
     header: whether the first line must hold these names. binary_label: labels are 0 and 1; otherwise any text.
     missing: the words that stand for a missing value. multiline: whether quoted values may hold line ends.
@@ -46,7 +47,7 @@ class TextFormat:
 
     @property
     def features(self) -> tuple[str, ...]:
-        return tuple(c for c in self.columns if c != self.label and c not in self.ignored)
+        return tuple(c for c in self.columns if (c != self.label or not c) and c not in self.ignored)
 
     def arrow_type(self, column: str) -> pa.DataType:
         if column in self.integers:

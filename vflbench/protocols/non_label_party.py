@@ -103,9 +103,9 @@ class NonLabelParty:
         context = context_of(ids, columns, epoch, self.noise.training)
         return self._message(activations, self.defenses, context, ids)
 
-    def oldest_ahead(self) -> Tensor | None:
-        """The rows, (n,) ids, of the oldest batch that was embedded ahead; None if there is none."""
-        return self._ahead[0].ids if self._ahead else None
+    def oldest_ahead(self) -> tuple[Tensor, int] | None:
+        """The rows, (n,) ids, and the epoch of the oldest batch that was embedded ahead; None if there is none."""
+        return (self._ahead[0].ids, self._ahead[0].epoch) if self._ahead else None
 
     def catch_up(self, *, watched: bool = False) -> None:
         """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""

@@ -37,7 +37,7 @@ def data_digests(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     digests: dict[str, Any] = {}
     for key, words in _texts(essential(config)):
-        is_place = key.rpartition(".")[2].rpartition("_")[2] in _PLACES
+        is_place = key.rpartition(".")[2].rpartition("_")[2] in _PLACES or key.startswith("dataset.party_files.")
         found = [_content(word, everything=is_place) for word in words]
         if any(found):
             flat = [digest for one in found for digest in one or ["missing"]]

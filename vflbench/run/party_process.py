@@ -21,7 +21,7 @@ from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import PartyRecorder
-from vflbench.run.party_service import Desk, OwnTable, PartyService
+from vflbench.run.party_service import OwnTable, PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
 
@@ -40,7 +40,7 @@ class PartyProcess:
     table: Callable[[], OwnTable]
     folder: Path
     secret: bytes = b""
-    desk: Callable[[PartyService], Desk] | None = None
+    desk: Callable[[PartyService], PartyDesk] | None = None
 
     def __post_init__(self) -> None:
         self.service: PartyService | None = None
@@ -71,7 +71,7 @@ class PartyProcess:
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
 
-        def desk(service: PartyService) -> Desk:
+        def desk(service: PartyService) -> PartyDesk:
             return PartyDesk(
                 self.party,
                 experiment.attacks,

@@ -1,7 +1,6 @@
 """One run at a non-label party that lives in a process of its own: it answers the calls of the label party."""
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +18,9 @@ from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
-from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.party_checkpoints import PartyCheckpoints
+from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import RECORDED, PartyRecorder
-
-KEPT = 2
-"""Checkpoints that a party keeps: the label party may have failed to write the one that belongs to the newest."""
 
 
 class OwnTable(Protocol):
@@ -35,16 +32,6 @@ class OwnTable(Protocol):
     def __len__(self) -> int: ...
 
     def lookup(self, ids: Tensor) -> Features: ...
-
-
-class Desk(Protocol):
-    """Where attacks that sit at this party are asked."""
-
-    def handle(self, request: Content) -> Content: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 class PartyService:
@@ -61,13 +48,14 @@ class PartyService:
         table: OwnTable,
         seating: Seating,
         folder: Path,
-        desk: Callable[["PartyService"], Desk] | None = None,
+        desk: Callable[["PartyService"], PartyDesk] | None = None,
         prepare: Callable[[], object] = lambda: None,
         recorder: PartyRecorder | None = None,
     ):
         self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
         self._outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
-        self._generators, self._folder, self._prepare = seating.generators, folder, prepare
+        self._generators, self._prepare = seating.generators, prepare
+        self._checkpoints = PartyCheckpoints(folder, party.name)
         self._sending, self._receiving = Sending(), Receiving()
         self._ids: Tensor | None = None
         self._gradient: Message | None = None
@@ -120,9 +108,8 @@ class PartyService:
         if content["embed"] is None or self.party.stopped:
             return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
         self._ids, self._gradient = self._row_ids(content["embed"]), None
-        epoch, self._watched = int(content["epoch"]), content["watched"] is True
-        if self._recorder is not None:
-            self._recorder.begin(epoch)
+        epoch = int(content["epoch"])
+        self._begin(epoch, watched=content["watched"] is True)
         message = self.party.embed(self._ids, epoch, watched=self._watched)
         return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
 
@@ -131,15 +118,23 @@ class PartyService:
         notes: tuple[str, ...] = ()
         behind, ahead = content["behind"], content["ahead"]
         if behind is not None:
-            self._ids, self._gradient = self.party.oldest_ahead(), None
-            if self._ids is None:
+            oldest = self.party.oldest_ahead()
+            if oldest is None:
                 raise UserError("a gradient came without an embedding that it belongs to", key="engine")
-            self.party.catch_up(watched=behind["watched"] is True)
+            self._ids, epoch, self._gradient = *oldest, None
+            self._begin(epoch, watched=behind["watched"] is True)
+            self.party.catch_up(watched=self._watched)
             notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
         message = None
         if ahead is not None:
             message = self._sending.content(self.party.embed_ahead(self._row_ids(ahead), int(content["epoch"])))
         return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
+
+    def _begin(self, epoch: int, *, watched: bool) -> None:
+        """The batch from which it learns next."""
+        self._watched = watched
+        if self._recorder is not None:
+            self._recorder.begin(epoch)
 
     def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
@@ -205,29 +200,15 @@ class PartyService:
 
     def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Keep all that it takes to go on from here, under a name that the label party writes down."""
-        mark = secrets.token_hex(8)
         state = {"party": self.party.state(), "generators": self._generators.state()}
         if self._desk is not None:
             state["desk"] = self._desk.state()
         if self._recorder is not None:
             state["recorder"] = self._recorder.state()
-        checkpoint = self._checkpoint(mark)
-        checkpoint.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not checkpoint.save(state):
-            raise UserError(f"no checkpoint of party {self.party.name} can hold {checkpoint.refused}", key="checkpoint")
-        self._drop(self._kept()[KEPT:])
-        return {"mark": mark}
+        return {"mark": self._checkpoints.save(state)}
 
     def _resume(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises UserError where it has kept nothing of that name: the parties are then not at the same step."""
-        checkpoint = self._checkpoint(str(content["mark"]))
-        state = checkpoint.load()
-        if state is None:
-            problem = (
-                f"party {self.party.name} has no checkpoint of the step at which the label party is, so the run can't go "
-                "on; bring its folder of checkpoints back, or begin anew with overwrite=true"
-            )
-            raise UserError(problem, key="checkpoint")
+        state = self._checkpoints.load(str(content["mark"]))
         self.party.restore(state["party"])
         self._generators.restore(state["generators"])
         if self._desk is not None:
@@ -238,20 +219,5 @@ class PartyService:
         return {}
 
     def _forget(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """The run is complete: nobody will go on from here."""
-        self._drop(self._kept())
+        self._checkpoints.forget()
         return {}
-
-    def _drop(self, kept: Sequence[Path]) -> None:
-        for path in kept:
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
-
-    def _checkpoint(self, mark: str) -> Checkpoint:
-        if len(mark) != 16 or not mark.isalnum():
-            raise UserError("the label party names a checkpoint by what is no name", key="checkpoint", value=mark)
-        return Checkpoint(self._folder / mark, "keep")
-
-    def _kept(self) -> list[Path]:
-        """Checkpoints, the newest first."""
-        return sorted(self._folder.glob("*/checkpoint.pt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)

@@ -39,6 +39,8 @@ class LabelPartyController(CollabController):
     """Set when the label party's `@collab.main` has returned, or could not begin: there is one job a process."""
     on_loss: ClassVar[list[Callable[[str], object]]] = []
     """Called with the name of a site whose process has ended."""
+    too_early = ""
+    """The site whose process ended before all were ready."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         super().start_controller(fl_ctx)
@@ -60,6 +62,9 @@ class LabelPartyController(CollabController):
     @classmethod
     def lost(cls, site: str) -> None:
         """Somebody saw that the process of this site has ended."""
+        if not cls.on_loss:
+            cls.too_early = cls.too_early or site
+            cls.finished.set()
         for call in cls.on_loss:
             call(site)
 

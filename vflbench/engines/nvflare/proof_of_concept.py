@@ -35,13 +35,16 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class ProofOfConcept:
-    """job: its folder. workspace: an empty folder. sites: names of the clients. port: of the server; 0: a free one."""
+    """job: its folder. workspace: an empty folder. sites: names of the clients. port: of the server; 0: a free one.
+    classes: what a site may build beside `SERVER_CLASSES` and `CLIENT_CLASSES`.
+    """
 
     job: Path
     workspace: Path
     sites: Sequence[str]
     port: int
     start_timeout: float
+    classes: Sequence[str] = ()
 
     def go(self) -> str:
         """Run the job to its end. Returns FLARE's word for how it ended. Raises RuntimeError where FLARE can't begin."""
@@ -73,7 +76,7 @@ class ProofOfConcept:
     def _narrow(self, local: Path, classes: Sequence[str]) -> None:
         """Only these classes may be built from a job, no log of a party goes to the server, and nothing is kept in /tmp."""
         resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
-        resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": list(classes)}
+        resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": [*classes, *self.classes]}
         streams = ("site_log_streamer", "log_receiver")
         resources["components"] = [part for part in resources["components"] if part["id"] not in streams]
         for part in resources["components"]:
@@ -132,7 +135,14 @@ def main(file: Path) -> None:
     end_with(spec["parents"])
     problem = Path(spec["problem"])
     try:
-        site = ProofOfConcept(Path(spec["job"]), Path(spec["workspace"]), spec["sites"], spec["port"], spec["start_timeout"])
+        site = ProofOfConcept(
+            Path(spec["job"]),
+            Path(spec["workspace"]),
+            spec["sites"],
+            spec["port"],
+            spec["start_timeout"],
+            spec["classes"],
+        )
         status = site.go()
     except Exception as error:
         problem.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")

@@ -66,7 +66,7 @@ class Simulation(SimulatorRunner):
         parents = [*self._parents, named(os.getpid())]
         for client, start in zip(self.federated_clients, self._starters, strict=True):
             process = named(start(self._asked(client, parents)))
-            when_ended([process], lambda _, site=client.client_name: LabelPartyController.lost(site))
+            when_ended([process], partial(_report_loss, client.client_name))
         while server.is_alive() and not LabelPartyController.finished.wait(0.5):
             continue
 
@@ -94,10 +94,14 @@ class Simulation(SimulatorRunner):
         return file
 
 
+def _report_loss(site: str, _process: object) -> None:
+    LabelPartyController.lost(site)
+
+
 def forked(count: int) -> list[Starter]:
     """Processes that wait for a file each, and end if this process does. Called before it has any thread."""
     ends: list[int] = []
-    starters = []
+    starters: list[Starter] = []
     for _ in range(count):
         reading, writing = os.pipe()
         process = os.fork()
@@ -135,9 +139,12 @@ def main(file: Path) -> None:
     for name in spec["imports"]:
         importlib.import_module(name)
     count = len(spec["sites"])
-    starters = forked(count) if sys.platform == "linux" else [started] * count
+    starters: list[Starter] = forked(count) if sys.platform == "linux" else [started] * count
     end_with(spec["parents"])
     Simulation(Path(spec["job"]), Path(spec["workspace"]), spec["sites"], starters, spec["parents"]).go()
+    if lost := LabelPartyController.too_early:
+        problem = f"the process of {lost} ended before all parties were ready"
+        Path(spec["problem"]).write_text(problem, encoding="utf-8")
 
 
 if __name__ == "__main__":

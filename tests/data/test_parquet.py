@@ -1,0 +1,171 @@
+"""dataset=parquet: columns by their types, rows as those of a csv file with the same values."""
+
+import datetime
+import decimal
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+from raw_files import error_of, in_file_order, load, write
+
+from vflbench.data.csv import Csv
+from vflbench.data.parquet import Parquet
+
+N = 60
+COLUMNS = {
+    "small": pa.array([i % 7 for i in range(N)], pa.int8()),
+    "large": pa.array([i * 10**9 if i % 4 else None for i in range(N)], pa.int64()),
+    "real": pa.array([i / 7 if i % 5 else (None if i % 2 else float("nan")) for i in range(N)], pa.float32()),
+    "exact": pa.array([decimal.Decimal(i) / 4 for i in range(N)], pa.decimal128(9, 2)),
+    "nothing": pa.nulls(N),
+    "text": pa.array([("pear", "fig", None)[i % 3] for i in range(N)]),
+    "long": pa.array([f"w{i % 9}" for i in range(N)], pa.large_string()),
+    "coded": pa.array([("x", "y", "z")[i % 3] for i in range(N)]).dictionary_encode(),
+    "flag": pa.array([i % 2 == 0 for i in range(N)]),
+    "day": pa.array([datetime.date(2020, 1, 1 + i % 3) for i in range(N)]),
+    "target": pa.array(["yes" if i % 3 == 0 else "no" for i in range(N)]),
+}
+NUMERIC, CATEGORICAL = ("small", "large", "real", "exact", "nothing"), ("text", "long", "coded", "flag", "day")
+
+
+def stored(folder, name="rows.parquet", **changes) -> str:
+    columns = {**COLUMNS, **changes}
+    parquet.write_table(pa.table({key: c for key, c in columns.items() if c is not None}), folder / name, row_group_size=25)
+    return str(folder / name)
+
+
+def test_types_decide_what_is_numeric_and_what_is_missing(tmp_path):
+    path = stored(tmp_path)
+    data = load(Parquet(path=path, label="target"))
+    columns = data.train.features["a"].columns
+    assert (columns.numeric, columns.categorical, columns.cardinalities) == (NUMERIC, CATEGORICAL, (3, 9, 3, 2, 3))
+    numeric, categorical, labels = in_file_order(data)
+    i = np.arange(N)
+    assert np.allclose(numeric[:, 1], np.where(i % 4, i, 0) / 59)
+    assert np.allclose(numeric[:, 2], np.where(i % 5, i, 0) / 59, atol=1e-6)
+    assert not numeric[:, 4].any()
+    assert categorical[:6, 0].tolist() == [2, 1, 0] * 2  # "" < fig < pear
+    assert categorical[:4, 3].tolist() == [1, 0, 1, 0]  # false < true
+    assert labels.tolist() == [int(k % 3 == 0) for k in i]
+    assert data.facts["classes_are"] == ["no", "yes"]
+    with open(path, "rb") as stream:
+        assert data.facts["file_sha256"] == hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def test_the_same_values_in_a_csv_file_give_the_same_rows(tmp_path):
+    table = pa.table({name: COLUMNS[name] for name in ("small", "large", "exact", "text", "long", "target")})
+    rows = [",".join("" if v is None else str(v) for v in row.values()) for row in table.to_pylist()]
+    path = write(tmp_path / "rows.csv", [",".join(table.column_names), *rows])
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    options = {"label": "target", "parties": 2, "fit_on": "train", "validation_fraction": 0.2, "min_count": 2}
+    one = Parquet(path=str(tmp_path / "rows.parquet"), **options).load(torch.Generator().manual_seed(1))
+    other = Csv(path=path, **options).load(torch.Generator().manual_seed(1))
+    for ours, theirs in zip((one.train, *one.held_out.values()), (other.train, *other.held_out.values()), strict=True):
+        ours, theirs = ours.all(), theirs.all()
+        assert torch.equal(ours.labels, theirs.labels)
+        for party in "ab":
+            assert ours.features[party].columns == theirs.features[party].columns
+            assert torch.equal(ours.features[party].numeric, theirs.features[party].numeric)
+            assert torch.equal(ours.features[party].categorical, theirs.features[party].categorical)
+
+
+def test_types_can_be_overridden(tmp_path):
+    years = pa.array([str(1990 + i % 4) for i in range(N)])
+    types = {"small": "categorical", "years": "numeric", "flag": "numeric", "day": "ignore"}
+    path = stored(tmp_path, years=years, nested=pa.array([[i] for i in range(N)]))
+    columns = load(Parquet(path=path, label="target", types={**types, "nested": "ignore"})).train.features["a"].columns
+    assert columns.numeric == ("large", "real", "exact", "nothing", "flag", "years")
+    assert columns.categorical == ("small", "text", "long", "coded")
+    for changes, problem in (
+        (types, "column nested is of type list<"),
+        (types | {"nested": "ignore", "text": "numeric"}, "column text can't be read as numbers: "),
+        (types | {"nested": "categorical"}, "column nested can't be read as texts: "),
+        (types | {"none": "ignore"}, "it has no column none, which dataset.types names; its columns are small, large"),
+    ):
+        text = error_of(Parquet(path=path, label="target", types=changes))
+        assert f"dataset.path={path}: {problem}" in text, text
+
+
+def test_a_folder_is_the_rows_of_its_files_by_name(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    table = pa.table(COLUMNS)
+    for number, start in enumerate((0, 20, 40)):
+        parquet.write_table(table.slice(start, 20), folder / f"part-{number}.parquet")
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".hidden.parquet").write_text("no table")
+    one, whole = (load(Parquet(path=path, label="target")) for path in (str(folder), stored(tmp_path)))
+    assert "file_sha256" not in one.facts
+    for ours, theirs in zip(in_file_order(one), in_file_order(whole), strict=True):
+        assert torch.equal(ours, theirs)
+    some = load(Parquet(path=str(folder), label="target", rows=30, test_fraction=0.5))
+    assert sorted([*some.train.ids.tolist(), *some.test.ids.tolist()]) == list(range(30))
+    parquet.write_table(table.select(["small", "target"]), folder / "part-9.parquet")
+    assert "part-9.parquet: its columns are not those of part-0.parquet" in error_of(
+        Parquet(path=str(folder), label="target")
+    )
+    (tmp_path / "empty").mkdir()
+    assert "the folder holds 0 files NAME.parquet" in error_of(Parquet(path=str(tmp_path / "empty"), label="target"))
+
+
+def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
+    good = stored(tmp_path)
+    content = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "cut").write_bytes(content[:-100])
+    (tmp_path / "text").write_text("a,b\n1,2\n")
+    (tmp_path / "none").write_bytes(b"")
+    for name in ("cut", "text", "none"):
+        text = error_of(Parquet(path=str(tmp_path / name), label="target"))
+        assert f"dataset.path={tmp_path / name}: it can't be read as a Parquet file: " in text, text
+    assert "there is no such file" in error_of(Parquet(path=str(tmp_path / "x"), label="target"))
+    assert "dataset.path: it must be given" in error_of(Parquet(label="target"))
+    assert "it has no column y, which dataset.label names" in error_of(Parquet(path=good, label="y"))
+    wrong = {
+        "row 3: column target: the row has no label": {"target": pa.array(["a", "b", None, *"ab" * 28, "a"])},
+        "row 2: column real is infinite": {"real": pa.array([1.0, float("inf"), *[2.0] * (N - 2)])},
+        "a label is a class, not a measurement": {"target": pa.array([i / 7 for i in range(N)])},
+        "at most 200 printable characters": {"\x1b[31m": COLUMNS["small"]},
+    }
+    for problem, changes in wrong.items():
+        text = error_of(Parquet(path=stored(tmp_path, "wrong.parquet", **changes), label="target"))
+        assert problem in text, text
+        assert text.isprintable()
+    empty = tmp_path / "no_rows.parquet"
+    parquet.write_table(pa.table(COLUMNS).slice(0, 0), empty)
+    assert "it holds no rows" in error_of(Parquet(path=str(empty), label="target"))
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_damaged_file_is_read_as_it_is_or_refused(seed, tmp_path):
+    """Whatever bytes have changed."""
+    draw = np.random.default_rng(seed)
+    content = bytearray((tmp_path / stored(tmp_path)).read_bytes())
+    for place in draw.integers(0, len(content), 1 + seed % 5):
+        content[place] = draw.integers(256)
+    (tmp_path / "rows.parquet").write_bytes(content)
+    text = error_of(Parquet(path=str(tmp_path / "rows.parquet"), label="target"))
+    assert text == "no error" or (text.startswith("dataset") and text.isprintable())
+
+
+def test_identifiers_are_texts_or_whole_numbers(tmp_path):
+    def files(ids, other=None):
+        kept = {name: COLUMNS[name] for name in ("small", "text")}
+        parquet.write_table(pa.table({"key": ids, **kept}), tmp_path / "a.parquet")
+        parquet.write_table(pa.table({"key": other or ids, "target": COLUMNS["target"]}), tmp_path / "label.parquet")
+        paths = {party: str(tmp_path / f"{party}.parquet") for party in ("label", "a")}
+        return Parquet(label="target", id="key", party_files=paths)
+
+    numbers, texts = pa.array(range(N)), pa.array([str(i) if i % 2 else f"0{i}" for i in range(N)])
+    assert load(files(numbers)).facts["party_rows"]["a"] == {"rows": N, "shared": N}
+    assert load(files(numbers, texts)).facts["party_rows"]["a"] == {"rows": N, "shared": N // 2}  # 7 is '7', and not '07'
+    assert load(files(texts.dictionary_encode())).facts["party_rows"]["a"]["shared"] == N
+    wrong = {
+        "column key is of type double; identifiers are texts or whole numbers": pa.array([float(i) for i in range(N)]),
+        "rows 3 and 9: column key has the identifier '2' twice": pa.array([2 if i == 8 else i for i in range(N)]),
+        "row 6: the row has no identifier in column key": pa.array([None if i == 5 else str(i) for i in range(N)]),
+    }
+    for problem, ids in wrong.items():
+        assert f"{tmp_path}/label.parquet: {problem}" in error_of(files(ids)), problem

@@ -1,0 +1,320 @@
+"""One file a party: rows are aligned by identifiers, in one process and apart, with the same result bit for bit."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+from raw_files import write
+from reachable import arrays
+
+from vflbench.data.csv import Csv
+from vflbench.data.own_file import own_file
+from vflbench.data.parquet import Parquet
+from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
+from vflbench.errors import UserError
+
+COLUMNS = {"a": ("x", "k"), "b": ("x", "word", "gone"), "label": ("y", "own")}
+
+
+def values(n=240, seed=5) -> list[dict[str, str]]:
+    """Rows with an identifier, in the order of the label party's file."""
+    draw = random.Random(seed)
+    rows = []
+    for i in range(n):
+        a, b = draw.random(), draw.random()
+        rows.append(
+            {
+                "id": f"{i:03d}",
+                "a.x": repr(a),
+                "a.k": draw.choice("pqr") if i else "rare",
+                "b.x": repr(b) if i % 7 else "",
+                "b.word": f"w{draw.randrange(40)}",
+                "b.gone": str(i),
+                "label.y": "no" if a + b + draw.random() < 1.4 else "yes",
+                "label.own": str(draw.randrange(-50, 50)),
+            }
+        )
+    return rows
+
+
+def lines_of(party: str, rows) -> list[str]:
+    """A file with the identifier in another place for each party."""
+    head = [*COLUMNS[party]]
+    head.insert({"a": 1, "b": 2, "label": 0}[party], "id")
+    return [",".join(head), *(",".join(row["id" if name == "id" else f"{party}.{name}"] for name in head) for row in rows)]
+
+
+def files(folder, *, lacking=True, seed=1) -> dict[str, str]:
+    """The parties' files: a and b in other orders than the label party's; each lacks some rows."""
+    rows, made = values(), {}
+    for number, party in enumerate(("label", "a", "b")):
+        own = [row for i, row in enumerate(rows) if not lacking or i % 11 != number]
+        if party != "label":
+            random.Random(seed + number).shuffle(own)
+        made[party] = write(folder / f"{party}.csv", lines_of(party, own))
+    return made
+
+
+def csv(party_files, **options) -> Csv:
+    return Csv(**{"party_files": party_files, "id": "id", "label": "y", "types": {"gone": "ignore"}, **options})
+
+
+def generator():
+    return torch.Generator().manual_seed(9)
+
+
+def assert_same_table(ours, theirs, party):
+    for one, other in ((ours.numeric, theirs.numeric), (ours.categorical, theirs.categorical)):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other), party
+    assert ours.columns == theirs.columns
+
+
+def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_file(tmp_path):
+    data = csv(files(tmp_path)).load(generator())
+    kept = [row for i, row in enumerate(values()) if i % 11 not in (0, 1, 2)]
+    assert len(data.train.role) == len(kept) == 174
+    everything = data.train.at(torch.arange(len(kept)))
+    assert list(everything.features) == ["a", "b", "label"]
+    assert everything.features["a"].columns.numeric == everything.features["b"].columns.numeric == ("x",)
+    assert everything.features["b"].columns.categorical == ("word",)  # neither the identifier nor what is ignored
+    low, high = (f(float(row["a.x"]) for row in kept) for f in (min, max))
+    assert np.allclose(everything.features["a"].numeric[:, 0], [(float(row["a.x"]) - low) / (high - low) for row in kept])
+    words = [row["b.word"] for row in kept]
+    codes = everything.features["b"].categorical[:, 0].tolist()
+    assert codes == [sorted(set(words)).index(word) for word in words]
+    assert everything.labels.tolist() == [int(row["label.y"] == "yes") for row in kept]
+    assert data.facts["party_rows"] == {
+        "label": {"rows": 218, "shared": 174},
+        "a": {"rows": 218, "shared": 174},
+        "b": {"rows": 218, "shared": 174},
+    }
+    assert set(data.facts["party_files"]) == {"label", "a", "b"}
+    assert all(len(of["file_sha256"]) == 64 for of in data.facts["party_files"].values())
+    assert data.notes == ("the parties share 174 rows; left out, as another party lacks them: label 44, a 44, b 44",)
+
+
+OPTIONS = {
+    "as they are": {},
+    "of the train rows": {"fit_on": "train", "validation_fraction": 0.2, "min_count": 3},
+    "thinned": {"sample": 0.7, "positive_ratio": 0.4, "numeric_transform": "log"},
+    "the first": {"rows": 100, "split": "chronological"},
+    "partial overlap": {"overlap": 0.7},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_apart_each_party_gets_the_table_that_it_has_in_one_process(kind, name, tmp_path):
+    """Its own file, its positions and the roles alone are what it knows."""
+    options, paths = OPTIONS[name], files(tmp_path)
+    if kind == "parquet":
+        paths = {party: as_parquet(path) for party, path in paths.items()}
+    make = csv if kind == "csv" else of_parquet
+    joint = make(paths, **options).load(generator())
+    sides = {party: own_file(make({party: paths[party]}, **options), party) for party in paths}  # no other file is named
+    label = sides.pop("label")
+    messages = {party: side.ids() for party, side in sides.items()}
+    assert all(type(text) is str for ids in messages.values() for text in ids)
+    alignment = label.align(messages, generator())
+    tables = {party: side.table(alignment.positions[party], alignment.role) for party, side in sides.items()}
+    rows = label.rows(alignment)
+    written = write_party_tables(joint, tmp_path / "tables")
+    for party, table in tables.items():
+        assert_same_table(table, read_party_table(written[party]), party)
+        ids = joint.train.all().ids
+        assert_same_table(table.lookup(ids), joint.train.all().features[party], party)
+    theirs = read_label_table(written["label"])
+    assert np.array_equal(rows.train.role, theirs.train.role)
+    for one, other in zip((rows.train, *rows.held_out.values()), (theirs.train, *theirs.held_out.values()), strict=True):
+        assert torch.equal(one.all().labels, other.all().labels)
+        assert_same_table(one.all().features["label"], other.all().features["label"], "label")
+    known = {key: value for key, value in joint.facts.items() if key != "party_files"}
+    assert {key: value for key, value in rows.facts.items() if key != "party_files"} == known
+    assert rows.notes == joint.notes
+    assert list(rows.facts["party_files"]) == ["label"]
+
+
+def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_columns(tmp_path):
+    """Beside the fingerprint: other files are other data."""
+    rows, paths = values(), files(tmp_path, lacking=False)
+    head = [f"{party}.{name}" for party in ("a", "b", "label") for name in COLUMNS[party]]
+    one = write(tmp_path / "one.csv", [",".join(head), *(",".join(row[name] for name in head) for row in rows)])
+    parties = {"a": ["a.*"], "b": ["b.x", "b.word"], "label": ["label.own"]}
+    whole = Csv(path=one, label="label.y", parties=parties, validation_fraction=0.1).load(generator())
+    apart = csv(paths, validation_fraction=0.1).load(generator())
+    assert np.array_equal(whole.train.role, apart.train.role)
+    assert whole.facts["class_rows"] == apart.facts["class_rows"]
+    assert whole.facts["classes_are"] == apart.facts["classes_are"] == ["no", "yes"]
+    assert apart.notes == ()
+    for ours, theirs in ((apart.train.all(), whole.train.all()), (apart.test.all(), whole.test.all())):
+        assert torch.equal(ours.ids, theirs.ids)
+        assert torch.equal(ours.labels, theirs.labels)
+        for party in ("a", "b", "label"):
+            assert torch.equal(ours.features[party].numeric, theirs.features[party].numeric)
+            assert torch.equal(ours.features[party].categorical, theirs.features[party].categorical)
+
+
+def test_the_order_of_another_party_s_file_changes_nothing_but_the_fingerprint(tmp_path):
+    for name in "pq":
+        (tmp_path / name).mkdir()
+    one, other = (csv(files(tmp_path / name, seed=seed)).load(generator()) for name, seed in (("p", 1), ("q", 7)))
+    assert one.fingerprint != other.fingerprint
+    for party in ("a", "b"):
+        assert_same_table(one.train.all().features[party], other.train.all().features[party], party)
+
+
+def test_nothing_of_another_party_is_reached_from_its_side(tmp_path):
+    """Not by the table that it makes, and not by what the label party has decided."""
+    paths = files(tmp_path)
+    joint = csv(paths).load(generator())
+    sides = {party: own_file(csv({party: paths[party]}), party) for party in ("label", "a", "b")}
+    alignment = sides["label"].align({"a": sides["a"].ids(), "b": sides["b"].ids()}, generator())
+    table = sides["a"].table(alignment.positions["a"], alignment.role)
+    y = joint.train.at(torch.arange(174)).labels.numpy()
+    theirs = joint.train.at(torch.arange(174)).features["b"].numeric[:, 0].numpy()
+
+    def found(root, column):
+        return any(column.tobytes() in np.ascontiguousarray(array).astype(column.dtype).tobytes() for array in arrays(root))
+
+    assert found(joint.train, y)
+    assert not any(found(root, y) for root in ((table, sides["a"]), alignment.positions["a"], alignment.role))
+    assert not any(found(root, theirs) for root in ((table, sides["a"]), (sides["label"], sides["label"].rows(alignment))))
+    assert found(sides["b"].table(alignment.positions["b"], alignment.role), theirs)
+
+
+def of_parquet(party_files, **options) -> Parquet:
+    return Parquet(**{"party_files": party_files, "id": "id", "label": "y", "types": {"gone": "ignore"}, **options})
+
+
+def as_parquet(path: str) -> str:
+    """A csv file of the tests with the types that fit; identifiers are texts."""
+    head, *lines = [line.split(",") for line in Path(path).read_text().splitlines()]
+    columns = {}
+    for name, texts in zip(head, zip(*lines, strict=True), strict=True):
+        if name in ("x", "own", "gone"):
+            columns[name] = pa.array([float(text) if text else None for text in texts])
+        else:
+            columns[name] = pa.array(texts)
+    target = path.removesuffix(".csv") + ".parquet"
+    parquet.write_table(pa.table(columns), target, row_group_size=50)
+    return target
+
+
+def error_of(dataset) -> str:
+    with pytest.raises(UserError) as error:
+        dataset.load(generator())
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_identifiers_are_compared_as_texts(tmp_path):
+    paths = files(tmp_path, lacking=False)
+    text = Path(paths["a"]).read_text()
+    for old, new in ((",007,", ",7,"), (",008,", ", 008,"), (",009,", ',"009",')):
+        text = text.replace(old, new)
+    write(tmp_path / "a.csv", text.splitlines())
+    data = csv(paths).load(generator())
+    assert data.facts["party_rows"]["a"] == {"rows": 240, "shared": 238}  # 7 is not 007, and a blank counts; quotes don't
+    assert data.notes == ("the parties share 238 rows; left out, as another party lacks them: label 2, a 2, b 2",)
+    other = own_file(csv({"label": paths["label"]}), "label")
+    with pytest.raises(
+        UserError, match="the parties share no row; identifiers are compared as texts.*'000' .label., '0' .a."
+    ):
+        other.align({"a": [str(i) for i in range(10)]}, generator())
+
+
+def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(tmp_path):
+    paths = files(tmp_path)
+    good = {party: Path(path).read_text().splitlines() for party, path in paths.items()}
+    cell = good["b"][9].split(",")
+
+    def with_lines(party, change):
+        lines = list(good[party])
+        change(lines)
+        return {**paths, party: write(tmp_path / "changed.csv", lines)}
+
+    def put(line, text):
+        return lambda lines: lines.__setitem__(line - 1, text)
+
+    def twice(lines):
+        lines.insert(15, lines[3])
+
+    repeated = good["a"][3].split(",")[1]
+    wrong = {
+        "has no column id, which dataset.id names": ("a", put(1, "x,key,k")),
+        "has no column y, which dataset.label names": ("label", put(1, "id,target,own")),
+        "the column y, which is the label; it belongs into the label party's file alone": ("a", put(1, "y,id,k")),
+        f"lines 4, 16: column id has the identifier '{repeated}' more than once": ("a", twice),
+        "line 10: the row has no identifier in column id": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
+        "line 12: 1 fields where the table of 3 columns has 3": ("a", put(12, "0.5")),
+        "column x is numeric, and 'inf' is not a finite number": ("a", put(12, "inf,001,p")),
+        "the file holds no rows": ("a", lambda lines: lines.__delitem__(slice(1, None))),
+        "holds no column beside the identifiers": ("a", lambda lines: lines.__setitem__(slice(None), ["id", "1", "2"])),
+    }
+    for problem, (party, change) in wrong.items():
+        text = error_of(csv(with_lines(party, change)))
+        assert text.startswith(f"dataset.party_files.{party}={tmp_path / 'changed.csv'}: "), text
+        assert problem in text, text
+    assert f"dataset.party_files.b={tmp_path / 'none'}: there is no such file" in error_of(
+        csv({**paths, "b": str(tmp_path / "none")})
+    )
+    missing = with_lines("b", put(10, ",".join([*cell[:2], "NA", *cell[3:]])))
+    assert "line 10: the row has no identifier in column id (empty, NA, N/A, " in error_of(csv(missing))
+    assert csv(missing, missing=["none"]).load(generator()).facts["party_rows"]["b"]["rows"] == 218  # a text like any other
+    few = csv(with_lines("a", put(12, "0.5")), bad_rows="skip", max_bad_fraction=0.1).load(generator())
+    assert few.facts["party_files"]["a"]["bad_rows"]["count"] == 1
+    assert few.notes[0].startswith("bad rows of party a left out: 1 (line 12: ")
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path):
+    paths = files(tmp_path)
+    both = csv(paths)
+    wrong = {
+        "dataset.path: it must be given, as dataset.path=FILE; or one file a party": Csv(label="y"),
+        "dataset.id=id: it is for one file a party": Csv(label="y", path="x", id="id"),
+        "dataset.id: it must name the column": csv(paths, id=None),
+        "dataset.path=x: give this, or dataset.party_files, but not both": csv(paths, path="x"),
+        "it must name a file of party label": csv({"a": paths["a"], "b": paths["b"]}),
+        "of at least one other": csv({"label": paths["label"]}),
+        "a party's name must be a word": csv({**paths, "../a": paths["a"]}),
+        "dataset.parties=2: the files in dataset.party_files say which party holds which column": csv(paths, parties=2),
+        "dataset.types=nothing: no file has such a column": csv(paths, types={"nothing": "ignore"}),
+        "one file a party is expected": csv({**paths, "a": str(tmp_path / "*.csv")}),
+    }
+    for problem, dataset in wrong.items():
+        assert problem in error_of(dataset), problem
+    with pytest.raises(UserError, match="it names no file of party c"):
+        own_file(both, "c")
+
+
+def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
+    paths = files(tmp_path)
+    label, side = own_file(csv(paths), "label"), own_file(csv(paths), "a")
+    for ids in ("abc", ["1", 2], ["1", ""], [None], ["1", "1"], [["1"]], 3):
+        with pytest.raises(
+            UserError, match="dataset.id: party b (must give a list of texts|has the identifier '1' 2 times)"
+        ):
+            label.align({"a": side.ids(), "b": ids}, generator())
+    alignment = label.align({"a": side.ids()}, generator())
+    positions, role = alignment.positions["a"], alignment.role
+    assert len(side.table(positions, role)) == len(role)
+    wrong = [
+        (positions.int(), role),
+        (positions, role.long()),
+        (positions[:-1], role),
+        (positions[:0], role[:0]),
+        (positions - 1, role),
+        (positions + 10**9, role),
+        (positions.clone().fill_(3), role),
+        (positions, role + 3),
+        (positions, torch.zeros_like(role)),
+        (positions[:, None], role),
+    ]
+    for where, what in wrong:
+        with pytest.raises(UserError, match="party a: positions and roles that came from the label party: "):
+            side.table(where, what)

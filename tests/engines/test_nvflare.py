@@ -1,0 +1,200 @@
+"""engine=nvflare from outside: the numbers of engine=local, and an end of all processes whatever becomes of one of them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from warm_command import OPEN, SMALL, command
+
+from vflbench.engines.nvflare.engine import NvFlare
+from vflbench.errors import UserError
+
+TINY = ("dataset=breast_cancer", "model=mlp", "model.width=8", "model.bottom_layers=2", "epochs=1", "audit.batches=2")
+PATIENCE = 90
+"""Seconds after which a test gives a process up. No test asserts a time."""
+
+
+def test_without_flare_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'vflbench\[nvflare\]'"):
+        NvFlare().require_installed()
+
+
+psutil = pytest.importorskip("psutil", reason="no nvflare here")
+pytest.importorskip("nvflare", reason="no nvflare here")
+
+
+def figures(folder):
+    """The lines of metrics.csv other than times."""
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds" not in line]
+
+
+def train(cwd, run, *words):
+    result = command("train", *words, f"hydra.run.dir={run}", cwd=cwd)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def assert_same(cwd, *words, mode="simulator"):
+    train(cwd, "local", *words)
+    train(cwd, "apart", *words, "engine=nvflare", f"engine.mode={mode}")
+    assert figures(cwd / "apart") == figures(cwd / "local")
+    assert len(figures(cwd / "apart")) > 20
+
+
+def test_a_simulated_run_makes_the_numbers_of_a_run_in_one_process(tmp_path):
+    assert_same(tmp_path, *TINY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parties", "defense"),
+    [(1, "marvell"), (2, "[label_dp,dcor]"), (4, "[quantize,binomial]")],
+    ids=["marvell", "label_dp+dcor", "quantize+binomial"],
+)
+def test_each_number_of_parties_and_defense_makes_the_same_numbers(tmp_path, parties, defense):
+    assert_same(tmp_path, *SMALL, "epochs=2", f"dataset.parties={parties}", f"defense={defense}")
+
+
+@pytest.mark.slow
+def test_started_processes_make_the_same_numbers(tmp_path):
+    assert_same(tmp_path, *TINY, "dataset.parties=2", mode="poc")
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_each_of_its_runs_apart_and_then_none_again(tmp_path):
+    words = ("train", "-m", *TINY, "engine=nvflare", "seed=0,1")
+    first, second = command(*words, cwd=tmp_path), command(*words, cwd=tmp_path)
+    assert first.returncode == second.returncode == 0, first.stderr
+    assert first.stdout.count("done") >= 2
+    assert "skipped" in second.stdout
+
+
+class Running:
+    """A run that goes on until something happens to it."""
+
+    def __init__(self, cwd, *words):
+        self.cwd, self.folder = cwd, cwd / "run"
+        arguments = ["-m", "vflbench", "train", *TINY, *words, "engine=nvflare", "engine.timeout=4", "hydra.run.dir=run"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.process = subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=OPEN, start_new_session=True, **pipes)
+        self.wait(lambda: (self.folder / "checkpoint.pt").exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.stdout.read()
+        self.mark = next(one.environ()["VFLBENCH_RUN"] for one in psutil.Process(self.process.pid).children())
+
+    def wait(self, happened):
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.05)
+
+    def others(self):
+        """Its processes, other than the one that was called."""
+        found = []
+        for one in psutil.process_iter():
+            try:
+                if one.environ().get("VFLBENCH_RUN") == self.mark and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(one)
+            except psutil.Error:
+                continue
+        return found
+
+    def site(self, module):
+        """The youngest process of such a command line: a party's is younger than that which it was forked from."""
+        return max((one for one in self.others() if module in " ".join(one.cmdline())), key=lambda one: one.pid)
+
+    def server(self):
+        return min((one for one in self.others()), key=lambda one: one.create_time())
+
+    def end(self):
+        """What it said. None of its processes is left."""
+        said = self.process.communicate(timeout=PATIENCE)[0]
+        self.wait(lambda: not self.others())
+        return said
+
+
+LONG = ("epochs=2000", "audit.epochs=last")
+CLIENTS = {"simulator": "nvflare.simulation", "poc": "client.worker_process"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "what"), [("simulator", "kill"), ("simulator", "suspend"), ("poc", "suspend")])
+def test_a_party_that_dies_or_hangs_is_named(tmp_path, mode, what):
+    run = Running(tmp_path, *LONG, f"engine.mode={mode}")
+    getattr(run.site(CLIENTS[mode]), what)()
+    said = run.end()
+    assert run.process.returncode == 1
+    (line,) = [line for line in said.splitlines() if line.startswith("engine: ")]
+    assert "party a" in line
+    assert {"kill": "has ended", "suspend": "engine.timeout"}[what] in line
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_when_the_label_party_dies_all_end(tmp_path):
+    run = Running(tmp_path, *LONG)
+    run.server().kill()
+    assert "the label party's process ended" in run.end()
+    assert run.process.returncode == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["simulator", "poc"])
+def test_when_whoever_started_them_is_killed_all_end(tmp_path, mode):
+    run = Running(tmp_path, *LONG, f"engine.mode={mode}")
+    run.site(CLIENTS[mode]).suspend()  # a process that can't end by itself
+    run.process.kill()
+    run.end()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
+    words = ("epochs=4", "dataset.parties=2")
+    train(tmp_path, "whole", *TINY, *words)
+    run = Running(tmp_path, *words)
+    run.process.send_signal(signal.SIGINT)
+    said = run.end()
+    if run.process.returncode != 0:  # else it was done by then
+        assert run.process.returncode == 130
+        assert "the same command goes on from there" in said
+    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
+    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path):
+    words = ("epochs=12", "audit.epochs=last")
+    train(tmp_path, "whole", *TINY, *words)
+    run = Running(tmp_path, *words)
+    run.site(CLIENTS["simulator"]).kill()
+    run.end()
+    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
+    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+
+
+def test_another_protocol_is_refused(tmp_path):
+    result = command("train", "protocol=federated_lr", "engine=nvflare", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "protocol=federated_lr: only protocol=split" in result.stderr
+    assert not (tmp_path / "outputs").exists() or not os.listdir(tmp_path / "outputs")
+
+
+def test_a_workspace_that_is_there_is_not_touched(tmp_path):
+    (tmp_path / "mine").mkdir()
+    result = command("train", *TINY, "engine=nvflare", "engine.workspace=mine", cwd=tmp_path)
+    assert "engine.workspace" in result.stderr
+    assert list((tmp_path / "mine").iterdir()) == []
+    shutil.rmtree(tmp_path / "mine")
+
+
+def test_the_yaml_names_the_options_of_the_class():
+    from vflbench.places import config_folder
+
+    node = yaml.safe_load((config_folder() / "engine" / "nvflare.yaml").read_text())
+    assert node.pop("_target_") == "vflbench.engines.nvflare.engine.NvFlare"
+    assert NvFlare(**node) == NvFlare()

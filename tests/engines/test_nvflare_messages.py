@@ -1,0 +1,219 @@
+"""What may cross between sites of FLARE: a method's name and bytes. Everything else is refused before it is built."""
+
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from vflbench.messages.channel import PartyError
+from vflbench.messages.envelope import decode, encode
+
+pytest.importorskip("nvflare", reason="no nvflare here")
+
+from nvflare.apis.signal import Signal
+from nvflare.collab.api.exceptions import CollabCallError, RunAborted
+
+from vflbench.cli.flare_sites import PartySite
+from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
+from vflbench.engines.nvflare.job import MORE
+
+HOSTILE = """
+import dataclasses, enum, pickle, msgpack, numpy, torch
+from nvflare.private.fed.utils.fed_utils import fobs_initialize
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.fobs import fobs as inner
+from vflbench.engines.nvflare.plain_messages import take_plain_messages_alone
+
+fobs_initialize()
+fobs.register(TensorDecomposer)  # as FLARE does for every Collab job
+
+@dataclasses.dataclass
+class Own:
+    x: int = 1
+class Colour(enum.Enum):
+    RED = 1
+sent = {}
+for name, value in {"array": numpy.zeros(3), "scalar": numpy.float32(1), "dataclass": Own(), "enum": Colour.RED}.items():
+    try:
+        sent[name] = fobs.dumps({"payload": value})
+    except Exception:
+        pass
+dumped = sorted(sent)
+def refused(data):
+    try:
+        fobs.loads(data)
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+def crafted(type_name, decomposer, data=None):
+    body = msgpack.packb({"payload": {"__fobs_type__": type_name, "__fobs_data__": data or {}, "__fobs_dc__": decomposer}})
+    return b"\\x64\\x00" + len(body).to_bytes(8, "big") + body  # as FLARE frames the main part of a message
+
+generic = "nvflare.fuel.utils.fobs.decomposer.DataClassDecomposer"
+crafts = {
+    name: crafted(name, decomposer)
+    for name, decomposer in {
+        "argparse.Namespace": generic,
+        "nvflare.apis.workspace.Workspace": "nvflare.apis.utils.decomposers.flare_decomposers.WorkspaceDecomposer",
+        "subprocess.Popen": generic,
+        "torch.Tensor": "nvflare.app_opt.pt.decomposers.TensorDecomposer",
+        "numpy.ndarray": "nvflare.app_common.decomposers.numpy_decomposers.NumpyArrayDecomposer",
+        "vflbench.engines.nvflare.engine.NvFlare": generic,
+        "nvflare.apis.dxo.DataKind": "nvflare.fuel.utils.fobs.decomposer.EnumTypeDecomposer",
+        "nvflare.fuel.utils.fobs.decomposers.via_downloader.LazyDownloadRef": generic,
+    }.items()
+}
+before = sorted(name for name, data in crafts.items() if not refused(data))
+take_plain_messages_alone()
+for name, data in {**sent, **crafts}.items():
+    assert refused(data), name
+for value in (numpy.zeros(3), torch.zeros(3), Own(), Colour.RED, object()):
+    try:
+        fobs.dumps({"payload": value})
+    except Exception:
+        continue
+    raise AssertionError(f"{type(value)} can be sent")
+plain = {"method": "step", "kwargs": {"payload": b"x" * 20_000_000, "n": 3, "t": (1, "a")}}
+assert fobs.loads(fobs.dumps(plain)) == plain
+assert not any("pickle" in (getattr(type(one), "__module__", "") or "") for one in inner._decomposers.values())
+print("FLARE itself sends", ",".join(dumped), "and takes", ",".join(before))
+"""
+
+
+@pytest.mark.slow
+def test_fobs_builds_nothing_but_plain_values_once_a_site_is_set_up():
+    """The adversaries: what FLARE sends as it comes, and messages by hand that name classes and decomposers."""
+    result = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    sends, takes = result.stdout.split(" and takes ")
+    assert {"array", "dataclass", "enum"} <= set(sends.split()[-1].split(","))  # the test has teeth
+    assert "argparse.Namespace" in takes
+
+
+class Proxy:
+    """FLARE's stand-in for a site. answers: what comes back of a call, or is raised."""
+
+    def __init__(self, answer):
+        self.answer, self.backend, self.asked = answer, SimpleNamespace(abort_signal=Signal()), []
+
+    def __call__(self, timeout):
+        return SimpleNamespace(call=self.call)
+
+    def call(self, method, payload, patience_ms):
+        assert 0 < patience_ms < 7000
+        self.asked.append((method, payload))
+        if isinstance(self.answer, list):
+            return self.answer.pop(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def channel(answer, most=MIB):
+    return CollabChannel("media", "site", Proxy(answer), timeout=7.0, most=most)
+
+
+def test_a_call_carries_text_and_bytes_alone():
+    link = channel(encode({"content": {"n": 3}}))
+    assert link.call("hello", {"a": [1, 2.5, "x", None]}) == {"n": 3}
+    ((method, payload),) = link._proxy.asked
+    assert (type(method), type(payload)) == (str, bytes)
+    assert decode(payload) == {"a": [1, 2.5, "x", None]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (CollabCallError("site", "call", TimeoutError("function call timed out after 7 seconds")), "engine.timeout"),
+        (CollabCallError("site", "call", "Blob size 5 exceeds configured limit 4"), "max_message_mib=1"),
+        (CollabCallError("site", "call", "cell is gone\nand more"), "cell is gone and more"),
+        (RunAborted("aborted"), "FLARE ended the job"),
+        ({"content": {}}, "dict and not with bytes"),
+        (b"VFLB junk", "no message"),
+        (encode({"content": [1]}), "nothing"),
+        (encode({"refused": "no such column"}), "no such column"),
+    ],
+)
+def test_what_goes_wrong_names_the_party_and_what_to_do(answer, words):
+    with pytest.raises(PartyError, match="party media: ") as caught:
+        channel(answer).call("step", {})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_party_that_is_at_work_is_asked_for_more_until_it_is_done():
+    link = channel([encode({"pending": True}), encode({"pending": True}), encode({"content": {"n": 1}})])
+    assert link.call("ask", {}) == {"n": 1}
+    assert [method for method, _ in link._proxy.asked] == ["ask", MORE, MORE]
+
+
+@pytest.mark.usefixtures("called_by")
+def test_a_long_answer_is_given_once_it_is_there():
+    goes_on = threading.Event()
+    site = Answering(lambda *_: {"done": goes_on.wait(60)})
+    assert decode(site.call("ask", encode({}), 1)) == {"pending": True}
+    goes_on.set()
+    assert decode(site.call(MORE, b"", 60_000)) == {"content": {"done": True}}
+
+
+def test_a_message_that_is_too_large_is_not_sent():
+    link = channel(b"", most=100)
+    with pytest.raises(PartyError, match="a smaller batch_size"):
+        link.call("step", {"text": "x" * 200})
+    assert link._proxy.asked == []
+
+
+def test_a_party_whose_process_is_gone_is_not_asked_again():
+    link = channel(encode({"content": {}}))
+    link.give_up("its process has ended")
+    assert link._proxy.backend.abort_signal.triggered  # which ends a call under way
+    with pytest.raises(PartyError, match="party media: its process has ended"):
+        link.call("step", {})
+    assert link._proxy.asked == []
+
+
+class Answering(PartySite):
+    """A party that answers by a function."""
+
+    def __init__(self, handle):
+        super().__init__()
+        self._process = SimpleNamespace(handle=handle)
+
+
+@pytest.fixture
+def called_by(monkeypatch):
+    def set_caller(name):
+        monkeypatch.setattr("vflbench.cli.flare_sites.collab", SimpleNamespace(caller=name))
+
+    set_caller("server")
+    return set_caller
+
+
+@pytest.mark.usefixtures("called_by")
+def test_a_fault_at_a_party_says_its_kind_and_no_value():
+    def handle(_method, _content):
+        raise ValueError("row 17 has salary 81234")
+
+    answer = decode(Answering(handle).call("step", encode({})))
+    assert answer["refused"].startswith("it failed with ValueError")
+    assert "81234" not in str(answer)
+
+
+@pytest.mark.usefixtures("called_by")
+@pytest.mark.parametrize("payload", [b"", b"VFLB", "text", b"\x80\x04\x95."], ids=repr)
+def test_a_party_takes_no_bytes_but_its_own_format(payload):
+    handled = []
+    answer = decode(Answering(lambda *given: handled.append(given) or {}).call("step", payload))
+    assert "refused" in answer
+    assert not handled
+
+
+def test_a_party_answers_the_label_party_alone(called_by):
+    called_by("other_party")
+    answer = decode(Answering(lambda *_: {"secret": 1}).call("hello", encode({})))
+    assert "only the label party" in answer["refused"]
+    assert "secret" not in str(answer)

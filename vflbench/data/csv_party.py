@@ -1,0 +1,75 @@
+"""One party's delimited file, read into memory with its identifiers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from vflbench.data.arrow_columns import texts_of
+from vflbench.data.blocks import open_parts, read_blocks
+from vflbench.data.files import Part
+from vflbench.data.parse import BadRow, parse, read_header
+from vflbench.data.text import TextFormat, fields_of, numbered_lines
+from vflbench.errors import UserError, shown
+
+_LINES_SHOWN = 3
+
+
+def read_table(part: Part, form: TextFormat, *, skip: bool) -> tuple[pa.Table, list[BadRow], dict[str, Any]]:
+    """The rows of a file, the lines that were left out, and facts. Raises UserError at the first bad line without `skip`."""
+    tables: list[pa.Table] = []
+    bad: list[BadRow] = []
+    columns: Sequence[str] = form.columns
+    first, digest = True, ""
+    for opened in open_parts([part]):
+        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
+            if first:
+                if form.header:
+                    columns, block = read_header(block, form)
+                first = not columns
+                if first or not block.data:
+                    continue
+            parsed = parse(block, form, columns, first_bad=not skip)
+            if parsed.bad and not skip:
+                raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(part))
+            bad += parsed.bad
+            tables.append(parsed.table)
+        digest = opened.sha256()
+    table = pa.concat_tables(tables) if tables else None
+    if table is None or not len(table):
+        raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=str(part))
+    return table, bad, {"path": str(part.file.resolve()), "file_sha256": digest}
+
+
+def identifiers(table: pa.Table, column: str, part: Part, form: TextFormat) -> list[str]:
+    """The texts of that column. Raises UserError, naming the lines, where one is missing or stands there twice."""
+    ids: list[str | None] = texts_of(table[column]).to_pylist()
+    if None in ids or "" in ids:
+        lines = _lines_of(None, column, part, form)
+        problem = f"line {lines[0] if lines else '?'}: the row has no identifier in column {shown(column, 60)}"
+        words = ", ".join(word for word in form.missing if word)
+        raise UserError(f"{problem} (empty{f', {words}' if words else ''})", key="dataset.path", value=str(part))
+    seen: set[str | None] = set()
+    for text in ids:
+        if text in seen:
+            places = ", ".join(map(str, _lines_of(text, column, part, form)[:_LINES_SHOWN]))
+            problem = f"lines {places}: column {shown(column, 60)} has the identifier {shown(text, 60)!r} more than once"
+            raise UserError(problem, key="dataset.path", value=str(part))
+        seen.add(text)
+    return [text for text in ids if text is not None]
+
+
+def _lines_of(text: str | None, column: str, part: Part, form: TextFormat) -> list[int]:
+    """The lines whose identifier is that text, or is missing. Reads the file once more."""
+    wanted = {word.encode() for word in ([text] if text is not None else ["", *form.missing])}
+    lines: list[int] = []
+    for opened in open_parts([part]):
+        names: Sequence[str] = () if form.header else form.columns
+        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
+            if not names:
+                names, block = read_header(block, form)
+            for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):
+                fields = fields_of(content, form.delimiter, quotes=form.quoted) or []
+                if len(fields) == len(names) and fields[list(names).index(column)] in wanted:
+                    lines.append(line)
+    return lines
