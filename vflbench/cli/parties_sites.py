@@ -17,7 +17,7 @@ from vflbench.cli.parties_job import started_at_party
 from vflbench.cli.record import Started
 from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
 from vflbench.engines.nvflare.components import workspace_of
-from vflbench.engines.nvflare.kit import Kit, read_kit
+from vflbench.engines.nvflare.kit import Kit, read_kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.run.experiment import Experiment
@@ -43,8 +43,9 @@ class PartyAtHost(PartySite):
     def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
         kit = read_kit(workspace_of(collab.fl_ctx))
         refuse_other(kit, run, site)
-        started = started_at_party(run["config"], kit.data)
-        own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, run["config"]))}
+        config = shared(run["config"])  # whatever the sender says of files, those of a party are named by its kit alone
+        started = started_at_party(config, kit.data)
+        own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, config))}
         process = super().process({"started": started.to_plain()}, own)
         return dataclasses.replace(process, secret=kit.secret())
 
