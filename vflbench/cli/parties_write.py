@@ -160,7 +160,11 @@ def narrowed(resources: Mapping[str, Any], classes: Sequence[str], *, is_label: 
     """FLARE's settings of a site: only `classes` may be built from a job, and no log of a party goes to the server."""
     streams = ("site_log_streamer", "log_receiver")
     components = [part for part in resources["components"] if part["id"] not in streams]
-    changed = {"class_list_enforcement_mode": "enforce", "class_allow_list": list(classes), "components": components}
+    changed: dict[str, Any] = {
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": list(classes),
+        "components": components,
+    }
     if is_label:
         for server in resources["servers"]:
             server["heart_beat_timeout"] = 30
