@@ -52,7 +52,7 @@ def test_a_sweeper_takes_the_wrapped_launcher(loader, config):
         f"{CHANGED} the parameters of Plugins.instantiate_launcher to {parameters}{ADAPT}"
     )
     context = HydraContext(config_loader=loader, callbacks=None)
-    with hydra_internals.wrapped_launchers(lambda launcher, of, _: Wrapper((launcher, of))):
+    with hydra_internals.wrapped_launchers(lambda launcher, of, _: Wrapper((launcher, of)), {}):
         sweeper = Plugins.instance().instantiate_sweeper(hydra_context=context, task_function=print, config=config)
     launcher = getattr(sweeper, "launcher", None)
     assert isinstance(launcher, Wrapper), f"{CHANGED} how a sweeper gets its launcher: it has {launcher}{ADAPT}"

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""What says to the libraries of a process how many threads they may take."""
+
 _READ_WHEN_IMPORTED = {"matplotlibrc": "matplotlib", ".numba_config.yaml": "numba"}
 """Files that packages take their settings from if the working folder has them: classes to import, programs to run."""
 
@@ -29,6 +32,11 @@ def wait_passively() -> None:
     By default they spin, which takes the cores from other processes. libgomp reads the variable when torch loads it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: a container or a batch system may lend it less than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def leave_working_folder() -> None:

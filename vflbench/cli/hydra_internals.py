@@ -4,8 +4,9 @@ tests/cli/test_hydra_internals.py says which of these names a new version has ch
 """
 
 import argparse
+import importlib
 import secrets
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,18 +27,25 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.errors import UserError
 
 Wrap = Callable[[Launcher, HydraContext, DictConfig], Launcher]
+Make = Callable[[dict[Any, Any]], Launcher]
 
 
 @contextmanager
-def wrapped_launchers(wrap: Wrap) -> Iterator[None]:
+def wrapped_launchers(wrap: Wrap, own: Mapping[str, Make]) -> Iterator[None]:
     """While entered, sweepers get wrap(launcher, context, config) in place of each launcher.
 
-    Hydra has no public way to do this: a launcher plugin can't wrap the one that the user chose.
+    own: class of a launcher of ours -> what makes one from its options. To Hydra, only what lies in the package
+    hydra_plugins is a launcher, and no launcher plugin can wrap the one that the user chose.
     """
     original = Plugins.instantiate_launcher
 
     def instantiate(self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> Launcher:
-        launcher = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
+        chosen = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        if isinstance(chosen, dict) and (make := own.get(str(chosen.pop("_target_", "")))):
+            launcher = make(chosen)
+            launcher.setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        else:
+            launcher = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
         return wrap(launcher, hydra_context, config)
 
     Plugins.instantiate_launcher = instantiate  # type: ignore[method-assign]
@@ -82,6 +90,23 @@ def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
 def starts_all_at_once(launcher: Launcher) -> bool:
     """Whether it is submitit's launcher of local processes, which starts all jobs of a batch together."""
     return type(launcher).__name__ == "LocalLauncher"
+
+
+def is_submitits(launcher: Launcher) -> bool:
+    """Whether it is one of hydra-submitit-launcher's."""
+    return type(launcher).__module__ == "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
+
+
+@contextmanager
+def executor_of_submitit(executor: type) -> Iterator[None]:
+    """While entered, hydra-submitit-launcher submits by this class in place of submitit.AutoExecutor."""
+    module: Any = importlib.import_module("submitit")
+    before = module.AutoExecutor
+    module.AutoExecutor = executor
+    try:
+        yield
+    finally:
+        module.AutoExecutor = before
 
 
 def flags_of(words: Sequence[str]) -> argparse.Namespace:

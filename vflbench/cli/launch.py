@@ -6,14 +6,11 @@ process is done. A failure is only recorded: Hydra would end a sweep at the firs
 """
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
@@ -23,34 +20,37 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from tqdm import tqdm
 
 from vflbench.cli.composed import Composed
+from vflbench.cli.environment import usable_cores
 from vflbench.cli.guard import GuardedLoader
 from vflbench.cli.hydra_internals import (
     current_config,
-    joblib_options,
     keep_jobs_apart,
     returned_value,
     starts_all_at_once,
     wrapped_launchers,
 )
 from vflbench.cli.plugins import recorded_folders
+from vflbench.cli.ray_launcher import ray_launcher
 from vflbench.cli.resolvers import plain
 from vflbench.cli.run_folder import refuse_shared
+from vflbench.cli.submitit_jobs import gathered
 from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, finished_elsewhere, outcome_of
+from vflbench.cli.trust import LAUNCHERS
+from vflbench.cli.workers import LostRunError, NoClusterError, shared_cores, stoppable
 from vflbench.results.files import ERROR
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.results.read import read_summary
 from vflbench.run.identity import origin_of
-from vflbench.run.interruption import Interrupted
 from vflbench.run.provenance import rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @contextmanager
 def surviving(sweep: Sweep) -> Iterator[None]:
     """While entered, Hydra's launchers are wrapped in a SurvivingLauncher that reports to this sweep."""
-    with wrapped_launchers(lambda launcher, context, config: SurvivingLauncher(launcher, context, config, sweep)):
+    own = {LAUNCHERS["ray"]: ray_launcher}
+    with wrapped_launchers(lambda launcher, context, config: SurvivingLauncher(launcher, context, config, sweep), own):
         yield
 
 
@@ -107,49 +107,28 @@ class SurvivingLauncher(Launcher):
 
     def _launch(self, jobs: Sequence[Job]) -> Exception | None:
         """Launch each job once. Returns the launcher's own error, such as a worker that was killed."""
-        cores = _usable_cores()
+        cores = usable_cores()
         width = cores if starts_all_at_once(self.inner) else len(jobs)
         for part in _parts(jobs, width, in_order=self.numbered):
-            with self._threads(len(part), cores):
+            with shared_cores(self.inner, len(part), cores), gathered(self.inner):
                 try:
                     returned = self.inner.launch([job.overrides for job in part], part[0].number)
+                except NoClusterError:
+                    raise
                 except Exception as error:
                     self.sweep.look()
                     return error
             for job, one in zip(part, returned, strict=True):
                 outcome = outcome_returned(one)
                 if outcome.status is not Status.BUSY:
+                    if isinstance(lost := returned_value(one), LostRunError) and not is_busy(job.folder):
+                        leave_error(job.folder, str(lost), lost)
                     self.sweep.report(job, outcome)
                     continue
                 job.elsewhere = True
                 if job.outcome is not None:
                     job.outcome = finished_elsewhere(job.outcome)
         return None
-
-    @contextmanager
-    def _threads(self, runs: int, cores: int) -> Iterator[None]:
-        """Processes at work at once share the cores: no more workers than runs, and at most cores / workers threads each.
-
-        joblib sets its workers' threads by itself, from n_jobs. submitit's local jobs inherit the environment. Other
-        launchers, and variables that the user set, are left alone.
-        """
-        options = joblib_options(self.inner)
-        if options is not None:
-            wanted = int(options["n_jobs"])
-            workers = wanted if wanted > 0 else max(1, cores + 1 + wanted)
-            options["n_jobs"] = min(workers, runs)
-            try:
-                yield
-            finally:
-                options["n_jobs"] = wanted
-            return
-        added = [name for name in _THREADS if name not in os.environ] if starts_all_at_once(self.inner) else []
-        os.environ.update(dict.fromkeys(added, str(max(1, cores // runs))))
-        try:
-            yield
-        finally:
-            for name in added:
-                del os.environ[name]
 
     @contextmanager
     def _real_loader(self) -> Iterator[None]:
@@ -159,23 +138,6 @@ class SurvivingLauncher(Launcher):
             yield
         finally:
             self.hydra_context.config_loader = self.composed  # type: ignore[assignment]
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM ends a sweep as Ctrl-C does. A run that trains in this process handles both itself."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise Interrupted("the runs that were at work go on from what they saved last", 128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _parts(jobs: Sequence[Job], width: int, *, in_order: bool) -> list[list[Job]]:
@@ -244,7 +206,3 @@ def _returned(job: Job) -> JobReturn:
     returned = JobReturn(list(job.overrides), working_dir=os.getcwd(), status=JobStatus.COMPLETED)
     returned.return_value = job.outcome.test_auc if job.outcome is not None else float("nan")
     return returned
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

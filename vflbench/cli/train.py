@@ -153,7 +153,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
         started = Started(
             resolved,
             list(map(str, hydra_config.overrides.task)),
-            plain(hydra_config.runtime.choices),
+            dict(hydra_config.runtime.choices),
             list(map(str, folders)),
             origin,
             overwrite=settings.overwrite,

@@ -25,7 +25,7 @@ LAUNCHERS = {
     "joblib": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
-    "ray": "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+    "ray": "vflbench.cli.ray_launcher.RayLauncher",
 }
 """What hydra/launcher may be, and the class behind it."""
 
