@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -32,13 +32,23 @@ def until(happened: Callable[[], object], what: str) -> None:
 
 
 class Parties:
-    """A project in `folder / "project"`, and its running parties. agreed: options of the experiment that all agree to."""
+    """A project in `folder / "project"`, and its running parties. agreed: options of the experiment that all agree to.
+    host: where the label party is reached. within: party -> words of a command that its own are given to.
+    """
 
-    def __init__(self, folder: Path, names: Sequence[str], agreed: Sequence[str]):
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        agreed: Sequence[str],
+        host: str = "localhost",
+        within: Mapping[str, Sequence[str]] | None = None,
+    ):
+        self.within = dict(within or {})
         self.folder, self.project, self.names, self.agreed = folder, folder / "project", ["label", *names], list(agreed)
         self.running: dict[str, subprocess.Popen] = {}
         self.port = free_port()
-        self.call("write", "project", f"parties=[{','.join(names)}]", f"port={self.port}")
+        self.call("write", "project", f"parties=[{','.join(names)}]", f"port={self.port}", f"host={host}")
         self.call("compose", "experiment.yaml", *agreed)
         for name in self.names:
             self.agree(name, (folder / "experiment.yaml").read_text())
@@ -64,7 +74,8 @@ class Parties:
         """Start parties, and return when they are connected."""
         for name in names or self.names:
             with open(self.folder / f"{name}.txt", "w") as printed:
-                command = [sys.executable, "-m", "vflbench", "parties", "start", str(self.project / name)]
+                command = [*self.within.get(name, ()), sys.executable, "-m", "vflbench", "parties", "start"]
+                command.append(str(self.project / name))
                 self.running[name] = subprocess.Popen(command, env=ENVIRONMENT, stdout=printed, stderr=printed)
         for name in names or self.names:
             ready = "ready" if name == "label" else "connected to the label party"

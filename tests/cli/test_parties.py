@@ -188,3 +188,10 @@ def test_a_secret_is_drawn_once(tmp_path):
     assert len(secret) == 32
     assert stat.S_IMODE((tmp_path / "private" / "secret").stat().st_mode) == 0o600
     assert secret.hex() not in repr(kit)
+
+
+def test_a_party_with_a_file_of_its_own_names_no_other(tmp_path):
+    kit = kit_in(tmp_path, "party: a\ndata: {path: table.csv, delimiter: ;}")
+    options = kit.dataset({"_target_": "x", "delimiter": ",", "party_files": {"label": "/etc/passwd"}})
+    assert options == {"_target_": "x", "delimiter": ";", "party_files": {"a": str(tmp_path / "table.csv")}}
+    assert not kit_in(tmp_path, "party: a").has_own_file

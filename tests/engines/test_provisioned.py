@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,73 @@ def test_a_missing_party_is_named_and_connects_again_to_a_server_that_was_restar
     two.start("label")
     two.run("name=again")
     assert figures(two.outputs("again"))
+
+
+def test_each_party_has_a_file_of_its_own_with_other_rows_in_another_order(tmp_path):
+    agreed = ("dataset=csv", "dataset.label=y", "dataset.id=id", "epochs=1", "attack=norm", "model.width=8")
+    parties = Parties(tmp_path, ["a"], (*agreed, "engine.timeout=30"))
+    label = "".join(f"k{i},{i % 2}\n" for i in range(300))
+    own = "".join(f"{i % 7},k{i}\n" for i in range(310, 9, -1))
+    for name, text in {"label": f"id,y\n{label}", "a": f"x,id\n{own}"}.items():
+        kit = parties.project / name
+        (kit / "table.csv").write_text(text)
+        file = (kit / "party.yaml").read_text()
+        (kit / "party.yaml").write_text(file.replace("data: {}", "data: {path: table.csv}"))
+    parties.start()
+    try:
+        parties.run("name=own")
+    finally:
+        parties.end()
+    data = json.loads((parties.outputs("own") / "manifest.json").read_text())["data"]
+    assert data["party_rows"]["a"] == {"rows": 301, "shared": 290}
+    assert data["parties"]["a"]["numeric"] == ["x"]
+
+
+HERE, THERE = "10.213.87.1", "10.213.87.2"
+
+
+@pytest.fixture
+def cable():
+    """Between this host and a network namespace: (the namespace, plug, unplug)."""
+    space, here, there = (f"vfl{kind}{os.getpid() % 100_000}" for kind in "nht")
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+
+    try:
+        ip("netns", "add", space)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no network namespaces here: it takes root and iproute2")
+    try:
+        ip("link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
+        ip("addr", "add", f"{HERE}/30", "dev", here)
+        ip("-n", space, "addr", "add", f"{THERE}/30", "dev", there)
+        ip("-n", space, "link", "set", "lo", "up")
+        ip("-n", space, "link", "set", there, "up")
+        ip("link", "set", here, "up")
+        yield space, lambda: ip("link", "set", here, "up"), lambda: ip("link", "set", here, "down")
+    finally:
+        ip("netns", "delete", space)
+
+
+def test_a_network_that_is_cut_for_a_second_and_for_good(tmp_path, cable):
+    space, plug, unplug = cable
+    parties = Parties(tmp_path, ["a"], EXPERIMENT, host=HERE, within={"a": ["ip", "netns", "exec", space]})
+    parties.start()
+    try:
+        process = parties.begin("name=short")
+        until(lambda: parties.begun("short", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+        unplug()
+        time.sleep(1)
+        plug()
+        assert process.wait(PATIENCE) == 0, parties.said("run")
+        process = parties.begin("name=long")
+        until(lambda: parties.begun("long", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+        unplug()
+        assert process.wait(PATIENCE) == 1
+        assert "party a" in parties.said("run").splitlines()[-1]
+        plug()
+        parties.run("name=long")
+        assert figures(parties.outputs("long")) == figures(parties.outputs("short"))
+    finally:
+        parties.end()

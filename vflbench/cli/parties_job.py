@@ -11,7 +11,7 @@ from vflbench.cli.flare_places import Places
 from vflbench.cli.record import Started
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
-from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, shared
+from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, Kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.run.experiment import Experiment
@@ -58,14 +58,17 @@ def write_parties_job(
     write_job(job, places.job)
 
 
-def started_at_party(config: Mapping[str, Any], data: Mapping[str, Any]) -> Started:
-    """The experiment of a job as a party builds it. data: its own options of `dataset`."""
-    dataset = {**config["dataset"], **data} if isinstance(config.get("dataset"), Mapping) else config.get("dataset")
+def started_at_party(config: Mapping[str, Any], kit: Kit) -> Started:
+    """The experiment of a job as a party builds it, with its own options of `dataset`."""
+    dataset = config.get("dataset")
+    dataset = kit.dataset(dataset) if isinstance(dataset, Mapping) else dataset
     return Started({**config, **_LOCAL_VALUES, "dataset": dataset}, [], {}, [], {})
 
 
-def tables_of_label_party(experiment: Experiment, folder: Path) -> list[str]:
-    """Write what the label party holds to `folder`, and return the names of the other parties."""
+def tables_of_label_party(kit: Kit, experiment: Experiment, folder: Path) -> list[str]:
+    """The names of the other parties. Where all read one data set, what the label party holds is written to `folder`."""
+    if kit.has_own_file:
+        return list(kit.others)
     from vflbench.data.party_table import write_party_tables
 
     data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])

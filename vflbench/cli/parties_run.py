@@ -66,7 +66,7 @@ def record_at_parties(started: "Started", experiment: "Experiment", folder: Path
         raise UserError(error.problem, key=f"party {kit.party}", see=error.see) from error
     with _working_folder(kit) as work, Server.reached(project / SUBMITTER, patience) as server:
         places = Places(work)
-        parties = tables_of_label_party(experiment, places.tables)
+        parties = tables_of_label_party(kit, experiment, places.tables)
         server.wait_for(parties, patience)
         write_parties_job(places, started, experiment, parties, folder)
         with Stopping.watched(places.stop) as stopping:

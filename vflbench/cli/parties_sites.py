@@ -11,15 +11,23 @@ from typing import Any
 from nvflare.collab import collab
 
 from vflbench import __version__
+from vflbench.cli.build import build
 from vflbench.cli.flare_outcome import Outcome
 from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.parties_job import started_at_party
 from vflbench.cli.record import Started
+from vflbench.data.base import Dataset
+from vflbench.data.own_file import own_file
 from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import LABEL_PARTY
+from vflbench.engines.nvflare.collab_channel import CollabChannel
 from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.envelope import Content
+from vflbench.options import options
 from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
 
@@ -34,20 +42,72 @@ class LabelPartyAtHost(LabelPartySite):
         return super().train({name: site[name] for name in ("started", "output", "in_sweep")}, site)
 
     def experiment(self, started: Started) -> Experiment:
-        return dataclasses.replace(super().experiment(started), secret=read_kit(workspace_of(collab.fl_ctx)).secret())
+        kit = read_kit(workspace_of(collab.fl_ctx))
+        experiment = build({**started.options, "dataset": kit.dataset(started.options["dataset"])})
+        return dataclasses.replace(experiment, secret=kit.secret())
+
+    def channels(self, site: Mapping[str, Any], engine: Any) -> dict[str, CollabChannel]:
+        self._channels = super().channels(site, engine)
+        return self._channels
+
+    def dataset(self, site: Mapping[str, Any], experiment: Experiment) -> Dataset:
+        """What the label party holds: of its own file, if it has one, the rows that all parties share."""
+        if getattr(experiment.dataset, "party_files", None):
+            return AlignedWithOthers(own=experiment.dataset, channels=self._channels)
+        return super().dataset(site, experiment)
+
+
+@options
+class AlignedWithOthers(Dataset):
+    """The label party's own file, aligned with those of the others. Identifiers come here, positions go."""
+
+    own: Any
+    channels: Any
+
+    def load(self, rng: Any) -> TrainTest:
+        file = own_file(self.own, LABEL_PARTY)
+        ids = {party: channel.call("ids", {})["ids"] for party, channel in self.channels.items()}
+        alignment = file.align(ids, rng)
+        for party, channel in self.channels.items():
+            channel.call("align", {"positions": alignment.positions[party], "role": alignment.role})
+        return file.rows(alignment)
+
+
+class OfOwnFile:
+    """A party with a file of its own: before the run it gives identifiers, and is told which rows all parties share."""
+
+    def __init__(self, kit: Kit, process: PartyProcess):
+        self.party, self._process = kit.party, process
+        self._file = own_file(process.experiment.dataset, kit.party)
+        self._table: PartyTable | None = None
+        process.table = self._aligned
+
+    def handle(self, method: str, content: Content) -> Content:
+        if method == "ids":
+            return {"ids": self._file.ids()}
+        if method == "align":
+            self._table = self._file.table(content["positions"], content["role"])
+            return {}
+        return self._process.handle(method, content)
+
+    def _aligned(self) -> PartyTable:
+        if self._table is None:
+            raise UserError("the label party has a data set for all, and this party a file of its own (party.yaml: data)")
+        return self._table
 
 
 class PartyAtHost(PartySite):
     """A party without labels on its own host: it says itself what it brings, and refuses what it has not agreed to."""
 
-    def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
+    def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Any:
         kit = read_kit(workspace_of(collab.fl_ctx))
         refuse_other(kit, run, site)
         config = shared(run["config"])  # whatever the sender says of files, those of a party are named by its kit alone
-        started = started_at_party(config, kit.data)
+        started = started_at_party(config, kit)
         own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, config))}
         process = super().process({"started": started.to_plain()}, own)
-        return dataclasses.replace(process, secret=kit.secret())
+        process.secret = kit.secret()
+        return OfOwnFile(kit, process) if kit.has_own_file else process
 
     def table(self, experiment: Experiment, site: Mapping[str, Any]) -> PartyTable:
         """This party's columns: the files of a data set that all have are read, and the other columns left out."""

@@ -57,8 +57,9 @@ Everything in here stays with this party; `startup/` and `private/` hold its key
 {_INSPECT.format(name="server" if name == LABEL_PARTY else name)}"""
 
 
-def party_file(name: str) -> str:
-    """party.yaml as it is written at first."""
+def party_file(name: str, others: Sequence[str] = ()) -> str:
+    """party.yaml as it is written at first. others: in that of the label party."""
+    named = f"\nothers: [{', '.join(others)}] # who takes part where each party has a file of its own\n" if others else ""
     own = "the labels and its own columns" if name == LABEL_PARTY else "its own columns"
     return f"""# What party {name} brings, and what it agreed to. Only this party reads it. Paths begin in this folder.
 party: {name}
@@ -68,4 +69,4 @@ data: {{}} # {own}: options of dataset= of this party alone, as {{path: table.cs
 experiment: null # the FILE of `vflbench parties compose` that this party agreed to: any other is refused | any | null: none
 
 output: runs # where results and checkpoints of this party are written
-"""
+{named}"""

@@ -74,7 +74,7 @@ def write(words: Sequence[str]) -> None:
         made.mkdir(mode=0o700)
         provision(Path(place) / "work", made, names, host, port, days)
         for name in (LABEL_PARTY, *names):
-            complete(made / name, name, host, port)
+            complete(made / name, name, host, port, names if name == LABEL_PARTY else ())
         (made / SUBMITTER).chmod(0o700)
         (made / "README.md").write_text(project_readme(names, host, port, days), encoding="utf-8")
         if folder.is_dir():
@@ -136,7 +136,7 @@ def provision(work: Path, project: Path, names: Sequence[str], host: str, port: 
     shutil.move(kits / ADMIN, project / SUBMITTER)
 
 
-def complete(kit: Path, name: str, host: str, port: int) -> None:
+def complete(kit: Path, name: str, host: str, port: int, others: Sequence[str]) -> None:
     """Give a kit of FLARE's what is ours: what may run there, party.yaml, a secret's place, a start script, a README."""
     is_label = name == LABEL_PARTY
     classes = (CONTROLLER, LABEL_PARTY_SITE) if is_label else (EXECUTOR, PARTY_SITE)
@@ -151,7 +151,7 @@ def complete(kit: Path, name: str, host: str, port: int) -> None:
     script = kit / "start.sh"
     script.write_text('#!/bin/sh\nexec vflbench parties start "$(dirname "$0")" "$@"\n', encoding="utf-8")
     script.chmod(0o755)
-    (kit / FILE).write_text(party_file(name), encoding="utf-8")
+    (kit / FILE).write_text(party_file(name, others), encoding="utf-8")
     (kit / "README.md").write_text(kit_readme(name, host, port), encoding="utf-8")
     kit.chmod(0o700)
 

@@ -27,7 +27,7 @@ LOCAL_FILES = {"dataset": ("path", "party_files"), "audit": ("auxiliary_path",),
 """Options that say where somebody's own files are."""
 
 _LARGEST = 1_000_000  # bytes of a file in a kit
-_KEYS = ("party", "data", "experiment", "output")
+_KEYS = ("party", "data", "experiment", "output", "others")
 _SECRET = re.compile(r"[0-9a-f]{64}")
 
 
@@ -36,7 +36,7 @@ class Kit:
     """What one party brings. data: options of `dataset` that are its own, as path, id and columns, paths absolute.
 
     agreed: the experiment, as plain values; ANY; or None where nothing was agreed. output: where it writes its results and
-    checkpoints.
+    checkpoints. others: in the label party's kit, the parties that take part where each has a file of its own.
     """
 
     folder: Path
@@ -44,6 +44,18 @@ class Kit:
     data: Mapping[str, Any]
     agreed: Mapping[str, Any] | str | None
     output: Path
+    others: tuple[str, ...] = ()
+
+    @property
+    def has_own_file(self) -> bool:
+        """Whether this party's rows are in a file of its own, and are aligned with those of the others."""
+        return "path" in self.data
+
+    def dataset(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of `dataset` with this party's own in their place, and no file of another's."""
+        own = {key: value for key, value in self.data.items() if key != "path"}
+        files = {"party_files": {self.party: self.data["path"]}} if self.has_own_file else {}
+        return {**options, **own, **files}
 
     def secret(self) -> bytes:
         """32 random bytes that only this party has; `vflbench parties start` draws them. They go into its generators."""
@@ -104,8 +116,11 @@ def read_kit(folder: Path) -> Kit:
     output = content.get("output") or "runs"
     if not isinstance(output, str):
         raise UserError("it must be a folder", key=f"output in {folder / FILE}", value=output)
+    others = content.get("others") or []
+    if not (isinstance(others, list) and all(isinstance(other, str) for other in others)):
+        raise UserError("it must be a list of names", key=f"others in {folder / FILE}", value=others)
     data = {key: _absolute(folder, value) if key == "path" else value for key, value in data.items()}
-    return Kit(folder, party, data, _agreed(folder, content.get("experiment")), folder / output)
+    return Kit(folder, party, data, _agreed(folder, content.get("experiment")), folder / output, tuple(others))
 
 
 def _absolute(folder: Path, value: Any) -> Any:
