@@ -112,6 +112,8 @@ class Parties:
         _, left = psutil.wait_procs(every, timeout=30)
         for process in left:
             process.kill()
+        for process in self.running.values():
+            process.wait(PATIENCE)
         assert not left, left
 
 

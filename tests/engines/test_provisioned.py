@@ -1,5 +1,6 @@
 """Parties on hosts of their own, over mutual TLS, each in a process and a folder: a run, refusals, strangers and faults."""
 
+import contextlib
 import json
 import os
 import re
@@ -104,11 +105,12 @@ def test_a_stranger_gets_nothing(two, tmp_path):
 
 def answer(port: int, context: ssl.SSLContext | None) -> bytes:
     """What the server says to somebody with these certificates, or without TLS."""
-    with socket.create_connection(("localhost", port), timeout=30) as connection:
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection(("localhost", port), timeout=30))
         try:
             if context is not None:
                 context.check_hostname = False
-                connection = context.wrap_socket(connection)
+                connection = stack.enter_context(context.wrap_socket(connection))
             connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
             return connection.recv(100)
         except (ssl.SSLError, ConnectionError):

@@ -17,10 +17,10 @@ from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.parties_job import started_at_party
 from vflbench.cli.record import Started
 from vflbench.data.base import Dataset
-from vflbench.data.own_file import own_file
+from vflbench.data.own_file import LabelFile, OwnFile
+from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
 from vflbench.data.rows import TrainTest
-from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.collab_channel import CollabChannel
 from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit, shared
@@ -65,7 +65,7 @@ class AlignedWithOthers(Dataset):
     channels: Any
 
     def load(self, rng: Any) -> TrainTest:
-        file = own_file(self.own, LABEL_PARTY)
+        file = LabelFile(self.own)
         ids = {party: channel.call("ids", {})["ids"] for party, channel in self.channels.items()}
         alignment = file.align(ids, rng)
         for party, channel in self.channels.items():
@@ -78,7 +78,10 @@ class OfOwnFile:
 
     def __init__(self, kit: Kit, process: PartyProcess):
         self.party, self._process = kit.party, process
-        self._file = own_file(process.experiment.dataset, kit.party)
+        dataset = process.experiment.dataset
+        if not isinstance(dataset, PartyFiles):
+            raise UserError("it has a file of its own (party.yaml: data), and the experiment a data set for all")
+        self._file = OwnFile(dataset, kit.party)
         self._table: PartyTable | None = None
         process.table = self._aligned
 

@@ -68,6 +68,7 @@ class Kit:
         if self.agreed is None:
             problem = f"it has agreed to no experiment: its {FILE} names none under `experiment`"
             raise UserError(problem, see="vflbench parties --help")
+        assert isinstance(self.agreed, Mapping)
         found = first_difference(shared(config), shared(self.agreed))
         if found:
             key, asked, agreed = found
