@@ -7,7 +7,6 @@ Example: OMP_NUM_THREADS=1 python scripts/launchers.py basic joblib submitit_loc
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,7 @@ LAUNCHERS = {
     "basic": ("hydra", []),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", ["hydra/launcher=joblib"]),
     "submitit_local": ("hydra_plugins.hydra_submitit_launcher", ["hydra/launcher=submitit_local"]),
-    "ray": (
-        "hydra_plugins.hydra_ray_launcher",
-        ["hydra/launcher=ray", f"+hydra.launcher.ray.init.num_cpus={os.cpu_count()}"],
-    ),
+    "ray": ("ray", ["hydra/launcher=ray"]),
 }
 
 

@@ -27,10 +27,11 @@ def ended(process: subprocess.Popen) -> str:
     return process.communicate(timeout=PATIENCE)[0]
 
 
-def wait_until(holds, process: subprocess.Popen, said=None) -> None:
+def wait_until(holds, process: subprocess.Popen | None = None, said=None) -> None:
+    """Until it holds, while the process goes on."""
     end = time.monotonic() + PATIENCE
     while not holds():
-        assert process.poll() is None, said() if said else process.communicate()[0]
+        assert process is None or process.poll() is None, said() if said else process.communicate()[0]
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.05)
 

@@ -113,6 +113,20 @@ def test_submitits_local_launcher_is_known_by_its_name():
     assert (hydra_internals.starts_all_at_once(local), hydra_internals.starts_all_at_once(slurm)) == (True, False)
 
 
+def test_submitits_launchers_submit_by_the_executor_that_can_be_replaced():
+    module = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
+    assert hydra_internals.is_submitits(module.SlurmLauncher.__new__(module.SlurmLauncher))
+    launch = inspect.getsource(module.BaseSubmititLauncher.launch)
+    for used in ("submitit.AutoExecutor(", "executor.map_array(self, *zip(*job_params))", "j.results()[0]"):
+        assert used in launch, f"hydra-submitit-launcher changed how it submits{ADAPT}"
+    import submitit
+
+    before = submitit.AutoExecutor
+    with hydra_internals.executor_of_submitit(dict):
+        assert submitit.AutoExecutor is dict
+    assert submitit.AutoExecutor is before
+
+
 def test_the_guard_stands_where_hydra_reads_places_and_composes_configs(loader, tmp_path):
     seen = []
     (tmp_path / "experiment").mkdir()

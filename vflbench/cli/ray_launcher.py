@@ -1,10 +1,8 @@
 """`hydra/launcher=ray`: each run of a sweep is a task of Ray, on this machine or on a cluster.
 
-The published hydra-ray-launcher installs beside no current package of ours (it wants cloudpickle < 3), gives up the whole
-sweep when one worker is lost, and brings the clients of a cloud. This is the part of it that a sweep needs.
-
-Each task begins at most once at a time: what a lost worker left is taken up by the next attempt from its checkpoint, and the
-lock of its folder keeps two attempts apart, such as one whose machine was taken for lost and works on.
+The published hydra-ray-launcher can't be installed beside what we pin (it wants cloudpickle < 3), and gives up at the first
+worker that is lost. Here what a lost worker left is taken up by the next attempt, from its checkpoint. The lock of the run's
+folder keeps two attempts apart, such as one whose machine was taken for lost and works on.
 """
 
 import logging
@@ -37,6 +35,7 @@ from vflbench.options import Cores, Devices, Gibibytes, Retries, options
 
 _GRACE_SECONDS = 30.0
 """How long runs that are stopped may take to save what they have."""
+_ANSWER_SECONDS = 10.0
 _OBJECT_STORE = 80 << 20  # bytes; the smallest that Ray accepts is 75 MiB, and a result has some kilobytes
 _PASSED_ON = (*THREADS, "OMP_WAIT_POLICY", "HYDRA_FULL_ERROR")
 """Environment variables of this process that hold for its runs, beside those that begin with VFLBENCH_."""
@@ -81,8 +80,6 @@ def ray_launcher(given: Mapping[Any, Any]) -> "RayLauncher":
 
 
 class RayLauncher(Launcher):
-    """A launcher as Hydra knows them, around Ray's tasks."""
-
     def __init__(self, given: RayOptions):
         self.options = given
         self.hydra_context: HydraContext | None = None
@@ -172,10 +169,13 @@ def connected(given: RayOptions) -> Iterator[None]:
         try:
             import ray
 
+            if ":" in given.address:  # Ray itself would ask for minutes
+                host, _, port = given.address.rpartition(":")
+                socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
             ray.init(given.address, log_to_driver=False, logging_level=logging.ERROR, **(begun if local else {}))
         except ImportError as error:
             raise NoClusterError("it needs Ray: pip install 'vflbench[ray]'", key="hydra/launcher", value="ray") from error
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             problem = f"Ray does not answer there ({' '.join(str(error).split())[:300]}); `ray start --head` starts it"
             raise NoClusterError(problem, key="hydra.launcher.address", value=given.address) from error
     try:

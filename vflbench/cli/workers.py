@@ -20,7 +20,7 @@ class NoClusterError(UserError):
     """No run of the sweep can begin."""
 
 
-class LostRunError(RuntimeError):
+class LostRunError(UserError):
     """A run whose worker or machine was lost more often than it is begun again."""
 
 
