@@ -117,7 +117,8 @@ def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
     (tmp_path / "cut").write_bytes(content[:-100])
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "none").write_bytes(b"")
-    for name in ("cut", "text", "none"):
+    (tmp_path / "name").write_bytes(content.replace(b"small", b"sm\xb0ll"))
+    for name in ("cut", "text", "none", "name"):
         text = error_of(Parquet(path=str(tmp_path / name), label="target"))
         assert f"dataset.path={tmp_path / name}: it can't be read as a Parquet file: " in text, text
     assert "there is no such file" in error_of(Parquet(path=str(tmp_path / "x"), label="target"))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.errors import UserError
 
 TINY = ("dataset=breast_cancer", "model=mlp", "model.width=8", "model.bottom_layers=2", "epochs=1", "audit.batches=2")
-PATIENCE = 90
+PATIENCE = 240
 """Seconds after which a test gives a process up. No test asserts a time."""
 
 
@@ -82,10 +83,15 @@ class Running:
         self.cwd, self.folder = cwd, cwd / "run"
         arguments = ["-m", "vflbench", "train", *TINY, *words, "engine=nvflare", "engine.timeout=4", "hydra.run.dir=run"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.mark = ""
         self.process = subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=OPEN, start_new_session=True, **pipes)
+
+    def begin(self):
+        """Wait for something to go on from."""
         self.wait(lambda: (self.folder / "checkpoint.pt").exists() or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.stdout.read()
         self.mark = next(one.environ()["VFLBENCH_RUN"] for one in psutil.Process(self.process.pid).children())
+        return self
 
     def wait(self, happened):
         deadline = time.monotonic() + PATIENCE
@@ -111,11 +117,32 @@ class Running:
     def server(self):
         return min((one for one in self.others()), key=lambda one: one.create_time())
 
+    def clean(self):
+        """Leave none of them behind a test that failed."""
+        for one in [self.process, *(self.others() if self.mark else [])]:
+            with suppress(psutil.Error, OSError):
+                one.kill()
+        self.process.stdout.close()
+
     def end(self):
         """What it said. None of its processes is left."""
         said = self.process.communicate(timeout=PATIENCE)[0]
         self.wait(lambda: not self.others())
         return said
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Starts runs, and leaves nothing of them."""
+    started = []
+
+    def start(*words):
+        started.append(Running(tmp_path, *words))
+        return started[-1].begin()
+
+    yield start
+    for run in started:
+        run.clean()
 
 
 LONG = ("epochs=2000", "audit.epochs=last")
@@ -124,8 +151,8 @@ CLIENTS = {"simulator": "nvflare.simulation", "poc": "client.worker_process"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "what"), [("simulator", "kill"), ("simulator", "suspend"), ("poc", "suspend")])
-def test_a_party_that_dies_or_hangs_is_named(tmp_path, mode, what):
-    run = Running(tmp_path, *LONG, f"engine.mode={mode}")
+def test_a_party_that_dies_or_hangs_is_named(running, mode, what):
+    run = running(*LONG, f"engine.mode={mode}")
     getattr(run.site(CLIENTS[mode]), what)()
     said = run.end()
     assert run.process.returncode == 1
@@ -136,8 +163,8 @@ def test_a_party_that_dies_or_hangs_is_named(tmp_path, mode, what):
 
 
 @pytest.mark.slow
-def test_when_the_label_party_dies_all_end(tmp_path):
-    run = Running(tmp_path, *LONG)
+def test_when_the_label_party_dies_all_end(running):
+    run = running(*LONG)
     run.server().kill()
     assert "the label party's process ended" in run.end()
     assert run.process.returncode == 1
@@ -145,18 +172,18 @@ def test_when_the_label_party_dies_all_end(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["simulator", "poc"])
-def test_when_whoever_started_them_is_killed_all_end(tmp_path, mode):
-    run = Running(tmp_path, *LONG, f"engine.mode={mode}")
+def test_when_whoever_started_them_is_killed_all_end(running, mode):
+    run = running(*LONG, f"engine.mode={mode}")
     run.site(CLIENTS[mode]).suspend()  # a process that can't end by itself
     run.process.kill()
     run.end()
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path, running):
     words = ("epochs=4", "dataset.parties=2")
     train(tmp_path, "whole", *TINY, *words)
-    run = Running(tmp_path, *words)
+    run = running(*words)
     run.process.send_signal(signal.SIGINT)
     said = run.end()
     if run.process.returncode != 0:  # else it was done by then
@@ -167,10 +194,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
 
 
 @pytest.mark.slow
-def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path):
+def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path, running):
     words = ("epochs=12", "audit.epochs=last")
     train(tmp_path, "whole", *TINY, *words)
-    run = Running(tmp_path, *words)
+    run = running(*words)
     run.site(CLIENTS["simulator"]).kill()
     run.end()
     train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")

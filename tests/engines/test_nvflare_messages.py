@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
 from vflbench.cli.flare_sites import PartySite
 from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
+from vflbench.engines.nvflare.job import MORE
 
 HOSTILE = """
 import dataclasses, enum, pickle, msgpack, numpy, torch
@@ -101,8 +103,11 @@ class Proxy:
     def __call__(self, timeout):
         return SimpleNamespace(call=self.call)
 
-    def call(self, method, payload):
+    def call(self, method, payload, patience_ms):
+        assert 0 < patience_ms < 7000
         self.asked.append((method, payload))
+        if isinstance(self.answer, list):
+            return self.answer.pop(0)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -138,6 +143,21 @@ def test_what_goes_wrong_names_the_party_and_what_to_do(answer, words):
         channel(answer).call("step", {})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_party_that_is_at_work_is_asked_for_more_until_it_is_done():
+    link = channel([encode({"pending": True}), encode({"pending": True}), encode({"content": {"n": 1}})])
+    assert link.call("ask", {}) == {"n": 1}
+    assert [method for method, _ in link._proxy.asked] == ["ask", MORE, MORE]
+
+
+@pytest.mark.usefixtures("called_by")
+def test_a_long_answer_is_given_once_it_is_there():
+    goes_on = threading.Event()
+    site = Answering(lambda *_: {"done": goes_on.wait(60)})
+    assert decode(site.call("ask", encode({}), 1)) == {"pending": True}
+    goes_on.set()
+    assert decode(site.call(MORE, b"", 60_000)) == {"content": {"done": True}}
 
 
 def test_a_message_that_is_too_large_is_not_sent():

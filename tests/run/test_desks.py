@@ -27,6 +27,7 @@ from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
+from vflbench.run.offline import audit
 from vflbench.run.scores_only import grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
@@ -210,6 +211,9 @@ def test_what_is_not_measured_or_recorded_is_said(tmp_path):
     assert "record=messages: of a, only what crosses is recorded here" in said
     rows = [line for line in figures(tmp_path) if "distance_correlation" in line]
     assert any(",f2," in line for line in rows)
+    found = audit(tmp_path / "recording", {"norm": Norm(), "completion": HERE["completion"]})  # of others: no run.json
+    assert {leak.layer for leak in found.findings[-1].leaks if leak.attack == "norm"} == {"f2"}
+    assert {leak.attack for leak in found.findings[-1].leaks} >= {"norm", "completion"}
 
 
 @pytest.mark.slow

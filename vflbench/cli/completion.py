@@ -26,7 +26,7 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
 
         print(" ".join(commands if typing_command else GROUPS))
         return
-    if words[1:2] in (["report"], ["grade"]):
+    if words[1:2] in (["report"], ["grade"], ["parties"]):
         return  # folders, which the shell completes
     is_audit = words[1:2] == ["audit"]
     if is_audit:

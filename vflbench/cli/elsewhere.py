@@ -44,6 +44,10 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
     if not isinstance(experiment.protocol, Split):
         problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
         raise UserError(problem, key="protocol", value=started.choices.get("protocol"))
+    if engine.mode == "provisioned":
+        from vflbench.cli.parties_run import record_at_parties
+
+        return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
     with workspace(engine.workspace) as root:
         places = Places(root)
         sites = site_names(_write_tables(experiment, places.tables))

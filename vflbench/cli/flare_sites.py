@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from vflbench.data.written_table import WrittenTable
 from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
 from vflbench.engines.nvflare.components import LabelPartyController, asked
 from vflbench.engines.nvflare.engine import Connected
-from vflbench.engines.nvflare.job import SERVER
+from vflbench.engines.nvflare.job import MORE, SERVER
 from vflbench.errors import UserError
 from vflbench.messages.envelope import decode, encode
 from vflbench.run.experiment import Experiment
@@ -32,6 +33,7 @@ from vflbench.run.party_process import PartyProcess
 from vflbench.run.plugin_modules import import_from
 
 _log = logging.getLogger("vflbench")
+_MOST_PATIENCE_MS = 60_000
 
 
 def built(started: Started) -> Experiment:
@@ -110,6 +112,8 @@ class PartySite:
         self._asked: Mapping[str, Any] = {}
         self._most = MIB
         self._process: PartyProcess | None = None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="vflbench_party")
+        self._answer: Future[bytes] | None = None
 
     @collab.init
     def begin(self) -> None:
@@ -117,22 +121,32 @@ class PartySite:
         self._asked = asked(collab.fl_ctx)
 
     @collab.publish
-    def call(self, method: str, payload: bytes) -> bytes:
-        """Answer the label party. Nobody else is answered; a fault is named, and no more said of it than its kind."""
+    def call(self, method: str, payload: bytes, patience_ms: int = 1000) -> bytes:
+        """Answer the label party, and nobody else. What takes longer than `patience_ms` goes on, and is asked for by further
+        calls of `MORE`: no answer at all means that this process hangs.
+        """
         try:
             if collab.caller != SERVER:
                 raise UserError("only the label party is answered", key="engine")
-            if type(method) is not str or type(payload) is not bytes:
-                raise UserError("a call has a name and bytes, and nothing else", key="engine")
+            if type(method) is not str or type(payload) is not bytes or type(patience_ms) is not int:
+                raise UserError("a call has a name, bytes and a number, and nothing else", key="engine")
             if self._process is None:
                 self._process = self.process(self._asked["run"], self._asked["site"])
-            return encode({"content": self._process.handle(method, decode(payload, self._most))})
-        except UserError as error:
-            _log.warning("refused: %s", error)
-            return encode({"refused": str(error)})
+            if method != MORE:
+                self._answer = self._worker.submit(self._answered, self._process, method, payload)
+            if self._answer is None:
+                raise UserError("there is no more", key="engine")
+            done, _ = wait([self._answer], min(max(patience_ms, 0), _MOST_PATIENCE_MS) / 1000)
+            return self._answer.result() if done else encode({"pending": True})
         except Exception as error:
-            _log.exception("a call failed")
-            return encode({"refused": f"it failed with {type(error).__name__}; its own log says why"})
+            return _refusal(error)
+
+    def _answered(self, process: PartyProcess, method: str, payload: bytes) -> bytes:
+        """In a thread that does this alone, one call after the other."""
+        try:
+            return encode({"content": process.handle(method, decode(payload, self._most))})
+        except Exception as error:
+            return _refusal(error)
 
     def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
         """The party with its own rows; its experiment is built by the checks of this site's own vflbench."""
@@ -143,3 +157,12 @@ class PartySite:
     def table(self, experiment: Experiment, site: Mapping[str, Any]) -> PartyTable:
         """This party's rows, from its own files."""
         return read_party_table(Path(site["table"]))
+
+
+def _refusal(error: Exception) -> bytes:
+    """A fault is named, and no more said of it than its kind, as its words may hold values of rows."""
+    if isinstance(error, UserError):
+        _log.warning("refused: %s", error)
+        return encode({"refused": str(error)})
+    _log.error("a call failed", exc_info=error)
+    return encode({"refused": f"it failed with {type(error).__name__}; its own log says why"})

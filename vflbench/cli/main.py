@@ -1,4 +1,4 @@
-"""The entry point: `vflbench train | audit | grade | prepare | report | list`. It loads neither torch nor Hydra."""
+"""The entry point: `vflbench train | audit | ...`, as in COMMANDS. It loads neither torch nor Hydra."""
 
 import importlib
 import sys
@@ -12,6 +12,7 @@ COMMANDS = {
     "audit": ("vflbench.cli.audit", "audit"),
     "grade": ("vflbench.cli.grade", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
+    "parties": ("vflbench.cli.parties", "parties"),
     "report": ("vflbench.cli.report", "report"),
     "list": ("vflbench.cli.listing", "list_choices"),
 }
@@ -24,6 +25,7 @@ USAGE = """vflbench: who can read our labels, or our data, and what does protect
   vflbench audit RECORDING          what recorded messages give away; with --fail-above KEY=VALUE a check for CI
   vflbench grade DIR LABELS         grade scores that audit --scores-only made where no labels were
   vflbench prepare dataset=...      read a data set once, for all later runs; train does so by itself if needed
+  vflbench parties                  parties on hosts of their own, over mutual TLS: write, compose, check, start, run
   vflbench report DIR [DIR ...]     one page on finished runs, with tables and figures; needs nothing that trains
   vflbench list [GROUP]             datasets, models, defenses, attacks, ... that can be chosen
   vflbench --version

@@ -74,7 +74,15 @@ def _read(file: Path, rows: int | None) -> pa.Table:
             )
             table = opened.read_row_groups(groups)
             table.validate(full=True)
-        except (pa.ArrowException, OSError, OverflowError) as error:
+        except UserError:
+            raise
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            OverflowError,
+            MemoryError,
+        ) as error:  # ValueError: names in no UTF-8
             reason = shown(" ".join(str(error).split()), 200)
             problem = f"it can't be read as a Parquet file: {reason}"
             raise UserError(problem, key="dataset.path", value=str(file)) from error

@@ -57,7 +57,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
 
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
-    settings, generators = experiment.settings, Generators(experiment.settings.seed)
+    settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
     batch_size = experiment.protocol.round_size(settings.batch_size, data)

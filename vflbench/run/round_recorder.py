@@ -123,7 +123,7 @@ class RoundRecorder:
         """Write what each party's network makes of these rows now. parts: ids (n,) each."""
         if self._manifest is None:
             return
-        self._head.write(self._folder)
+        self._write_head()
         ids = torch.cat(list(parts)).unique() if parts else torch.empty(0, dtype=torch.int64)
         if not len(ids) or not self._wanted:
             return
@@ -179,9 +179,16 @@ class RoundRecorder:
         except ValueError as error:
             raise UserError(f"this run can't be recorded: {error}", key="record", value=self.which) from error
         write_manifest(self._folder, self._manifest)
-        self._head.write(self._folder)
+        self._write_head()
         self._write_labels()
         write_rows(self._folder / KNOWN, {"id": self._known.ids, "label": self._known.labels})
+
+    def _write_head(self) -> None:
+        """Nothing where parties live elsewhere: attacks of the run had more than what crossed, which is recorded here, so an
+        audit can't repeat its numbers.
+        """
+        if not self._session.remote():
+            self._head.write(self._folder)
 
     def _write_labels(self) -> None:
         """Of every training row, in their order, with those of canaries as they are trained on."""

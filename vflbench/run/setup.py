@@ -37,7 +37,9 @@ from vflbench.run.settings import Settings
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that one run is made of. defenses, attacks, adversaries: by the name under which they were chosen."""
+    """Everything that one run is made of. defenses, attacks, adversaries: by the name under which they were chosen.
+    secret: goes into all that is drawn, where parties must not draw the same numbers; empty where they may.
+    """
 
     dataset: Dataset
     model: CutModel
@@ -48,6 +50,7 @@ class Experiment:
     attacks: Mapping[str, Attack]
     settings: Settings
     adversaries: Mapping[str, Adversary] = field(default_factory=dict)
+    secret: bytes = field(default=b"", repr=False)
 
     def fresh_defenses(self) -> dict[str, Defense]:
         return copy.deepcopy(dict(self.defenses))

@@ -6,18 +6,20 @@ from typing import Any
 from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
+from vflbench.engines.nvflare.job import MORE
 from vflbench.messages.channel import PartyError
 from vflbench.messages.envelope import Content, decode, encode
 
 MIB = 1 << 20
+_PATIENCE = 5.0  # seconds after which a party says that it is still at work
 TIMED_OUT = "TimeoutError"
 
 
 class CollabChannel:
     """Calls the one method that a `PartySite` publishes.
 
-    proxy: FLARE's stand-in for the site. timeout: seconds without any progress after which a call fails. most: bytes that a
-    message may have. Calls may come from several threads; those to one party come one after the other.
+    proxy: FLARE's stand-in for the site. timeout: seconds without a sign of life after which a call fails. most: bytes that
+    a message may have. Calls may come from several threads; those to one party come one after the other.
     """
 
     def __init__(self, party: str, site: str, proxy: Any, timeout: float, most: int):
@@ -41,15 +43,27 @@ class CollabChannel:
         if len(payload) > self._most:
             raise PartyError(self._party, f"its {method} takes {_megabytes(len(payload))}, and {self._limit()}")
         with self._turn:
-            if self._gone:
-                raise PartyError(self._party, self._gone)
-            try:
-                reply = self._proxy(timeout=self._timeout).call(method=method, payload=payload)
-            except RunAborted as error:
-                raise PartyError(self._party, self._gone or "FLARE ended the job") from error
-            except CollabCallError as error:
-                raise PartyError(self._party, self._gone or self._failure(method, error)) from error
-        return self._answer(method, reply)
+            answer = self._answer(method, self._called(method, payload))
+            while answer.get("pending") is True:
+                answer = self._answer(method, self._called(MORE, b""))
+        refused, said = answer.get("refused"), answer.get("content")
+        if type(refused) is str:
+            raise PartyError(self._party, refused)
+        if type(said) is not dict:
+            raise PartyError(self._party, f"it answers {method!r} with nothing")
+        return said
+
+    def _called(self, method: str, payload: bytes) -> Any:
+        """What comes back. A party that is at work says so before the timeout."""
+        if self._gone:
+            raise PartyError(self._party, self._gone)
+        patience = round(1000 * min(_PATIENCE, self._timeout / 3))
+        try:
+            return self._proxy(timeout=self._timeout).call(method=method, payload=payload, patience_ms=patience)
+        except RunAborted as error:
+            raise PartyError(self._party, self._gone or "FLARE ended the job") from error
+        except CollabCallError as error:
+            raise PartyError(self._party, self._gone or self._failure(method, error)) from error
 
     def _failure(self, method: str, error: CollabCallError) -> str:
         """What FLARE says of a call that didn't come back, and what to do."""
@@ -68,15 +82,9 @@ class CollabChannel:
         if type(reply) is not bytes:
             raise PartyError(self._party, f"it answers {method!r} with {type(reply).__name__} and not with bytes")
         try:
-            answer = decode(reply, self._most)
+            return decode(reply, self._most)
         except ValueError as error:
             raise PartyError(self._party, f"it answers {method!r} with what is no message ({error})") from error
-        refused, content = answer.get("refused"), answer.get("content")
-        if type(refused) is str:
-            raise PartyError(self._party, refused)
-        if type(content) is not dict:
-            raise PartyError(self._party, f"it answers {method!r} with nothing")
-        return content
 
     def _limit(self) -> str:
         return f"engine.max_message_mib={self._most // MIB} is the most; a smaller batch_size makes smaller messages"

@@ -22,7 +22,7 @@ class NvFlare(Engine):
 
     starts_processes: ClassVar[bool] = True
 
-    mode: Literal["simulator", "poc"] = "simulator"
+    mode: Literal["simulator", "poc", "provisioned"] = "simulator"
     timeout: Patience = 60.0
     start_timeout: Patience = 120.0
     max_message_mib: Mebibytes = 1024

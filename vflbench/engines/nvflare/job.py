@@ -18,6 +18,8 @@ from vflbench.plain_files import written_whole
 
 SERVER = "server"
 RUN_FILE = "run.json"
+MORE = "more"
+"""The method that asks for the answer to the last call, which takes its time."""
 SETUP_TASK_SECONDS = 0.1  # between two looks of a client for a task, of which there are two, before the calls begin
 
 CONTROLLER = "vflbench.engines.nvflare.components.LabelPartyController"

@@ -1,0 +1,197 @@
+"""`vflbench parties`: kits that hold nothing of another party, and what a party refuses."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from vflbench.cli.parties import parties
+from vflbench.cli.parties_write import draw_secret, party_names
+from vflbench.engines.nvflare.kit import first_difference, read_kit, shared
+from vflbench.errors import UserError
+
+NAMES = ("label", "submit", "northbank", "southbank", "insurer")
+CONFIG = {"seed": 0, "dataset": {"path": "mine.csv", "rows": 5}, "attack": {"norm": {"top": None}}, "name": "x"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    pytest.importorskip("nvflare")
+    folder = tmp_path_factory.mktemp("parties") / "project"
+    parties(["write", str(folder), "parties=[northbank,southbank,insurer]", "host=label.example.com", "port=8123"])
+    return folder
+
+
+def test_a_kit_has_nothing_of_another_party(project):
+    keys = {name: next((project / name / "startup").glob("*.key")).read_bytes() for name in NAMES}
+    assert len(set(keys.values())) == len(NAMES)
+    for name in ("northbank", "southbank", "insurer"):
+        others = {other for other in ("northbank", "southbank", "insurer") if other != name}
+        files = [file for file in (project / name).rglob("*") if file.is_file()]
+        assert len(files) > 8
+        for file in files:
+            content = file.read_bytes()
+            assert not any(key in content for other, key in keys.items() if other != name), file
+            assert not any(other.encode() in content or other in file.name for other in others), file
+
+
+def test_private_keys_are_for_their_owner_alone_and_that_of_the_authority_is_gone(project):
+    private = [file for file in project.rglob("*") if file.is_file() and b"PRIVATE KEY" in file.read_bytes()]
+    assert sorted(file.parent.parent.name for file in private) == sorted(NAMES)
+    for file in private:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    for name in NAMES:
+        assert stat.S_IMODE((project / name).stat().st_mode) == 0o700
+    assert [file.name for file in project.parent.iterdir()] == ["project"]
+
+
+def test_a_site_builds_our_classes_alone_sends_no_log_and_takes_no_code(project):
+    for name in ("label", "northbank", "southbank", "insurer"):
+        local = project / name / "local"
+        resources = json.loads((local / "resources.json.default").read_text())
+        assert resources["class_list_enforcement_mode"] == "enforce"
+        assert len(resources["class_allow_list"]) == 2
+        assert all(path.startswith("vflbench.") for path in resources["class_allow_list"])
+        assert not any("log" in part["id"] for part in resources["components"])
+        assert name == "label" or resources["allow_log_streaming"] is False
+        rights = json.loads((local / "authorization.json.default").read_text())["permissions"]
+        assert list(rights) == ["lead"]
+        assert {right for right, whom in rights["lead"].items() if whom != "none"} == {"submit_job", "manage_job", "view"}
+
+
+def test_a_kit_says_where_the_label_party_is(project):
+    client = json.loads((project / "northbank" / "startup" / "fed_client.json").read_text())
+    assert client["servers"][0]["service"]["target"] == "label.example.com:8123"
+    assert client["client"]["connection_security"] == "mtls"
+
+
+def test_a_project_is_never_overwritten(project, tmp_path):
+    with pytest.raises(UserError, match="never overwritten"):
+        parties(["write", str(project)])
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="never overwritten"):
+        parties(["write", str(tmp_path / "file")])
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["write"], "one folder"),
+        (["write", "a", "b"], "one folder"),
+        (["write", "p", "parties=[a,a]"], "twice"),
+        (["write", "p", "parties=[label]"], "not label"),
+        (["write", "p", "parties=[../x]"], "small letters"),
+        (["write", "p", "parties=[]"], "small letters"),
+        (["write", "p", "port=0"], "1 to 65535"),
+        (["write", "p", "port=٣"], "1 to 65535"),
+        (["write", "p", "host=a b"], "address"),
+        (["write", "p", "days=4000"], "1 to 3650"),
+        (["write", "p", "hots=a"], "no such option"),
+        (["start", "p"], "no kit"),
+        (["check", "p"], "no kit"),
+        (["run", "p"], "no folder label"),
+        (["stop"], "write, compose, check, start, run"),
+    ],
+)
+def test_mistakes_are_named(words, what, tmp_path, monkeypatch):
+    pytest.importorskip("nvflare")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=what):
+        parties(words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_every_command(capsys):
+    parties(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"vflbench parties {name}" in text for name in ("write", "compose", "check", "start", "run"))
+
+
+def test_names_of_parties():
+    assert party_names("[a, b_2]") == ["a", "b_2"]
+    assert party_names("a") == ["a"]
+
+
+def kit_in(folder: Path, text: str, experiment: str = ""):
+    (folder / "party.yaml").write_text(text)
+    (folder / "experiment.yaml").write_text(experiment)
+    return read_kit(folder)
+
+
+def test_a_party_refuses_what_it_has_not_agreed_to(tmp_path):
+    with pytest.raises(UserError, match="it has agreed to no experiment"):
+        kit_in(tmp_path, "party: a\nexperiment: null").refuse_other(CONFIG)
+    kit_in(tmp_path, "party: a\nexperiment: any").refuse_other(CONFIG)
+    kit = kit_in(tmp_path, "party: a\nexperiment: experiment.yaml", json.dumps(shared(CONFIG)))
+    kit.refuse_other(CONFIG)
+    kit.refuse_other({**CONFIG, "name": "y", "dataset": {"rows": 5, "path": "elsewhere.csv"}})
+    with pytest.raises(UserError, match=r"it has agreed to dataset\.rows=5, not to 6"):
+        kit.refuse_other({**CONFIG, "dataset": {"rows": 6}})
+    with pytest.raises(UserError, match=r"attack\.kmeans=left out"):
+        kit.refuse_other({**CONFIG, "attack": {**CONFIG["attack"], "kmeans": {}}})
+    with pytest.raises(UserError, match=r"attack\.norm="):
+        kit.refuse_other({**CONFIG, "attack": {}})
+
+
+def test_paths_of_the_label_party_are_not_sent():
+    sent = shared({**CONFIG, "audit": {"auxiliary_path": "/home/label/x.csv", "probe": True}, "logger": {"mlflow": {}}})
+    assert sent == {"seed": 0, "dataset": {"rows": 5}, "attack": {"norm": {"top": None}}, "audit": {"probe": True}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "agreed", "key"),
+    [
+        ({"a": 1}, {"a": 1.0}, None),
+        ({"a": 1}, {"a": True}, "a"),
+        ({"a": {"b": [1, 2]}}, {"a": {"b": [2, 1]}}, "a.b"),
+        ({"a": {}}, {"a": None}, "a"),
+        ({"a": float("nan")}, {"a": 1}, "a"),
+        ({"b": 1, "a": 1}, {"a": 1, "b": 1}, None),
+    ],
+)
+def test_the_first_difference_is_named(asked, agreed, key):
+    found = first_difference(asked, agreed)
+    assert (found and found[0]) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("party: a\nexperimnt: any", "no such option"),
+        ("party: [a]", "name"),
+        ("party: a\ndata: 3", "mapping"),
+        ("party: a\nexperiment: [x]", "file"),
+        ("party: a\nexperiment: missing.yaml", "no such file"),
+        ("party: !!python/object/apply:os.system [ls]", "can't be read"),
+        ("- a", "mapping"),
+        ("a: [", "can't be read"),
+    ],
+)
+def test_a_wrong_party_file_is_named(text, what, tmp_path):
+    with pytest.raises(UserError, match=what):
+        kit_in(tmp_path, text)
+
+
+def test_paths_in_a_party_file_begin_in_its_folder(tmp_path):
+    kit = kit_in(tmp_path, "party: a\ndata: {path: table.csv, id: customer}\noutput: out")
+    assert kit.data == {"path": str(tmp_path / "table.csv"), "id": "customer"}
+    assert kit.output == tmp_path / "out"
+
+
+def test_a_secret_is_drawn_once(tmp_path):
+    kit = kit_in(tmp_path, "party: a")
+    draw_secret(tmp_path)
+    secret = kit.secret()
+    draw_secret(tmp_path)
+    assert kit.secret() == secret
+    assert len(secret) == 32
+    assert stat.S_IMODE((tmp_path / "private" / "secret").stat().st_mode) == 0o600
+    assert secret.hex() not in repr(kit)
+
+
+def test_a_party_with_a_file_of_its_own_names_no_other(tmp_path):
+    kit = kit_in(tmp_path, "party: a\ndata: {path: table.csv, delimiter: ;}")
+    options = kit.dataset({"_target_": "x", "delimiter": ",", "party_files": {"label": "/etc/passwd"}})
+    assert options == {"_target_": "x", "delimiter": ";", "party_files": {"a": str(tmp_path / "table.csv")}}
+    assert not kit_in(tmp_path, "party: a").has_own_file

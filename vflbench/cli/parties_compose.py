@@ -1,0 +1,43 @@
+"""`vflbench parties compose FILE`: an experiment as a file, for all parties to read and to agree to."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from vflbench.cli.parties import split_words
+from vflbench.engines.nvflare.kit import shared
+from vflbench.errors import UserError
+from vflbench.plain_files import written_whole
+
+
+def compose(words: Sequence[str]) -> None:
+    """The command: what would run is built, and written without the options that are the label party's own."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    from vflbench.cli.build import build
+    from vflbench.cli.guard import guarded
+    from vflbench.cli.hydra_internals import current_config
+    from vflbench.cli.privacy_file import with_privacy
+    from vflbench.cli.resolvers import plain
+    from vflbench.places import config_folder
+
+    path, _, overrides = split_words(words, "compose", "file", ())
+    if os.path.lexists(path):
+        raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
+    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+        words = [*with_privacy(overrides), "engine=nvflare", "engine.mode=provisioned"]
+        config = hydra_compose("train", overrides=words, return_hydra_config=True)
+        with current_config(config):
+            chosen = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            build(chosen)
+            options = shared(plain(chosen))
+    text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
+    with written_whole(Path(path), "w", encoding="utf-8") as file:
+        file.write(
+            f"# An experiment of vflbench, to be named in party.yaml under `experiment:` by all who agree to it.\n{text}"
+        )
+    print(f"{path}: every party that agrees puts it in its folder, and its name in party.yaml under experiment")
