@@ -162,7 +162,7 @@ def _started(
     command = [sys.executable, "-m", _MODULES[engine.mode], os.fspath(file)]
     with open(places.root / "printed.txt", "wb") as printed:
         shown = None if engine.mode == "simulator" else printed
-        yield subprocess.Popen(
+        yield subprocess.Popen(  # nosec B603  # our own module, no shell
             command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown, start_new_session=True
         )
 

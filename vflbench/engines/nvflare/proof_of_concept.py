@@ -93,7 +93,7 @@ class ProofOfConcept:
         module = f"nvflare.private.fed.app.{kind}.{kind}_train"
         words = ["-m", module, "-m", os.fspath(kit), "-s", f"fed_{kind}.json", "--set", "secure_train=true"]
         with (kit / "printed.txt").open("w") as printed:
-            return subprocess.Popen(
+            return subprocess.Popen(  # nosec B603  # FLARE's own modules, no shell
                 [sys.executable, *words, "config_folder=config", *options],
                 cwd=kit,
                 stdin=subprocess.DEVNULL,
