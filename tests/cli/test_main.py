@@ -74,7 +74,7 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     def complete(line):
         return command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
-    assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "report", "list"]
+    assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "parties", "report", "list"]
     beginning_with_s = [f"attack={name}" for name in ("simulator", "spectral", "spectral_clustering", "strongest")]
     assert complete("vflbench train attack=s") == beginning_with_s
     assert complete("/opt/train/bin/vflbench train attack=s") == beginning_with_s

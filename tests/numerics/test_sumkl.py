@@ -74,6 +74,7 @@ def test_no_other_noise_of_that_power_does_better():
             assert sumkl(u, v, d, g, *moved) >= best.sumkl * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_one_by_one_and_batched_are_the_same():
     problem = box(300, 7)
     batched = solve_target(*problem)

@@ -191,7 +191,8 @@ def test_label_dp_adds_up_over_seeds_that_are_seen_together(tmp_path):
     assert ledger["releases of a run"] == "1 x 1.0 (label_dp, randomized_response)"
 
 
-@pytest.mark.parametrize(("points", "megabytes"), [(4, 2), pytest.param(66, 10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("points", "megabytes"), [(4, 2), (66, 10)])
 def test_two_hundred_runs_are_less_than_ten_megabytes(tmp_path, points, megabytes):
     for index in range(points):
         for seed in range(3):
