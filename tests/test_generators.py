@@ -43,3 +43,29 @@ def test_a_state_that_would_read_beyond_its_words_is_refused():
             Generators(0).restore({"cpu": {"x": torch.tensor(list(changed), dtype=torch.uint8)}})
     with pytest.raises(ValueError, match="no state of a generator"):
         Generators(0).restore({"cpu": {"x": torch.zeros(3, dtype=torch.uint8)}})
+
+
+def test_with_a_secret_no_seed_of_32_bits_gives_the_same_numbers():
+    """torch's generator takes 32 bits of a seed: whoever sees noise could try them all, as below the first few of them."""
+    by_seed = Generators(0)["defense/a"].get_state()
+    low = int.from_bytes(by_seed[:8].numpy().tobytes(), "little") & 0xFFFFFFFF
+    tried = torch.Generator().manual_seed(low)
+    assert torch.equal(torch.randn(9, generator=tried), draw(Generators(0), "defense/a", 9))
+    secret = Generators(0, secret=b"s" * 32)
+    words = secret["defense/a"].get_state()
+    low = int.from_bytes(words[:8].numpy().tobytes(), "little") & 0xFFFFFFFF
+    tried = torch.Generator().manual_seed(low)
+    assert not torch.equal(torch.randn(9, generator=tried), draw(secret, "defense/a", 9))
+    assert torch.equal(
+        draw(Generators(0, secret=b"s" * 32), "defense/a", 9), draw(Generators(0, secret=b"s" * 32), "defense/a", 9)
+    )
+    assert not torch.equal(draw(Generators(0, secret=b"t" * 32), "defense/a", 9), draw(Generators(0), "defense/a", 9))
+    taken = words[24 : 24 + 8 * 624].view(torch.int64)
+    assert len(taken.unique()) > 620
+    assert bool((taken < 2**32).all())
+    again = Generators(0, secret=b"s" * 32)
+    again.restore(secret.state())
+    assert torch.equal(draw(again, "defense/a", 9), draw(secret, "defense/a", 9))
+    many = torch.rand(100_000, generator=Generators(1, secret=b"u" * 32)["x"], dtype=torch.float64)
+    assert abs(many.mean() - 0.5) < 0.005
+    assert abs(many.var() - 1 / 12) < 0.002

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+_WORDS, _HEAD = 624, 24  # of torch's Mersenne Twister, and bytes before them in a state
+
 
 class Generators:
     """Generators by name, each seeded from (seed, name) alone.
 
-        state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name" secret))
+        state of g[name] = manual_seed(first 8 bytes of SHA-256("seed/name"))
+
+    With a secret, on the CPU, all 624 words of the state are SHAKE-256("seed/name" secret): a seed alone has 32 bits there,
+    which somebody who sees the noise could try one by one. The generator itself (MT19937) is no cryptographic one: who knew
+    thousands of its numbers could tell the others.
 
     g["model/a"] gives the same numbers whatever else was drawn. Names in use: data, batches, row names, hints, class hints,
     followed rows, known rows, sampled rows, auxiliary, auxiliary source, canaries, grading, probe, participants,
@@ -32,8 +38,29 @@ class Generators:
         key = (str(device), name)
         if key not in self._made:
             digest = hashlib.sha256(f"{self.seed}/{name}".encode() + self._secret).digest()
-            self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
+            if self._secret and device.type == "cpu":
+                self._made[key] = unguessable(f"{self.seed}/{name}".encode() + self._secret)
+            else:
+                self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
         return self._made[key]
+
+    @property
+    def has_secret(self) -> bool:
+        return bool(self._secret)
+
+    def tie(self, history: bytes) -> None:
+        """Let what defenses and networks in training draw next follow from the secret and this history: who makes a party do
+        something a second time, or go back to an earlier state, gets the same numbers for the same, and others for anything
+        else.
+        """
+        for (device, name), generator in self._made.items():
+            if name.startswith("defense/") or name.endswith("/training"):
+                entropy = hashlib.sha512(f"{self.seed}/{name}".encode() + self._secret + history).digest()
+                if torch.device(device).type == "cpu":
+                    generator.set_state(unguessable(entropy).get_state())
+                else:
+                    anew = torch.Generator(device).manual_seed(int.from_bytes(entropy[:8]) >> 1)
+                    generator.set_state(anew.get_state())
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Device -> name -> where that generator stands, of every one that was asked for."""
@@ -49,6 +76,15 @@ class Generators:
                 if torch.device(device).type == "cpu":
                     _check_twister(state)
                 self.on(torch.device(device), name).set_state(state.clone())
+
+
+def unguessable(secret: bytes) -> torch.Generator:
+    """A generator on the CPU with a state of 19,968 bits that follows from the secret; `manual_seed` takes 32 bits there."""
+    generator = torch.Generator()
+    state, words = generator.get_state(), hashlib.shake_256(secret).digest(4 * _WORDS)
+    kept = torch.tensor(struct.unpack(f"<{_WORDS}I", words), dtype=torch.int64).view(torch.uint8)  # torch keeps 64 bits each
+    state[_HEAD : _HEAD + len(kept)] = kept
+    return generator.set_state(state)
 
 
 def _check_twister(state: Tensor) -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
 from vflbench.errors import UserError
+from vflbench.generators import unguessable
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
 from vflbench.numerics.mixing import derived, uniform
 from vflbench.numerics.noisy_labels import (
@@ -205,7 +206,7 @@ class LabelDP:
         if classes is not None and classes < 2:
             raise UserError("it must be 2 or more", key="classes", value=classes)
         self.eps, self.classes = float(eps), classes
-        self._rng = torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed)
+        self._rng = unguessable(secrets.token_bytes(32)) if seed is None else torch.Generator().manual_seed(seed)
 
     def __call__(self, labels: Any, generator: torch.Generator | None = None) -> Any:
         """The randomized labels, in kind: type, dtype, shape and device.

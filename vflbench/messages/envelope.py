@@ -19,7 +19,7 @@ Content = Mapping[str, Any]
 """None, bool, int, float, str, Tensor, and lists and dicts of them."""
 
 _MAGIC, _ALIGNED, _DEEPEST = b"VFLB", 8, 12
-_LONGEST_HEAD = 1 << 26
+_LONGEST_HEAD, _MOST_DIMENSIONS, _LARGEST = 1 << 25, 8, 1 << 4096
 _PLAIN = (type(None), bool, int, float, str)
 _TYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -31,9 +31,9 @@ _TYPES = {
 
 
 def encode(content: Content) -> bytes:
-    """Raises TypeError for anything that is no plain value."""
+    """Raises TypeError for anything that is no plain value, or that `decode` wouldn't take."""
     tensors: list[Tensor] = []
-    values = _listed(content, tensors)
+    values = _listed(content, tensors, 0)
     parts = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
     head = json.dumps({"values": values, "tensors": parts}, separators=(",", ":")).encode()
     pieces = [_MAGIC, len(head).to_bytes(8, "little"), head]
@@ -79,18 +79,22 @@ def decode(data: bytes, most: int = 1 << 32) -> dict[str, Any]:
     return values
 
 
-def _listed(value: Any, tensors: list[Tensor]) -> Any:
+def _listed(value: Any, tensors: list[Tensor], depth: int) -> Any:
     """The value as JSON has it; its tensors are added to the list."""
+    if depth > _DEEPEST:
+        raise TypeError("a message has too many levels")
     if isinstance(value, Tensor):
+        if value.dtype not in _TYPES.values() or value.layout is not torch.strided or value.ndim > _MOST_DIMENSIONS:
+            raise TypeError(f"a message can't hold a tensor of {value.ndim} dimensions of {value.dtype}, {value.layout}")
         tensors.append(value)
         return {"t": len(tensors) - 1}
     if isinstance(value, Mapping):
         if not all(type(name) is str for name in value):
             raise TypeError("a message has a name that is no text")
-        return {"d": {name: _listed(part, tensors) for name, part in value.items()}}
+        return {"d": {name: _listed(part, tensors, depth + 1) for name, part in value.items()}}
     if isinstance(value, list | tuple):
-        return [_listed(part, tensors) for part in value]
-    if type(value) not in _PLAIN:
+        return [_listed(part, tensors, depth + 1) for part in value]
+    if type(value) not in _PLAIN or (type(value) is int and abs(value) > _LARGEST):
         raise TypeError(f"a message can't hold {type(value).__name__}")
     return value
 
@@ -115,9 +119,10 @@ def _part(part: Any) -> tuple[torch.dtype, tuple[int, ...]]:
     if type(part) is not list or len(part) != 2 or type(part[0]) is not str or part[0] not in _TYPES:
         raise ValueError("a message with a tensor of no known type")
     shape = part[1]
-    if type(shape) is not list or len(shape) > 8 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+    sizes = shape if type(shape) is list and len(shape) <= _MOST_DIMENSIONS else [-1]
+    if not all(type(n) is int and n >= 0 for n in sizes) or math.prod(max(n, 1) for n in sizes) >= 2**48:
         raise ValueError("a message with a tensor of no possible shape")
-    return _TYPES[part[0]], tuple(shape)
+    return _TYPES[part[0]], tuple(sizes)
 
 
 def _checked(flat: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from vflbench.messages.codec import Codebook, Encoded, Grid, RowGrid
 from vflbench.messages.message import Kind, Message
 
-_MOST_WIDTH, _MOST_CODES = 10**7, 1 << 24
+_MOST_WIDTH, _MOST_CODES, _LONGEST_WORD = 10**7, 1 << 24, 4096
 
 
 class Sending:
@@ -59,20 +59,39 @@ class Receiving:
     def __init__(self) -> None:
         self._books: dict[str, Tensor] = {}
 
-    def message(self, content: Mapping[str, Any], sender: str, receiver: str, kind: Kind, ids: Tensor) -> Message:
-        """sender, receiver, kind, ids: as both sides know them."""
+    def message(
+        self,
+        content: Mapping[str, Any],
+        sender: str,
+        receiver: str,
+        kind: Kind,
+        ids: Tensor,
+        agreed: Mapping[str, tuple[int, int]],
+    ) -> Message:
+        """sender, receiver, kind, ids: as both sides know them. agreed: the layers, with rows and width of each. Nothing is
+        decoded before they are compared.
+        """
         order, plain, packed = content["order"], content["tensors"], content["encoded"]
         if not all(type(part) is dict for part in (plain, packed)) or type(order) is not list:
             raise ValueError("a message without layers")
         if len(set(order)) != len(order) or set(order) != set(plain) | set(packed) or set(plain) & set(packed):
             raise ValueError("a message with a layer that is there twice, or not at all")
+        if set(order) != set(agreed):
+            raise ValueError(f"the layers {', '.join(map(str, order))}, not {', '.join(agreed)}")
         for layer, values in plain.items():
             if not isinstance(values, Tensor):
                 raise ValueError(f"layer {layer} is no tensor")
+            if tuple(values.shape) != agreed[layer] or values.dtype is not torch.float32:
+                found = f"{tuple(values.shape)} {values.dtype}"
+                raise ValueError(f"layer {layer} must be {agreed[layer]} torch.float32, not {found}")
+        for layer, described in packed.items():
+            if type(described) is not dict or (described["shape"][:1], described["width"]) != (
+                [agreed[layer][0]],
+                agreed[layer][1],
+            ):
+                raise ValueError(f"layer {layer} must be {agreed[layer]}")
         encoded = {layer: self._unpacked(layer, described, ids.device) for layer, described in packed.items()}
-        tensors = {
-            layer: encoded[layer].values if layer in encoded else plain[layer].to(ids.device) for layer in map(str, order)
-        }
+        tensors = {layer: encoded[layer].values if layer in encoded else plain[layer].to(ids.device) for layer in agreed}
         return Message(sender, receiver, kind, ids, tensors, encoded)
 
     def _unpacked(self, layer: str, described: Mapping[str, Any], device: torch.device) -> Encoded:
@@ -89,6 +108,8 @@ class Receiving:
         told = payload[: 4 * announced].clone().view(torch.float32) if announced else None
         places = None if kept is None else torch.empty(n, kept, dtype=torch.int64, device=device)
         code = self._code_of(layer, described, told, n, device)
+        if shape[1] != _numbers_of_a_row(code, width, kept):
+            raise ValueError(f"layer {layer} has another count of numbers than its width says")
         number_type = torch.float32 if code is None else torch.int64
         empty = Encoded(width, torch.empty(shape, dtype=number_type, device=device), code, places, told)
         return _arrived(empty, payload, layer)
@@ -121,12 +142,16 @@ class Receiving:
                     raise ValueError(f"layer {layer} is on no grid of its rows")
                 return RowGrid(low.to(device), step.to(device), levels)
             case "words":
-                return Codebook(self._words(layer, described, told).to(device))
+                return Codebook(self._words(layer, described, told, described["width"]).to(device))
         raise ValueError(f"layer {layer} has a code of no known kind")
 
-    def _words(self, layer: str, described: Mapping[str, Any], told: Tensor | None) -> Tensor:
+    def _words(self, layer: str, described: Mapping[str, Any], told: Tensor | None, width: int) -> Tensor:
         shape, book = described["words"], described.get("book")
-        if any(type(k) is not int or not 1 <= k <= _MOST_CODES for k in shape) or len(shape) != 2:
+        if (
+            len(shape) != 2
+            or any(type(k) is not int or not 1 <= k <= _MOST_CODES for k in shape)
+            or shape[1] > max(_LONGEST_WORD, width)
+        ):
             raise ValueError(f"layer {layer} has no possible codebook")
         if book is None:
             book = self._books.get(layer) if told is None else told.view(-1)
@@ -148,6 +173,12 @@ def _is_announced(form: str, code: RowGrid, announced: Tensor | None) -> bool:
         return False
     low, step = _ROWS[form](announced)
     return torch.equal(low, code.low) and torch.equal(step, code.step)
+
+
+def _numbers_of_a_row(code: Grid | RowGrid | Codebook | None, width: int, kept: int | None) -> int:
+    if isinstance(code, Codebook):
+        return -(-width // code.words.shape[1])
+    return width if kept is None else kept
 
 
 def _arrived(empty: Encoded, payload: Tensor, layer: str) -> Encoded:

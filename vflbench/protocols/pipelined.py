@@ -117,7 +117,13 @@ class PipelinedSession(SplitSession):
             ids, contents = state["ahead"]
             ids = ids.clone().to(self._device)
             messages: list[Message | Future[Message]] = [
-                Receiving().message(content, party.name, LABEL_PARTY, Kind.EMBEDDING, ids)
+                Receiving().message(content, party.name, LABEL_PARTY, Kind.EMBEDDING, ids, _shapes(content))
                 for party, content in zip(self.parties, contents, strict=True)
             ]
             self._ahead = Ahead(ids, messages)
+
+
+def _shapes(content: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Rows and width of each layer of a message that this process has written."""
+    packed = {layer: (described["shape"][0], described["width"]) for layer, described in content["encoded"].items()}
+    return {layer: packed.get(layer) or tuple(content["tensors"][layer].shape) for layer in content["order"]}

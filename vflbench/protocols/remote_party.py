@@ -19,6 +19,10 @@ from vflbench.options import options
 _MOST_NAMES, _MOST_LETTERS = 100_000, 200
 
 
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_LETTERS and text.isprintable() and text[0] not in "=+-@"
+
+
 @options
 class Announced:
     """What a party says of itself before the run: names and sizes, and nothing of a row.
@@ -38,11 +42,17 @@ class Announced:
 
     def __post_init__(self) -> None:
         names = [*self.numeric, *self.categorical, *self.layers, *self.sends]
-        if len(names) > _MOST_NAMES or any(not name.isprintable() or len(name) > _MOST_LETTERS for name in names):
+        if len(names) > _MOST_NAMES or any(not _is_name(name) for name in names):
             raise ValueError("it announces names that are none")
-        if not len(self.sends) == len(self.widths) == len(set(self.sends)) or not self.layers or not self.sends:
+        if any(len(set(some)) < len(some) for some in ([*self.numeric, *self.categorical], self.layers)):
+            raise ValueError("it announces a name twice")
+        if (
+            not len(self.sends) == len(self.widths) == len(set(self.sends))
+            or not self.layers
+            or self.layers[-1] not in self.sends
+        ):
             raise ValueError("it announces layers that don't fit together")
-        if any(not 1 <= n < 2**31 for n in (*self.widths, *self.cardinalities)):
+        if any(not 1 <= n < 2**31 for n in (*self.widths, *self.cardinalities, self.rows)):
             raise ValueError("it announces sizes that are none")
         if len(self.cardinalities) != len(self.categorical):
             raise ValueError("it announces columns that don't fit together")
@@ -81,7 +91,7 @@ class RemoteParty:
         self._watched = watched
         request = {"learn": self._taken(), "embed": ids.cpu(), "epoch": epoch, "watched": watched}
         reply = self._step(request)
-        return self._message(reply["message"], ids)
+        return self._message(reply.get("message"), ids)
 
     def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Future[Message]:
         """The embedding of a batch that follows one of which it has not learned yet; see `learn_behind`. It travels while
@@ -93,7 +103,7 @@ class RemoteParty:
         return self._thread.submit(self._arrived, self._coming, ids)
 
     def _arrived(self, coming: Future[Content], ids: Tensor) -> Message:
-        return self._message(coming.result()["message"], ids)
+        return self._message(coming.result().get("message"), ids)
 
     def _wait(self) -> None:
         """Until it has answered what it was asked last."""
@@ -149,18 +159,11 @@ class RemoteParty:
 
     def _message(self, content: Any, ids: Tensor) -> Message:
         """Raises PartyError for anything but the layers, rows and widths that were agreed."""
-        try:
-            message = self._receiving.message(content, self.name, LABEL_PARTY, Kind.EMBEDDING, ids)
-        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
-            raise PartyError(self.name, f"it sends no embedding ({type(error).__name__}: {error})") from error
         agreed = {layer: (len(ids), width) for layer, width in zip(self.sends, self.announced.widths, strict=True)}
-        if tuple(message.tensors) != self.sends:
-            raise PartyError(self.name, f"it sends the layers {', '.join(message.tensors)}, not {', '.join(self.sends)}")
-        for layer, values in message.tensors.items():
-            if tuple(values.shape) != agreed[layer] or values.dtype is not torch.float32:
-                problem = f"{tuple(values.shape)} {values.dtype} and not {agreed[layer]} torch.float32"
-                raise PartyError(self.name, f"its embedding of layer {layer} is {problem}")
-        return message
+        try:
+            return self._receiving.message(content, self.name, LABEL_PARTY, Kind.EMBEDDING, ids, agreed)
+        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
+            raise PartyError(self.name, f"it sends no embedding as agreed: {type(error).__name__}: {error}") from error
 
     def claims(self, outputs: int) -> dict[str, Sent]:
         """What the defenses that it was asked to use claim of each layer that crosses."""
@@ -168,16 +171,23 @@ class RemoteParty:
 
     def figures(self) -> list[Figures]:
         """What it says that its defenses counted and measured since the last call."""
-        made = []
-        for layer, values in dict(self.call("figures", {}).get("figures") or {}).items():
-            if type(values) is not dict or not all(type(value) in (int, float) for value in values.values()):
+        said = self.call("figures", {}).get("figures")
+        if type(said) is not dict or not set(said) <= set(self.sends):
+            raise PartyError(self.name, "it says figures of no layer that it sends")
+        for values in said.values():
+            if type(values) is not dict or not all(
+                type(name) is str and _is_name(name) and type(value) in (int, float) and abs(value) < 1e300
+                for name, value in values.items()
+            ):
                 raise PartyError(self.name, "it says figures that are no numbers")
-            made.append(Figures(self.name, str(layer), str(Kind.EMBEDDING), values))
-        return made
+        return [Figures(self.name, layer, str(Kind.EMBEDDING), values) for layer, values in said.items()]
 
     def state(self) -> dict[str, Any]:
         """It keeps its state itself; this is the name under which it does."""
-        return {"kept_as": str(self.call("save", {})["mark"])}
+        mark = self.call("save", {}).get("mark")
+        if type(mark) is not str or len(mark) > _MOST_LETTERS:
+            raise PartyError(self.name, "it doesn't say under which name it keeps its state")
+        return {"kept_as": mark}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Raises PartyError where it has not kept what this session was saved with."""

@@ -44,11 +44,17 @@ class PartyProcess:
 
     def __post_init__(self) -> None:
         self.service: PartyService | None = None
+        self._greeted: set[bool] = set()
 
     def handle(self, method: str, content: Content) -> Content:
         """`hello` comes first, and seats the party. Raises UserError."""
         if method == "hello":
+            cheating = content.get("cheating") is True
+            if self.secret and cheating in self._greeted:
+                problem = f"party {self.party} has been greeted in this run; what its noise has told adds up with each start"
+                raise UserError(problem, key="engine")
             self.service = self._seated(content)
+            self._greeted.add(cheating)
         if self.service is None:
             raise UserError("the label party asks before it said hello", key="engine")
         return self.service.handle(method, content)
@@ -70,6 +76,11 @@ class PartyProcess:
         cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
+        pipelined = bool(getattr(experiment.protocol, "staleness", 0))
+        if pipelined and (party.guards.named or party.adversary is not None):
+            raise UserError(
+                f"party {self.party} has to see each answer before it goes on", key="protocol.staleness", value=1
+            )
 
         def desk(service: PartyService) -> PartyDesk:
             return PartyDesk(
@@ -86,7 +97,9 @@ class PartyProcess:
         if settings.record != "none":
             complete = settings.record == "messages"
             recorder = PartyRecorder(self.folder, self.party, party.sends, classes, batch_size, complete=complete)
-        return PartyService(party, table, seating, self.folder, self.desk or desk, self._prepare, recorder)
+        return PartyService(
+            party, table, seating, self.folder, self.desk or desk, self._prepare, recorder, pipelined=pipelined
+        )
 
     @staticmethod
     def _prepare() -> None:

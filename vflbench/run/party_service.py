@@ -1,5 +1,6 @@
 """One run at a non-label party that lives in a process of its own: it answers the calls of the label party."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Columns, Features
 from vflbench.errors import UserError
-from vflbench.messages.envelope import Content
+from vflbench.messages.envelope import Content, encode
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, OwnModel
 from vflbench.messages.message import Kind, Message
@@ -51,20 +52,23 @@ class PartyService:
         desk: Callable[["PartyService"], PartyDesk] | None = None,
         prepare: Callable[[], object] = lambda: None,
         recorder: PartyRecorder | None = None,
+        *,
+        pipelined: bool = False,
     ):
         self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
-        self._outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
+        bottom, outputs = party.bottom, seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
+        self._widths = {layer: bottom.cut_width if layer == bottom.cut else outputs for layer in bottom.sends}
         self._generators, self._prepare = seating.generators, prepare
         self._checkpoints = PartyCheckpoints(folder, party.name)
         self._sending, self._receiving = Sending(), Receiving()
         self._ids: Tensor | None = None
         self._gradient: Message | None = None
+        self._history = b""
         self._recorder, self._watched = recorder, False
         self._desk = None if desk is None else desk(self)
         self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
-            "step": self._step,
-            "pipelined step": self._pipelined_step,
+            **({"pipelined step": self._pipelined_step} if pipelined else {"step": self._step}),
             "predict": self._predict,
             "figures": self._figures,
             "save": self._save,
@@ -88,14 +92,13 @@ class PartyService:
     def _hello(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """What `Announced` takes."""
         columns, bottom = self._table.columns, self.party.bottom
-        widths = [bottom.cut_width if layer == bottom.cut else self._outputs for layer in bottom.sends]
         return {
             "numeric": list(columns.numeric),
             "categorical": list(columns.categorical),
             "cardinalities": list(columns.cardinalities),
             "layers": list(bottom.layers),
             "sends": list(bottom.sends),
-            "widths": widths,
+            "widths": list(self._widths.values()),
             "guarded": bool(self.party.guards.named),
             "rows": len(self._table),
         }
@@ -104,11 +107,13 @@ class PartyService:
         """Learn from the answer to the last batch, if it comes along, and then embed another, if one is asked for."""
         notes: tuple[str, ...] = ()
         if content["learn"] is not None:
+            self._tie("learn", content["learn"])
             notes = self._learn(content["learn"])
         if content["embed"] is None or self.party.stopped:
             return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
         self._ids, self._gradient = self._row_ids(content["embed"]), None
         epoch = int(content["epoch"])
+        self._tie("embed", {"ids": self._ids, "epoch": epoch})
         self._begin(epoch, watched=content["watched"] is True)
         message = self.party.embed(self._ids, epoch, watched=self._watched)
         return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
@@ -118,6 +123,7 @@ class PartyService:
         notes: tuple[str, ...] = ()
         behind, ahead = content["behind"], content["ahead"]
         if behind is not None:
+            self._tie("learn", behind["gradient"])
             oldest = self.party.oldest_ahead()
             if oldest is None:
                 raise UserError("a gradient came without an embedding that it belongs to", key="engine")
@@ -127,8 +133,22 @@ class PartyService:
             notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
         message = None
         if ahead is not None:
-            message = self._sending.content(self.party.embed_ahead(self._row_ids(ahead), int(content["epoch"])))
+            ids, epoch = self._row_ids(ahead), int(content["epoch"])
+            self._tie("embed", {"ids": ids, "epoch": epoch})
+            message = self._sending.content(self.party.embed_ahead(ids, epoch))
         return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
+
+    def _tie(self, what: str, content: Any, *, lasting: bool = True) -> None:
+        """Where the party has a secret, what it draws next depends on all that it was asked: a label party that starts it
+        anew, or has it go back to a checkpoint, can't have the same noise put on something else. lasting: whether the same
+        holds of what is drawn after the next request.
+        """
+        if not self._generators.has_secret:
+            return
+        history = hashlib.sha512(self._history + encode({"what": what, "content": content})).digest()
+        self._generators.tie(history)
+        if lasting:
+            self._history = history
 
     def _begin(self, epoch: int, *, watched: bool) -> None:
         """The batch from which it learns next."""
@@ -140,17 +160,11 @@ class PartyService:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
         if self._ids is None or self._gradient is not None:
             raise UserError("a gradient came without an embedding that it belongs to", key="engine")
+        agreed = {layer: (len(self._ids), self._widths[layer]) for layer in self.party.sends}
         try:
-            gradient = self._receiving.message(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids)
-        except ValueError as error:
+            gradient = self._receiving.message(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids, agreed)
+        except (ValueError, RuntimeError) as error:
             raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
-        for layer in self.party.sends:
-            agreed = (len(self._ids), self.party.activations[layer].shape[1])
-            values = gradient.tensors.get(layer)
-            if values is None or tuple(values.shape) != agreed or values.dtype is not torch.float32:
-                found = None if values is None else (tuple(values.shape), str(values.dtype))
-                problem = f"the gradient of layer {layer} must be {agreed} torch.float32, not {found}"
-                raise UserError(problem, key="engine")
         self._gradient = gradient
         notes = self.party.learn(gradient)
         if self._recorder is not None and self._watched:
@@ -167,7 +181,9 @@ class PartyService:
         return ids.to(self._device)
 
     def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {"message": self._sending.content(self.party.predict(self._row_ids(content["ids"])))}
+        ids = self._row_ids(content["ids"])
+        self._tie("predict", ids, lasting=False)
+        return {"message": self._sending.content(self.party.predict(ids))}
 
     def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
         return {"figures": {one.layer: dict(one.values) for one in self.party.figures() if one.values}}
@@ -200,7 +216,7 @@ class PartyService:
 
     def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Keep all that it takes to go on from here, under a name that the label party writes down."""
-        state = {"party": self.party.state(), "generators": self._generators.state()}
+        state = {"history": self._history.hex(), "party": self.party.state(), "generators": self._generators.state()}
         if self._desk is not None:
             state["desk"] = self._desk.state()
         if self._recorder is not None:
@@ -209,6 +225,7 @@ class PartyService:
 
     def _resume(self, content: Mapping[str, Any]) -> dict[str, Any]:
         state = self._checkpoints.load(str(content["mark"]))
+        self._history = bytes.fromhex(state["history"])
         self.party.restore(state["party"])
         self._generators.restore(state["generators"])
         if self._desk is not None:

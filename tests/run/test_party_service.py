@@ -1,0 +1,236 @@
+"""A party's process answers what was agreed, and refuses everything else by name; so does the label party's side."""
+
+import pytest
+import torch
+from builders import experiment
+from loopback import apart
+
+from vflbench import __version__
+from vflbench.data.synthetic import Synthetic
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.embedding_noise import EmbeddingNoise
+from vflbench.defenses.split_guard import SplitGuard
+from vflbench.generators import Generators
+from vflbench.messages.channel import PartyError
+from vflbench.models.wide_deep import WideDeep
+from vflbench.protocols.split import Split
+from vflbench.run.joining import joined
+
+HELLO = {"version": __version__, "classes": 2, "batch_size": 4, "cheating": []}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Synthetic(rows=60, vocabulary=160).load(Generators(0)["data"])
+
+
+@pytest.fixture
+def link(data, tmp_path):
+    whole = experiment(model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True), attacks={})
+    return apart(whole, data, tmp_path).engine.links["a"]
+
+
+@pytest.fixture
+def party(link):
+    """As the label party sees it."""
+    return joined({"a": link}, lambda: Chain({}), 2, 4, torch.device("cpu"))["a"]
+
+
+def test_nothing_is_answered_before_hello(link):
+    with pytest.raises(PartyError, match="before it said hello"):
+        link.call("step", {"learn": None, "embed": torch.arange(4), "epoch": 0, "watched": False})
+
+
+def test_another_version_is_refused_with_the_name_of_the_party(link):
+    with pytest.raises(
+        PartyError, match=rf"party a: it has vflbench {__version__} and the label party 0\.0\.7; install the same"
+    ):
+        link.call("hello", {**HELLO, "version": "0.0.7"})
+
+
+@pytest.mark.parametrize("change", [{"classes": "2"}, {"batch_size": -1}, {"classes": 2**50}, {"batch_size": None}])
+def test_a_hello_that_is_none_is_refused(link, change):
+    with pytest.raises(PartyError, match=next(iter(change))):
+        link.call("hello", {**HELLO, **change})
+
+
+STEPS = {
+    "no rows": ({"embed": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
+    "negative rows": ({"embed": torch.tensor([-1, 3])}, "doesn't have"),
+    "rows as floats": ({"embed": torch.tensor([0.5])}, "rows that are none"),
+    "a matrix of rows": ({"embed": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
+    "a text": ({"embed": "all"}, "rows that are none"),
+    "nothing": ({"embed": torch.arange(3), "epoch": None}, "not as agreed"),
+    "a gradient of nothing": ({"learn": {"order": [], "tensors": {}, "encoded": {}}}, "without an embedding"),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_is_none_is_refused(link, name):
+    change, problem = STEPS[name]
+    link.call("hello", HELLO)
+    with pytest.raises(PartyError, match=problem):
+        link.call("step", {"learn": None, "embed": None, "epoch": 0, "watched": False, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"f2": torch.zeros(4, 9)}, r"no gradient: layer f2 must be \(4, 8\) torch.float32, not \(4, 9\)"),
+        ({"f2": torch.zeros(3, 8)}, r"layer f2 must be \(4, 8\)"),
+        ({"f2": torch.zeros(4, 8, dtype=torch.float64)}, "float64"),
+        ({"f2": "x"}, "is no tensor"),
+        ({"wide": None}, "is no tensor"),
+    ],
+)
+def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
+    link.call("hello", HELLO)
+    link.call("step", {"learn": None, "embed": torch.arange(4), "epoch": 0, "watched": False})
+    before = [p.clone() for p in link.process.service.party.bottom.parameters()]
+    tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
+    gradient = {"order": list(tensors), "tensors": tensors, "encoded": {}}
+    with pytest.raises(PartyError, match=problem):
+        link.call("step", {"learn": gradient, "embed": None, "epoch": 0, "watched": False})
+    assert all(map(torch.equal, before, link.process.service.party.bottom.parameters()))
+
+
+@pytest.mark.parametrize("mark", ["../../../etc/x", "", "a" * 15, "a" * 17, "0123456789abcde/", "\u0663" * 16])
+def test_a_checkpoint_of_another_name_is_refused(link, mark):
+    link.call("hello", HELLO)
+    with pytest.raises(PartyError, match="checkpoint"):
+        link.call("resume", {"mark": mark})
+
+
+@pytest.mark.parametrize("method", ["", "__init__", "_step", "party", "handle"])
+def test_an_unknown_method_is_refused(link, method):
+    link.call("hello", HELLO)
+    with pytest.raises(PartyError, match="doesn't know"):
+        link.call(method, {})
+
+
+def answering(link, change):
+    call = link.call
+    link.call = lambda method, content: {**call(method, content), **change}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numeric": "I1"},
+        {"numeric": ["\x1b[2J"]},
+        {"cardinalities": [-1] * 26},
+        {"widths": [8]},
+        {"sends": ["f2", "f2"]},
+        {"layers": []},
+        {"guarded": "no"},
+        {"rows": -1.5},
+        {"extra": 1},
+        {"layers": ["x", "y"]},
+        {"layers": ["f2", "f2"]},
+        {"rows": -1},
+        {"rows": 10**300},
+        {"numeric": [""] * 13},
+        {"numeric": ["=1+1"] * 13},
+        {"widths": [10**40, 1]},
+    ],
+)
+def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
+    answering(link, change)
+    with pytest.raises(PartyError, match="party a: it says no names and sizes"):
+        joined({"a": link}, lambda: Chain({}), 2, 4, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"f2": torch.zeros(4, 9), "wide": torch.zeros(4, 1)},
+        {"f2": torch.zeros(5, 8), "wide": torch.zeros(4, 1)},
+        {"f2": torch.zeros(4, 8).double(), "wide": torch.zeros(4, 1)},
+        {"f2": torch.zeros(4, 8)},
+        {"wide": torch.zeros(4, 1), "f2": torch.zeros(4, 8), "more": torch.zeros(1)},
+        {"f2": None, "wide": None},
+    ],
+)
+def test_an_embedding_of_another_shape_is_refused_by_name(link, party, tensors):
+    answering(link, {"message": {"order": list(tensors), "tensors": tensors, "encoded": {}}})
+    with pytest.raises(PartyError, match="party a: it sends no embedding as agreed"):
+        party.embed(torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    "change", [{"notes": None}, {"notes": [1]}, {"stopped": True}, {"message": None}, {"message": [1]}, {"message": {}}]
+)
+def test_an_answer_that_is_none_is_refused_by_name(link, party, change):
+    answering(link, change)
+    with pytest.raises(PartyError, match="party a"):
+        party.embed(torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [[1], "x", {"f2": 3}, {"f2": {"a": "b"}}, {"f9": {"a": 1.0}}, None, {"f2": {"\n": 1.0}}, {"f2": {"a": float("nan")}}],
+)
+def test_figures_that_are_none_are_refused_by_name(link, party, figures):
+    answering(link, {"figures": figures})
+    with pytest.raises(PartyError, match="party a"):
+        party.figures()
+
+
+def test_a_party_that_does_not_name_its_checkpoint_is_refused_by_name(link, party):
+    answering(link, {"mark": None})
+    with pytest.raises(PartyError, match="party a"):
+        party.state()
+
+
+def seated(data, folder, defense, **changes):
+    whole = experiment(model=WideDeep(bottom_layers=2, top_layers=1, width=8), attacks={}, defenses=defense, **changes)
+    link = apart(whole, data, folder).engine.links["a"]
+    link.process.secret = b"s" * 32
+    return link
+
+
+def embedded(link, ids, **given):
+    content = {"learn": None, "embed": torch.tensor(ids), "epoch": 0, "watched": False, **given}
+    return link.call("step", content)["message"]["tensors"]["f2"]
+
+
+def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
+    """Who asks twice gets the same answer; who goes back to a checkpoint, or begins anew, and asks for another row gets
+    noise that was drawn for that.
+    """
+    noise, plain = {"embedding_noise": EmbeddingNoise(eps=1.0, arithmetic="float")}, {}
+    honest = {row: embedded(seated_and_greeted(data, tmp_path / f"p{row}", plain), [row]) for row in (0, 3)}
+    difference = honest[0] - honest[3]
+
+    link = seated_and_greeted(data, tmp_path / "a", noise)
+    mark = link.call("save", {})["mark"]
+    first = embedded(link, [0])
+    link.call("resume", {"mark": mark})
+    assert torch.equal(embedded(link, [0]), first)
+    link.call("resume", {"mark": mark})
+    other = embedded(link, [3])
+    assert (first - other - difference).abs().max() > 0.5
+
+    with pytest.raises(PartyError, match="has been greeted"):
+        link.call("hello", HELLO)
+    again = seated_and_greeted(data, tmp_path / "b", noise)
+    assert torch.equal(embedded(again, [0]), first)
+    anew = seated_and_greeted(data, tmp_path / "c", noise)
+    assert (first - embedded(anew, [3]) - difference).abs().max() > 0.5
+    later = seated_and_greeted(data, tmp_path / "d", noise)
+    embedded(later, [5])
+    assert (embedded(later, [0]) - first).abs().max() > 0.5
+
+
+def seated_and_greeted(data, folder, defense, **changes):
+    link = seated(data, folder, defense, **changes)
+    link.call("hello", HELLO)
+    return link
+
+
+def test_the_label_party_can_not_choose_the_order_that_guards_do_not_see(data, tmp_path):
+    link = seated_and_greeted(data, tmp_path / "a", {"split_guard": SplitGuard()})
+    with pytest.raises(PartyError, match="doesn't know"):
+        link.call("pipelined step", {"behind": None, "ahead": torch.arange(4), "epoch": 0})
+    with pytest.raises(PartyError, match="has to see each answer"):
+        seated_and_greeted(data, tmp_path / "b", {"split_guard": SplitGuard()}, protocol=Split(staleness=1))
