@@ -1,5 +1,7 @@
 """Parties at the ends of channels, which only bytes cross, make the same numbers as parties in one process."""
 
+from dataclasses import replace
+
 import pytest
 from builders import experiment
 from loopback import apart
@@ -18,6 +20,7 @@ from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.models.wide_deep import WideDeep
+from vflbench.protocols.adversaries.hijack import Hijack
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
@@ -79,6 +82,12 @@ def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
     steps = [link.calls.count("step") for link in far.engine.links.values()]
     batches, guarded = 2 * (1350 // 64), name == "split_guard"
     assert steps == [(2 * batches if guarded else batches + 2)] * parties  # learn and embed travel together
+
+
+def test_a_cheating_label_party_is_refused(tmp_path):
+    far = separated(parts(), tmp_path)
+    with pytest.raises(UserError, match=r"adversary=Hijack: it takes rows of all parties' columns"):
+        made(replace(far, adversaries={"hijack": Hijack()}), tmp_path)
 
 
 def test_a_run_goes_on_where_all_parties_are(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from torch import Tensor
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
+from vflbench.errors import UserError
 from vflbench.messages.channel import at_once, one_by_one
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
@@ -59,6 +60,11 @@ class SplitParties(Protocol):
         names = non_label_parties(seating.columns)
         cheating_with_gradients, others = at_the_label_party(seating.adversaries)
         cheating = by_party(others, names)
+        if cheating_with_gradients is not None and seating.remote:
+            problem = (
+                "it takes rows of all parties' columns, which no process holds where parties live elsewhere; engine=local"
+            )
+            raise UserError(f"{problem} runs it", key="adversary", value=type(cheating_with_gradients).__name__)
         parties = [
             seating.remote[party]
             if party in seating.remote
