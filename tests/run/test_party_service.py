@@ -60,7 +60,11 @@ STEPS = {
     "rows as floats": ({"embed": torch.tensor([0.5])}, "rows that are none"),
     "a matrix of rows": ({"embed": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
     "a text": ({"embed": "all"}, "rows that are none"),
-    "nothing": ({"embed": torch.arange(3), "epoch": None}, "not as agreed"),
+    "no epoch": ({"embed": torch.arange(3), "epoch": None}, "an epoch that is none"),
+    "an epoch without end": ({"embed": torch.arange(3), "epoch": 10**300}, "an epoch that is none"),
+    "a negative epoch": ({"embed": torch.arange(3), "epoch": -1}, "an epoch that is none"),
+    "a text as epoch": ({"embed": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
+    "rows that are nowhere": ({"embed": ["a"]}, "rows that are none"),
     "a gradient of nothing": ({"learn": {"order": [], "tensors": {}, "encoded": {}}}, "without an embedding"),
 }
 

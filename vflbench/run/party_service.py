@@ -85,7 +85,9 @@ class PartyService:
         try:
             with self._autocast:
                 return self._methods[method](content)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except UserError:
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
             problem = f"the label party's {method} is not as agreed ({type(error).__name__}: {error})"
             raise UserError(problem, key="engine") from error
 
@@ -112,7 +114,7 @@ class PartyService:
         if content["embed"] is None or self.party.stopped:
             return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
         self._ids, self._gradient = self._row_ids(content["embed"]), None
-        epoch = int(content["epoch"])
+        epoch = _epoch(content)
         self._tie("embed", {"ids": self._ids, "epoch": epoch})
         self._begin(epoch, watched=content["watched"] is True)
         message = self.party.embed(self._ids, epoch, watched=self._watched)
@@ -133,7 +135,7 @@ class PartyService:
             notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
         message = None
         if ahead is not None:
-            ids, epoch = self._row_ids(ahead), int(content["epoch"])
+            ids, epoch = self._row_ids(ahead), _epoch(content)
             self._tie("embed", {"ids": ids, "epoch": epoch})
             message = self._sending.content(self.party.embed_ahead(ids, epoch))
         return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
@@ -238,3 +240,11 @@ class PartyService:
     def _forget(self, content: Mapping[str, Any]) -> dict[str, Any]:
         self._checkpoints.forget()
         return {}
+
+
+def _epoch(content: Mapping[str, Any]) -> int:
+    """Raises UserError for what is no number of an epoch."""
+    epoch = content["epoch"]
+    if type(epoch) is not int or not 0 <= epoch < 10**6:
+        raise UserError("the label party says an epoch that is none", key="engine")
+    return epoch
