@@ -46,6 +46,7 @@ def assert_same(cwd, *words, mode="simulator"):
     train(cwd, "apart", *words, "engine=nvflare", f"engine.mode={mode}")
     assert figures(cwd / "apart") == figures(cwd / "local")
     assert len(figures(cwd / "apart")) > 20
+    assert not (cwd / "apart" / "parties").exists()  # nobody goes on from a run that is complete
 
 
 def test_a_simulated_run_makes_the_numbers_of_a_run_in_one_process(tmp_path):

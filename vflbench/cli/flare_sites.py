@@ -19,6 +19,7 @@ import vflbench.cli.resolvers  # noqa: F401  # what configs compute
 from vflbench.cli.build import build
 from vflbench.cli.flare_outcome import Outcome, leave_outcome, outcome_of_error
 from vflbench.cli.record import Started, record
+from vflbench.cli.sweep import Status
 from vflbench.data.base import Dataset
 from vflbench.data.party_table import PartyTable, read_party_table
 from vflbench.data.written_table import WrittenTable
@@ -27,6 +28,7 @@ from vflbench.engines.nvflare.components import LabelPartyController, asked
 from vflbench.engines.nvflare.engine import Connected
 from vflbench.engines.nvflare.job import MORE, SERVER
 from vflbench.errors import UserError
+from vflbench.messages.channel import at_once
 from vflbench.messages.envelope import decode, encode
 from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
@@ -66,6 +68,8 @@ class LabelPartySite:
         engine = Connected(self.channels(site, experiment.engine), self.stopping(site))
         experiment = dataclasses.replace(experiment, engine=engine, dataset=self.dataset(site, experiment))
         job = record(started, experiment, Path(run["output"]), in_sweep=run["in_sweep"])
+        if job.status is Status.DONE and experiment.settings.checkpoint == "resume":
+            at_once(lambda channel: channel.call("forget", {}), list(engine.channels().values()))
         return Outcome(status=str(job.status), test_auc=job.test_auc, reason=job.reason)
 
     def experiment(self, started: Started) -> Experiment:

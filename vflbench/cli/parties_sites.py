@@ -26,7 +26,9 @@ from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.channel import PartyError
 from vflbench.messages.envelope import Content
+from vflbench.messages.packed_texts import packed_texts, unpacked_texts
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
 from vflbench.run.party_process import PartyProcess
@@ -66,11 +68,18 @@ class AlignedWithOthers(Dataset):
 
     def load(self, rng: Any) -> TrainTest:
         file = LabelFile(self.own)
-        ids = {party: channel.call("ids", {})["ids"] for party, channel in self.channels.items()}
+        ids = {party: _ids_of(party, channel.call("ids", {})) for party, channel in self.channels.items()}
         alignment = file.align(ids, rng)
         for party, channel in self.channels.items():
             channel.call("align", {"positions": alignment.positions[party], "role": alignment.role})
         return file.rows(alignment)
+
+
+def _ids_of(party: str, reply: Content) -> list[str]:
+    try:
+        return unpacked_texts(reply.get("ids"))
+    except ValueError as error:
+        raise PartyError(party, f"it sends no identifiers ({error})") from error
 
 
 class OfOwnFile:
@@ -87,7 +96,7 @@ class OfOwnFile:
 
     def handle(self, method: str, content: Content) -> Content:
         if method == "ids":
-            return {"ids": self._file.ids()}
+            return {"ids": packed_texts(self._file.ids())}
         if method == "align":
             self._table = self._file.table(content["positions"], content["role"])
             return {}

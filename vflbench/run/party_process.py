@@ -19,6 +19,7 @@ from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
+from vflbench.run.party_checkpoints import PartyCheckpoints
 from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import PartyRecorder
 from vflbench.run.party_service import OwnTable, PartyService
@@ -55,6 +56,9 @@ class PartyProcess:
                 raise UserError(problem, key="engine")
             self.service = self._seated(content)
             self._greeted.add(cheating)
+        if self.service is None and method == "forget":  # of a run that had been finished before
+            PartyCheckpoints(self.folder, self.party).forget()
+            return {}
         if self.service is None:
             raise UserError("the label party asks before it said hello", key="engine")
         return self.service.handle(method, content)

@@ -109,7 +109,7 @@ def read_kit(folder: Path) -> Kit:
         if key not in _KEYS:
             raise UserError(f"there is no such option; there are {', '.join(_KEYS)}", key=f"{key} in {folder / FILE}")
     party = content.get("party")
-    if not isinstance(party, str) or not party:
+    if not isinstance(party, str) or not party or not party.isprintable():
         raise UserError("it must be the party's name", key=f"party in {folder / FILE}", value=party)
     data = content.get("data") or {}
     if not isinstance(data, dict):
@@ -120,6 +120,11 @@ def read_kit(folder: Path) -> Kit:
     others = content.get("others") or []
     if not (isinstance(others, list) and all(isinstance(other, str) for other in others)):
         raise UserError("it must be a list of names", key=f"others in {folder / FILE}", value=others)
+    paths = data.get("path") or []
+    if not all(isinstance(one, str) and one.isprintable() for one in (paths if isinstance(paths, list) else [paths])):
+        raise UserError("it must be a file, or a list of files", key=f"data.path in {folder / FILE}", value=paths)
+    if not output.isprintable():
+        raise UserError("it must be a folder", key=f"output in {folder / FILE}", value=output)
     data = {key: _absolute(folder, value) if key == "path" else value for key, value in data.items()}
     return Kit(folder, party, data, _agreed(folder, content.get("experiment")), folder / output, tuple(others))
 
@@ -149,7 +154,7 @@ def _mapping(file: Path) -> dict[str, Any]:
         content = yaml.safe_load(text.decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise UserError("there is no such file", key=str(file)) from error
-    except (OSError, yaml.YAMLError, ValueError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"it can't be read: {' '.join(str(error).split())}", key=str(file)) from error
