@@ -17,7 +17,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-MACHINES_DIFFER = ("no CUDA device", "no Chromium here")  # reasons to skip a test that no installation mends
+MACHINES_DIFFER = ("no CUDA device", "no Chromium here", "no network namespaces here")
+"""Reasons to skip a test that no installation mends."""
 LEFT_OUT = ("no Ray here", "ml_dtypes")  # packages that the extra `test` leaves out: large, and for few tests
 
 assert torch.get_num_threads() == 1, "torch was loaded before tests/conftest.py could pin it to one thread"
