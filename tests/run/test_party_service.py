@@ -64,6 +64,7 @@ STEPS = {
     "an epoch without end": ({"embed": torch.arange(3), "epoch": 10**300}, "an epoch that is none"),
     "a negative epoch": ({"embed": torch.arange(3), "epoch": -1}, "an epoch that is none"),
     "a text as epoch": ({"embed": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
+    "a row many times": ({"embed": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
     "rows that are nowhere": ({"embed": ["a"]}, "rows that are none"),
     "a gradient of nothing": ({"learn": {"order": [], "tensors": {}, "encoded": {}}}, "without an embedding"),
 }

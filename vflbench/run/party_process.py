@@ -19,10 +19,11 @@ from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
+from vflbench.run.own_table import OwnTable
 from vflbench.run.party_checkpoints import PartyCheckpoints
 from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import PartyRecorder
-from vflbench.run.party_service import OwnTable, PartyService
+from vflbench.run.party_service import PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
 

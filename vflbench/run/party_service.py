@@ -3,12 +3,11 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from vflbench.data.table import LABEL_PARTY, Columns, Features
+from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 from vflbench.messages.envelope import Content, encode
 from vflbench.messages.fact import Fact
@@ -19,20 +18,10 @@ from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
+from vflbench.run.own_table import OwnTable, asked_rows
 from vflbench.run.party_checkpoints import PartyCheckpoints
 from vflbench.run.party_desk import PartyDesk
 from vflbench.run.party_recorder import RECORDED, PartyRecorder
-
-
-class OwnTable(Protocol):
-    """The rows of one party, and nothing of another's."""
-
-    @property
-    def columns(self) -> Columns: ...
-
-    def __len__(self) -> int: ...
-
-    def lookup(self, ids: Tensor) -> Features: ...
 
 
 class PartyService:
@@ -175,12 +164,7 @@ class PartyService:
 
     def _row_ids(self, ids: Any) -> Tensor:
         """Raises UserError for anything but rows that it has."""
-        if not isinstance(ids, Tensor) or ids.dtype is not torch.int64 or ids.ndim != 1:
-            raise UserError("the label party asks for rows that are none", key="engine")
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self._table):
-            problem = f"the label party asks for rows that party {self.party.name} doesn't have: it has {len(self._table):,}"
-            raise UserError(problem, key="engine")
-        return ids.to(self._device)
+        return asked_rows(ids, self._table, self.party.name).to(self._device)
 
     def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
         ids = self._row_ids(content["ids"])
