@@ -80,7 +80,9 @@ def write(words: Sequence[str]) -> None:
         if folder.is_dir():
             folder.rmdir()
         made.rename(folder)
-    print(f"{project}: a project of {len(names) + 1} parties. {project}/README.md says who gets which folder.")
+    print(
+        f"{Path(project)}: a project of {len(names) + 1} parties. {Path(project) / 'README.md'} says who gets which folder."
+    )
 
 
 def party_names(text: str) -> list[str]:

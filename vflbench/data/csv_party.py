@@ -1,6 +1,5 @@
 """One party's delimited file, read into memory with its identifiers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -8,7 +7,7 @@ import pyarrow as pa
 from vflbench.data.arrow_columns import texts_of
 from vflbench.data.blocks import open_parts, read_blocks
 from vflbench.data.files import Part
-from vflbench.data.parse import BadRow, parse, read_header
+from vflbench.data.parse import BadRow, parse, with_columns
 from vflbench.data.text import TextFormat, fields_of, numbered_lines
 from vflbench.errors import UserError, shown
 
@@ -19,16 +18,9 @@ def read_table(part: Part, form: TextFormat, *, skip: bool) -> tuple[pa.Table, l
     """The rows of a file, the lines that were left out, and facts. Raises UserError at the first bad line without `skip`."""
     tables: list[pa.Table] = []
     bad: list[BadRow] = []
-    columns: Sequence[str] = form.columns
-    first, digest = True, ""
+    digest = ""
     for opened in open_parts([part]):
-        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
-            if first:
-                if form.header:
-                    columns, block = read_header(block, form)
-                first = not columns
-                if first or not block.data:
-                    continue
+        for columns, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
             parsed = parse(block, form, columns, first_bad=not skip)
             if parsed.bad and not skip:
                 raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(part))
@@ -64,10 +56,7 @@ def _lines_of(text: str | None, column: str, part: Part, form: TextFormat) -> li
     wanted = {word.encode() for word in ([text] if text is not None else ["", *form.missing])}
     lines: list[int] = []
     for opened in open_parts([part]):
-        names: Sequence[str] = () if form.header else form.columns
-        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
-            if not names:
-                names, block = read_header(block, form)
+        for names, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
             for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):
                 fields = fields_of(content, form.delimiter, quotes=form.quoted) or []
                 if len(fields) == len(names) and fields[list(names).index(column)] in wanted:

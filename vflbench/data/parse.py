@@ -4,7 +4,7 @@ pyarrow parses a block at once. Where it fails, or might accept more than the fo
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +35,20 @@ class Parsed:
 
     table: pa.Table
     bad: tuple[BadRow, ...] = ()
+
+
+def with_columns(blocks: Iterable[Block], form: TextFormat) -> Iterator[tuple[Sequence[str], Block]]:
+    """The blocks of a part that hold rows, each with the names of the columns; the header, if there is one, is read."""
+    columns: Sequence[str] = form.columns
+    first = True
+    for block in blocks:
+        if first:
+            if form.header:
+                columns, block = read_header(block, form)
+            first = not columns
+            if first or not block.data:
+                continue
+        yield columns, block
 
 
 def read_header(block: Block, form: TextFormat) -> tuple[tuple[str, ...], Block]:

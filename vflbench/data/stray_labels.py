@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from vflbench.data.blocks import open_parts, read_blocks
 from vflbench.data.files import Part
 from vflbench.data.labels import StrayLabelError
-from vflbench.data.parse import read_header
+from vflbench.data.parse import with_columns
 from vflbench.data.text import TextFormat, fields_of, numbered_lines
 from vflbench.errors import UserError
 
@@ -14,10 +14,7 @@ def stray_label(error: StrayLabelError, parts: Sequence[Part], form: TextFormat)
     """The error that names the part and the line. Reads the texts once more."""
     label = error.label.encode()
     for opened in open_parts(parts):
-        names = form.columns if not form.header else ()
-        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
-            if not names:
-                names, block = read_header(block, form)
+        for names, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
             if label not in block.data:
                 continue
             for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):

@@ -19,7 +19,7 @@ from vflbench.data.block_codes import BlockCodes, block_codes
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
 from vflbench.data.files import Part
 from vflbench.data.labels import StrayLabelError
-from vflbench.data.parse import BadRow, Parsed, parse, read_header
+from vflbench.data.parse import BadRow, Parsed, parse, with_columns
 from vflbench.data.raw import MISSING_INTEGER
 from vflbench.data.spool import Spool
 from vflbench.data.stray_labels import stray_label
@@ -108,16 +108,9 @@ class Preparation:
         self, opened: OpenPart, form: TextFormat, pool: ThreadPoolExecutor, show: Callable[[int], None]
     ) -> Generator[BlockCodes, None, bool]:
         """The blocks of one part. Returns whether the part was read to its end."""
-        columns, first = form.columns, True
         waiting: deque[Future[BlockCodes]] = deque()
-        for block in map(form.clean, read_blocks(opened, quotes=form.multiline)):
+        for columns, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
             show(opened.position())
-            if first:
-                if form.header:
-                    columns, block = read_header(block, form)
-                first = not columns
-                if first or not block.data:
-                    continue
             if self.request.rows is not None:  # with a limit, nothing after the last row may be parsed
                 codes = self._parse(block, form, columns, self.request.rows - self.rows)
                 self.text_digest.update(block.data)

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -81,3 +84,17 @@ def end_with(parents: Iterable[Sequence[float]]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     when_ended(parents, end)
+
+
+def alone(main: Callable[[Path], None]) -> NoReturn:
+    """All that this process is for: main, with the file that the command line names. It ends without waiting for threads,
+    which FLARE leaves behind.
+    """
+    code = 1
+    try:
+        main(Path(sys.argv[1]))
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

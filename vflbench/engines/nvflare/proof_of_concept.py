@@ -26,7 +26,7 @@ from nvflare.lighter.provisioner import Provisioner
 
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES
 from vflbench.engines.nvflare.logs import CONFIG
-from vflbench.engines.nvflare.processes import end_with
+from vflbench.engines.nvflare.processes import alone, end_with
 
 ADMIN = "submit@vflbench.org"
 _UNDER_WAY = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
@@ -152,11 +152,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    code = 1
-    try:
-        main(Path(sys.argv[1]))
-        code = 0
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # FLARE leaves threads behind that would wait
+    alone(main)

@@ -25,7 +25,7 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from vflbench.engines.nvflare.components import LabelPartyController
 from vflbench.engines.nvflare.logs import CONFIG
-from vflbench.engines.nvflare.processes import end_with, named, when_ended
+from vflbench.engines.nvflare.processes import alone, end_with, named, when_ended
 from vflbench.engines.nvflare.simulated_client import take_part
 
 Starter = Callable[[Path], int]
@@ -149,11 +149,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    code = 1
-    try:
-        main(Path(sys.argv[1]))
-        code = 0
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # FLARE leaves threads behind that would wait
+    alone(main)
