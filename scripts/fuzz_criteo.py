@@ -1,6 +1,7 @@
 """Mutate real Criteo lines and hold vflbench's reader against a plain reference of which lines are good.
 
     python scripts/fuzz_criteo.py --data DATA --lines 10000 --seed 0
+    python scripts/fuzz_criteo.py --data DATA --compiled
 
 DATA/criteo/train.txt.gz holds labelled rows. What can happen to a line, and which lines are good, is written down in
 tests/criteo_mutations.py, apart from vflbench. Checked are:
@@ -35,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from criteo_mutations import Fault, faults, is_valid, lines_of, mutate
 from raw_files import in_file_order, load
 
+from vflbench.data import compiled
 from vflbench.data.criteo import Criteo
 from vflbench.errors import UserError
 
@@ -124,11 +126,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lines", type=int, default=10_000, help="how many lines to mutate for `skip` (default: 10000)")
     parser.add_argument("--files", type=int, default=1_000, help="how many small files for `error` (default: 1000)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true", help="with the compiled parser, which small files go without")
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
+    if options.compiled:
+        compiled.LEAST_BYTES = compiled.LEAST_BYTES_AT_FIRST = 0
     source = options.data / "criteo" / "train.txt.gz"
     if not source.is_file():
         sys.exit(f"fuzz_criteo: there is no {source}")

@@ -45,7 +45,7 @@ from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, Se
 from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
-from vflbench.messages import facts
+from vflbench.messages.rules import Schema
 
 Rng = np.random.Generator
 
@@ -155,7 +155,7 @@ def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRul
     schema = None
     if drawn.has_schema and "schema" in known:
         binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
-        schema = facts.Schema(binary, drawn.intercept, tuple(drawn.groups))
+        schema = Schema(binary, drawn.intercept, tuple(drawn.groups))
     rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
     rules: dict[str, Any] = {"others": 1, "rate": rate, "reduction": str(rng.choice(["sum", "mean"])), "batches": 1}
     rules |= {"batch_size": m, "schema": schema} | chosen

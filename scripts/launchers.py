@@ -20,7 +20,8 @@ SMALL = (
     *("attack=norm", "epochs=2", "seed=0,1", "batch_size=64,0"),
 )
 LAUNCHERS = {
-    "basic": ("hydra", []),
+    "fork": ("hydra", ["hydra/launcher=fork"]),
+    "basic": ("hydra", ["hydra/launcher=basic"]),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", ["hydra/launcher=joblib"]),
     "submitit_local": ("hydra_plugins.hydra_submitit_launcher", ["hydra/launcher=submitit_local"]),
     "ray": ("ray", ["hydra/launcher=ray"]),

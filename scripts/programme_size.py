@@ -69,6 +69,15 @@ def published_count(rows: int, columns: int) -> int:
     return (2 * rows + 1) * columns**2 - 2 * rows * columns
 
 
+SIZES = ("constraints, published", "constraints, counted", "unknowns", "with labels: constraints", "unknowns")
+
+
+def size_of(cell: tuple[int, int]) -> list[str]:
+    """SIZES of the published programme, for X alone as in the paper, and for X and the labels as the runs solve it."""
+    alone, with_labels = counted(*cell), counted(*cell, labels=True)
+    return [f"{count:,}" for count in (published_count(*cell), *alone, *with_labels)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="+", metavar="MxD", help="rows x columns")

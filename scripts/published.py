@@ -1,11 +1,11 @@
 """Every published value of the documents that this project follows, beside ours, as one Markdown page.
 
-    python scripts/reproduce.py --all --data ../data --budget 3h --out repeated
-    python scripts/published.py repeated --out docs/published.md
+    vflbench reproduce --all --data ../data --budget 3h --out repeated
+    python scripts/published.py repeated --out docs/experiments/published.md
 
 RUNS: folders with finished runs of `vflbench train experiment=NAME` in or under them. Published numbers are those of
-configs/experiment/NAME.json and docs/published/*.json, sentences those of docs/published/sentences.json. Formulas are
-evaluated and times are taken while the page is made (some 20 seconds). What has no runs is said to be not measured.
+configs/experiment/NAME.json and docs/experiments/published/*.json, sentences those of sentences.json beside them. Formulas
+are evaluated and times are taken while the page is made (some 20 seconds). What has no runs is said to be not measured.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from vflbench.results.report.published_page import Ours, Results, page
 from vflbench.results.report.reproductions import read_experiments
 from vflbench.results.report.tree import read_tree
 
-DOCUMENTS = Path(__file__).resolve().parent.parent / "docs" / "published"
+DOCUMENTS = Path(__file__).resolve().parent.parent / "docs" / "experiments" / "published"
 PUBLISHED_ROWS = {"criteo": int(0.9 * 45_840_617), "avazu": int(0.9 * 40_428_967)}  # 90 % for training
 OURS = Ours(ANSWERS, FACTS, VIEWS)
 
@@ -31,7 +31,7 @@ OURS = Ours(ANSWERS, FACTS, VIEWS)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, help="folders with finished runs in or under them")
-    parser.add_argument("--out", type=Path, default=Path("docs/published.md"))
+    parser.add_argument("--out", type=Path, default=Path("docs/experiments/published.md"))
     parser.add_argument("--documents", type=Path, default=DOCUMENTS)
     options = parser.parse_args()
     for folder in options.runs:
@@ -46,20 +46,22 @@ def main() -> None:
 def head(results: Results, folders: Sequence[Path]) -> str:
     of_experiments = [run for run in results.runs if run.experiment]
     names = sorted({run.experiment for run in of_experiments})
-    command = f"python scripts/published.py {' '.join(folder.name for folder in folders)} --out docs/published.md"
+    runs = " ".join(folder.name for folder in folders)
+    command = f"python scripts/published.py {runs} --out docs/experiments/published.md"
     shares = " and ".join(filter(None, (share(results, name, rows) for name, rows in PUBLISHED_ROWS.items())))
     return f"""# Published values beside ours
 
 Made by `{command}` from {len(of_experiments)} runs of {len(names)} experiments,
 with vflbench {vflbench.__version__} and Python {platform.python_version()} on {platform.machine()}. The runs are those of
-`python scripts/reproduce.py --all --data ../data --out repeated`, or of each by itself with
+`vflbench reproduce --all --data ../data --out repeated`, or those of single experiments with
 `vflbench train experiment=NAME`.
 
-Ours are means over runs with another seed, with Student's 95 % interval over these runs, cut to the range of the figure;
-fewer than three runs have no interval. Such an interval says how much the seed matters for our data. It does not say how
-much other data would: our training rows are {shares or "a small part"} of the published ones, so an interval
-without the published value is no refutation, and one with it is weak confirmation. Leak AUCs are two-sided, max(a, 1 - a),
-at the cut layer. Times are of this machine. With runs: {", ".join(names) or "no experiment"}."""
+The values marked "ours" are means over runs that differ only in the seed. They have Student's 95 % interval over these
+runs, cut to the range of the figure. With fewer than three runs there is no interval. Such an interval says how much the
+seed matters for our data. It does not say how much other data would matter. Our training rows are
+{shares or "a small part"} of the published ones. So if an interval does not contain the published value, this is no
+refutation. If it does, this is weak confirmation. Leak AUCs are two-sided, max(a, 1 - a), at the cut layer. Times are of
+this machine. The runs are of these experiments: {", ".join(names) or "none"}."""
 
 
 def share(results: Results, dataset: str, published: int) -> str:

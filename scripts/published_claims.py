@@ -1,8 +1,8 @@
 """What this project computes or measures where a document makes a claim: for `scripts/published.py`.
 
-ANSWERS: to claims, by the names of docs/published/*.json. FACTS: of settings. VIEWS: of tables and figures that are shown in
-a way of their own. Nothing of it is typed: formulas are evaluated by the code that the runs use, times are taken while the
-page is made, and the rest is read from the runs.
+ANSWERS: to claims, by the names of docs/experiments/published/*.json. FACTS: of settings. VIEWS: of tables and figures that
+are shown in a way of their own. Nothing of it is typed: formulas are evaluated by the code that the runs use, times are
+taken while the page is made, and the rest is read from the runs.
 """
 
 import math
@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from programme_size import SIZES, size_of
 from published_formulas import FORMULAS, error_bounds_view, numbers, response, timing_view
-from quantification_table import SIZES, size_of
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, interval_text, over_runs
@@ -284,8 +284,8 @@ def bias(results: Results) -> str:
 
 
 INVERTED = {
-    "total_variation": "`model_inversion` as published: it has the models, and knows nothing of the compression",
-    STRONGEST: "Of four or five ways of `model_inversion`, the one with the least error",
+    "total_variation": "`model_inversion` as published, which has the models and knows nothing of the compression",
+    STRONGEST: "The one of four or five forms of `model_inversion` with the least error",
 }
 """Attack of the experiments -> what it is."""
 

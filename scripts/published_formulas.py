@@ -242,4 +242,4 @@ FORMULAS: Mapping[str, Callable[[], str]] = {
     "keep": keep_share,
     "other": other_share,
 }
-"""To claims and of settings, by the names of docs/published/*.json."""
+"""To claims and of settings, by the names of docs/experiments/published/*.json."""

@@ -10,7 +10,7 @@ import yaml
 from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.cli.build import component
+from vflbench.cli.components import component
 from vflbench.data.aligned import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable

@@ -15,7 +15,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 import vflbench.cli.resolvers  # noqa: F401
-from vflbench.cli.build import KEYED, SINGLE, build, locate
+from vflbench.cli.build import KEYED, SINGLE, build
+from vflbench.cli.classes import locate
 from vflbench.cli.mistakes import describe
 from vflbench.options import Range
 from vflbench.places import config_folder

@@ -1,4 +1,4 @@
-"""Writes recorded messages after docs/audit/format.md, with nothing of the package: struct, json and pyarrow alone."""
+"""Writes recorded messages after docs/reference/messages.md, with nothing of the package: struct, json and pyarrow alone."""
 
 import json
 import struct

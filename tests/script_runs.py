@@ -18,8 +18,15 @@ def load(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]), mock.patch.dict(sys.modules, {name: module}):
-        spec.loader.exec_module(module)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        with mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
+            spec.loader.exec_module(module)
+    finally:  # what the script imported stays: extensions such as vl_convert can be loaded once in a process
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
     return module
 
 

@@ -13,10 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 
 import vflbench.cli.resolvers  # noqa: F401
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import KEYED, SETTINGS, SINGLE, build, build_loggers, component, locate
-from vflbench.cli.catalog import config_folder
+from vflbench.cli.build import KEYED, SINGLE, build
+from vflbench.cli.classes import locate
+from vflbench.cli.components import component
+from vflbench.cli.run_options import SETTINGS, build_loggers
 from vflbench.defenses.base import Defense
 from vflbench.metrics.exposure import Exposure
+from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
 from vflbench.results.loggers.base import Logger
 from vflbench.results.report.reproductions import read_experiments

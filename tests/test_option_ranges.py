@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from option_fields import SMALL, Choice, choices, composed, in_a_child, is_paragraph, outcome, ranges, settings, small_run
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.errors import UserError
 from vflbench.options import Range
 

@@ -24,7 +24,7 @@ _UNCHANGED = {"COMP_LINE", "HYDRA_FULL_ERROR", "VFLBENCH_CACHE"}
 """Environment variables that no module reads when it is imported."""
 
 _WARM = (
-    *("torch._dynamo", "scipy.optimize", "sklearn.metrics", "matplotlib.pyplot", "matplotlib.backends.backend_agg"),
+    *("torch._dynamo", "scipy.optimize", "sklearn.metrics"),
     *("vflbench.cli.build", "vflbench.cli.launch", "vflbench.cli.mistakes", "vflbench.cli.train"),
     *("vflbench.cli.audit_config", "vflbench.cli.describe", "vflbench.results.report.site"),
 )

@@ -3,11 +3,12 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PLACES = {
     "cli.api": ("train",),
-    "run.offline": ("audit", "AuditResult"),
+    "run.offline": ("audit",),
+    "run.findings": ("AuditResult",),
     "results": ("load",),
     "messages.recorded_messages": ("RecordedMessages",),
     "messages.recorder": ("Recording",),

@@ -2,7 +2,7 @@
 
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 _MOST = 999  # characters of a message
@@ -38,6 +38,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         yield following
         seen.append(following)
         following = following.__cause__ or following.__context__
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean norm?` for the name that is most like a mistyped one; empty where none is like it."""
+    from difflib import get_close_matches  # late: most commands need none
+
+    known = {one.lower().replace("-", "_"): one for one in names}
+    wanted = name.lower().replace("-", "_")
+    close = get_close_matches(wanted, known, n=1) or [one for one in known if len(wanted) > 2 and one.startswith(wanted)]
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def printable(text: str) -> str:

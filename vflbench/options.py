@@ -144,6 +144,8 @@ Seconds = Annotated[float, Range(1e-3, 1e7)]
 Patience = Annotated[float, Range(1.0, 1e6)]
 """Seconds after which another process is given up."""
 Mebibytes = Annotated[int, Range(1, 1 << 14)]
+MebibytesOrZero = Annotated[int, Range(0, 1 << 20)]
+"""What may be kept in place of being computed again; 0 keeps nothing."""
 Port = Annotated[int, Range(1024, 65535, zero=True)]
 """Of TCP; 0: one that is free."""
 Cores = Annotated[int, Range(1, 1024)]
@@ -193,8 +195,13 @@ def attributes(component: Any) -> dict[str, Any]:
     """
     options = {field.name for field in dataclasses.fields(component)} if dataclasses.is_dataclass(component) else set()
     hints = {name: hint for base in type(component).__mro__ for name, hint in inspect.get_annotations(base).items()}
-    fixed = options | {name for name, hint in hints.items() if hint is ClassVar or get_origin(hint) is ClassVar}
+    fixed = options | {name for name, hint in hints.items() if _is_of_class(hint)}
     return {name: value for name, value in vars(component).items() if name not in fixed}
+
+
+def _is_of_class(hint: Any) -> bool:
+    """Whether it is a ClassVar, or says so as text, as annotations of modules do that postpone them."""
+    return hint is ClassVar or get_origin(hint) is ClassVar or (isinstance(hint, str) and hint.startswith("ClassVar"))
 
 
 def restore_attributes(component: Any, state: dict[str, Any]) -> None:

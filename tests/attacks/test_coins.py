@@ -6,7 +6,7 @@ import yaml
 from attacks.views import embeddings, positives, shares, view_of
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import component
+from vflbench.cli.components import component
 from vflbench.messages.facts import ClassHints, Gradients, Known, OwnColumns, OwnModel, SummedGradients
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc

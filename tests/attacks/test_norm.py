@@ -3,7 +3,7 @@ import torch
 from attacks.views import gradients, scores_of, shares, view_of
 
 from vflbench.attacks.norm import Norm
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.metrics.leakage import class_figures

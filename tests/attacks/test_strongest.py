@@ -3,7 +3,7 @@
 from omegaconf import OmegaConf
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.build import component
+from vflbench.cli.components import component
 from vflbench.messages.facts import Gradients, OwnModel
 from vflbench.messages.threat import Level, Seat
 from vflbench.places import config_folder

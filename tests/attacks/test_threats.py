@@ -26,12 +26,12 @@ from vflbench.messages.facts import (
     OwnColumns,
     OwnModel,
     Predictions,
-    Rules,
     Updates,
 )
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
+from vflbench.messages.rules import Rules
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 

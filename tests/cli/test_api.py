@@ -9,7 +9,7 @@ from warm_command import script
 
 import vflbench
 
-EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"
+EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "examples"
 SCRIPT = """
 from pathlib import Path
 import vflbench

@@ -1,4 +1,5 @@
 import copy
+import importlib.util
 import os
 import re
 import sys
@@ -8,8 +9,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import MISSING, OmegaConf
 
 import vflbench.cli.resolvers  # noqa: F401
-from vflbench.cli.build import build, component, locate
+from vflbench.cli.build import build
+from vflbench.cli.classes import locate
+from vflbench.cli.components import component
 from vflbench.cli.plugins import use_plugins
+from vflbench.cli.run_options import build_loggers
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
@@ -79,6 +83,15 @@ def refusal(function, *arguments) -> str:
     except UserError as error:
         return str(error)
     return "it is accepted"
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_logger_without_its_package_is_named_as_it_was_typed(name, monkeypatch):
+    node = OmegaConf.load(config_folder() / "logger" / f"{name}.yaml")
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None if module == name else found(module))
+    said = refusal(build_loggers, {"logger": OmegaConf.to_container(node)})
+    assert re.match(rf"logger={name}: it needs the package {name}: pip install .*\[{name}\]'", said)
 
 
 def test_wrong_options_are_refused_by_key_value_and_what_is_allowed(composed, tmp_path, monkeypatch):

@@ -54,8 +54,28 @@ def test_a_copy_is_what_hydra_would_compose_to_the_last_value(loader, master):
         assert composed.take(master, first) is kept, first
 
 
+def test_of_interleaved_choices_each_is_composed_once(loader, master):
+    counting = Counting(loader)
+    composed = Composed(counting)
+    for seed in range(3):
+        for defense in ("none", "max_norm"):
+            words = [f"seed={seed}", f"defense={defense}"]
+            composed.load_sweep_config(master, words)
+            assert composed.take(master, words) == composed.take(master, words)  # the second is made anew
+    assert composed.take(master, words) == loader.load_sweep_config(master, words)
+    assert counting.calls == 2
+
+
 def test_a_value_that_is_refused_is_refused_in_hydras_words(loader, master):
     composed = Composed(loader)
     composed.load_sweep_config(master, ["seed=0"])
     with pytest.raises(ConfigCompositionException, match="Could not override 'sed'"):
         composed.load_sweep_config(master, ["sed=1"])
+
+
+def test_the_first_config_is_shown_once_and_changing_it_changes_nothing(loader, master):
+    shown = []
+    composed = Composed(loader, lambda config: shown.append(config.seed) or config.update(seed=9))
+    for seed in (4, 5):
+        assert composed.load_sweep_config(master, [f"seed={seed}"]).seed == seed
+    assert shown == [4]

@@ -21,7 +21,7 @@ from vflbench.places import config_folder
 
 CHANGED = f"hydra-core {hydra.__version__} or omegaconf {omegaconf.__version__} changed"
 ADAPT = "; adapt vflbench/cli/hydra_internals.py"
-OVERRIDES = ["seed=1", "name=b", "hydra.job.config.override_dirname.kv_sep=:"]
+OVERRIDES = ["hydra/launcher=basic", "seed=1", "name=b", "hydra.job.config.override_dirname.kv_sep=:"]
 
 
 @pytest.fixture(scope="module")

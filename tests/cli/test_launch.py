@@ -12,6 +12,7 @@ from hydra.types import HydraContext, RunMode
 import vflbench.cli.resolvers  # noqa: F401
 from vflbench.cli.launch import SurvivingLauncher
 from vflbench.cli.sweep import JobOutcome, Status, Sweep
+from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.folder import alone_in, error_in
 
@@ -64,6 +65,54 @@ def test_failures_of_runs_are_noted_and_no_sweeper_sees_an_exception(launcher, t
         assert [str(one.return_value) for one in returned] == ["nan", "0.75", "nan"]
         assert [job.outcome.reason for job in sweep.jobs] == ["no", "", "KeyError: 'x'"]
         assert [job.folder.parent for job in sweep.jobs] == [tmp_path] * 3
+
+
+SHARED = {
+    "a missing path": (["dataset=criteo"], "dataset.path: it must be given"),
+    "an absent file": (
+        ["dataset=csv", "dataset.path=nothere.csv", "dataset.label=y"],
+        "nothere.csv: there is no such file",
+    ),
+    "an absent file of a party": (
+        ["dataset=csv", "dataset.party_files={a: nothere.csv, label: [no.csv]}", "dataset.label=y", "dataset.id=k"],
+        "dataset.party_files.a=nothere.csv: there is no such file",
+    ),
+    "an option out of range": (["batch_size=-1"], "batch_size=-1: it must be"),
+}
+
+
+@pytest.mark.parametrize(("words", "problem"), SHARED.values(), ids=SHARED)
+def test_a_mistake_that_all_runs_share_ends_the_sweep_before_the_first(words, problem, launcher, tmp_path, capsys):
+    (tmp_path / "multirun.yaml").touch()
+    with launcher({}) as (inner, sweep, outer), pytest.raises(UserError, match=problem):
+        outer.launch([["seed=0", *words], ["seed=1", *words]], 0)
+    assert (inner.launched, sweep.jobs, tmp_path.exists()) == ([], [], False)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("values", [("-1", "0"), ("-1", "64")])
+def test_where_mistakes_differ_or_a_run_has_none_all_are_launched(values, launcher):
+    words = [f"batch_size={value}" for value in values]
+    with launcher({word: [done()] for word in words}) as (inner, _, outer):
+        outer.launch([[word] for word in words], 0)
+    assert inner.launched == [(0, words)]
+
+
+def test_files_of_parties_on_other_hosts_are_not_looked_for_here(launcher):
+    words = ["dataset=csv", "dataset.party_files={a: /far/a.csv, label: /far/b.csv}", "dataset.label=y", "dataset.id=k"]
+    words += ["engine=nvflare", "engine.mode=provisioned"]
+    with launcher({"seed=0": [done()]}) as (inner, _, outer):
+        outer.launch([["seed=0", *words]], 0)
+    assert inner.launched
+
+
+def test_finished_runs_are_shown_though_their_file_has_gone(launcher, tmp_path):
+    words = ["dataset=csv", "dataset.path=gone.csv", "dataset.label=y"]
+    (tmp_path / "seed_0").mkdir()
+    (tmp_path / "seed_0" / "summary.json").write_text("{}")
+    with launcher({"seed=0": [done()], "seed=1": [done()]}, "hydra.sweep.subdir=seed_${seed}") as (inner, _, outer):
+        outer.launch([["seed=0", *words], ["seed=1", *words]], 0)
+    assert inner.launched
 
 
 def test_a_launcher_that_breaks_down_is_called_again_and_what_brings_it_down_twice_has_failed(launcher):

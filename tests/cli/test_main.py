@@ -1,18 +1,23 @@
 """The command line from outside, as a user meets it: everything but training."""
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from warm_command import OPEN, command
 
 import vflbench
+from vflbench.cli.main import COMMANDS
 from vflbench.results.files import finished_folders
 
 MISTAKES = [
     (["train", "epoch=3"], ["epoch", "epochs"]),
-    (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "spectral, spectral_clustering, strongest"]),
+    (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "did you mean spectral?"]),
+    (["train", "attack=spread"], ["attack=spread: there is no such choice; there are alignment, ", "--plugins DIR"]),
     (["train", "attack=null"], ["string or a list"]),
     (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=adult, dataset=avazu, "]),
     (["train", "model.width=1000000", "dataset.rows=500"], ["model: the weights", "GB of memory"]),
@@ -23,7 +28,12 @@ MISTAKES = [
     (["train", "seed=-1"], ["seed=-1", "it must be a whole number from 0 to 9,223"]),
     (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "os is not imported"]),
     (["train", "model._target_=mine.Model"], ["model._target_=mine.Model", "no such class", "--plugins DIR"]),
-    (["train", "attack=[norm"], ["[norm"]),
+    (["train", "attack=[norm"], ["attack=[norm: a bracket is not closed"]),
+    (["train", "attack=[norm,", "spectral]"], ["put quotes around the whole: 'attack=[norm, spectral]'"]),
+    (["train", "attack=norm", "spectral"], ["spectral: options are KEY=VALUE", "'attack=[norm,spectral]'"]),
+    (["train", "defense=none,marvell"], ["defense=none,marvell: several values are a sweep", "add -m"]),
+    (["audit", "."], ["there is no manifest.json in this folder (see: the documentation, The format of"]),
+    (["audit", "here", "attack=[norm,", "cosine]"], ["put quotes around the whole: 'attack=[norm, cosine]'"]),
     (["train", "--plugins"], ["--plugins: it must be followed by a folder"]),
     (["train", "--plugins=nowhere", "epochs=1"], ["--plugins=nowhere: there is no such folder"]),
     (["list", "--config-dir", "nowhere"], ["--config-dir=nowhere", "no such folder"]),
@@ -45,6 +55,7 @@ def test_a_mistake_ends_in_one_paragraph_and_exit_code_1(tmp_path):
         assert result.returncode == 1, case
         assert len(result.stderr.strip().splitlines()) == 1, f"{case}: {result.stderr}"
         assert result.stdout == "", case
+        assert "hydra.cc" not in result.stderr, case
         for words in expected:
             assert words in result.stderr, f"{case}: {result.stderr}"
         assert finished_folders(tmp_path) == [], case
@@ -63,18 +74,35 @@ def test_help_version_and_the_shown_config(tmp_path):
     assert "vflbench train --plugins mine" in command("--help", cwd=tmp_path).stdout
     assert command("--version", cwd=tmp_path).stdout.split() == ["vflbench", vflbench.__version__]
     shown = command("train", "--help", cwd=tmp_path).stdout
-    for word in ("dataset: ", "criteo", "attack: ", "batch_size: auto", "--plugins", "--config-dir"):
+    for word in ("dataset:", "criteo", "attack:", "batch_size=auto", "--plugins", "--config-dir"):
         assert word in shown
     job = command("train", "defense=max_norm", "--cfg", "job", cwd=tmp_path).stdout
     assert yaml.safe_load(job)["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_help_prints_fits_a_terminal(tmp_path):
+    for words in (["--help"], *([name, "--help"] for name in COMMANDS)):
+        too_wide = [line for line in command(*words, cwd=tmp_path).stdout.splitlines() if len(line) > 80]
+        assert too_wide == [], words
+
+
+def test_nothing_that_is_printed_names_a_file_that_a_wheel_lacks():
+    package = Path(vflbench.__file__).parent
+    for file in (file for room in ("cli", "messages", "run", "engines", "data") for file in (package / room).rglob("*.py")):
+        if "docs/" not in (source := file.read_text()):
+            continue
+        nodes = list(ast.walk(ast.parse(source)))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        texts = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert [t.value for t in texts if re.search(r"\bdocs/\w", t.value) and id(t) not in docstrings] == [], file
+
+
 def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     def complete(line):
         return command("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line).stdout.split()
 
-    assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "parties", "report", "list"]
+    assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "parties", "report", "reproduce", "list"]
     beginning_with_s = [f"attack={name}" for name in ("simulator", "spectral", "spectral_clustering", "strongest")]
     assert complete("vflbench train attack=s") == beginning_with_s
     assert complete("/opt/train/bin/vflbench train attack=s") == beginning_with_s
@@ -88,14 +116,16 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
     assert "complete -o nospace" in install.stdout
 
 
-def test_the_list_has_a_line_for_every_choice_with_threat_model_and_source(tmp_path):
-    lines = command("list", cwd=tmp_path).stdout.splitlines()
+def test_the_list_has_an_entry_for_every_choice_with_threat_model_and_source(tmp_path):
+    text = command("list", cwd=tmp_path).stdout
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n(?=  ?\S|\n)", text)]
     datasets, others = ("criteo", "avazu", "synthetic", "breast_cancer"), ("wide_deep", "mlp", "max_norm", "published")
     for name in (*datasets, *others, "norm", "spectral"):
-        assert sum(line.split()[:1] == [name] for line in lines) == 1, name
-    (spectral,) = (line for line in lines if line.startswith("  spectral "))
+        assert sum(entry.split()[:1] == [name] for entry in entries) == 1, name
+    (spectral,) = (entry for entry in entries if entry.startswith("spectral "))
     assert "[messages only; non-label party; knows class shares, embeddings]" in spectral
     assert "Sun et al." in spectral
+    assert max(map(len, text.splitlines())) <= 80
     assert command("list", "adversaries", cwd=tmp_path).stdout == command("list", "adversary", cwd=tmp_path).stdout
 
 

@@ -83,9 +83,7 @@ def test_two_sweeps_on_one_folder_share_the_work(tmp_path):
     printed = [process.communicate(timeout=300)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
     assert len(finished_folders(tmp_path)) == 2
-    counts = [
-        {line.split()[0]: int(line.split()[1]) for line in text.splitlines() if line.startswith("  ")} for text in printed
-    ]
+    counts = [{word: int(n) for word, n in re.findall(r"^  (done|skipped) +(\d+)", text, re.MULTILINE)} for text in printed]
     assert sum(count["done"] for count in counts) == 2  # each run by one of them
     assert sum(count["skipped"] for count in counts) == 2
     for folder in finished_folders(tmp_path):

@@ -18,7 +18,8 @@ def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
     assert result.returncode == 1
     assert len(finished_folders(tmp_path)) == 1
     for size in (-1, 0):
-        assert result.stderr.count(f"batch_size={size}: it must be a whole number from 1 to ") == 1
+        assert result.stderr.count(f"\nfailed: batch_size={size}\n") == 1
+        assert f"batch_size={size}: it must be a whole number from 1 to " not in result.stdout
     assert "Traceback" not in result.stderr
     errors = sorted(tmp_path.rglob("error.txt"))
     assert len(errors) == 2
@@ -26,7 +27,7 @@ def test_a_sweep_goes_on_after_a_failure_and_says_so(tmp_path):
         message, _, traceback = error.read_text().partition("\n\n")
         assert re.match("batch_size=(-1|0): it must be a whole number from 1 to ", message)
         assert traceback.startswith("Traceback")
-        assert f"  {message}\n  {error.parent}\n" in result.stdout
+        assert f"  {message}\n  {error.parent}\n" in result.stderr
     table = [line.split()[:2] for line in result.stdout.splitlines()]
     for counted in (["3", "runs"], ["done", "1"], ["skipped", "0"], ["failed", "2"]):
         assert counted in table
@@ -54,7 +55,8 @@ def computes_what_is_missing(tmp_path, launcher):
     (folder,) = finished_folders(tmp_path)
     swept = command(*sweep, "seed=0,1", cwd=tmp_path)
     assert swept.returncode == 0, swept.stderr
-    assert swept.stdout.count(f"finished before, so not computed again (overwrite=true would): {folder}") == 1
+    assert swept.stdout.count("finished before, so not computed again (overwrite=true would): leak AUC ") == 1
+    assert swept.stdout.count(f"\n  outputs/{folder.name}\n") == 1
     (fresh,) = set(finished_folders(tmp_path)) - {folder}
     before = {file: file.read_bytes() for f in finished_folders(tmp_path) for file in f.iterdir()}
     extended = command(*sweep, "seed=0,1,2", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -26,12 +27,17 @@ def finished(tmp_path_factory):
     return result, *finished_folders(cwd)
 
 
-def test_a_run_prints_a_table_and_nothing_on_stderr(finished):
+def test_a_run_prints_a_sentence_and_six_lines_and_on_stderr_how_far_it_has_come(finished):
     result, folder = finished
-    assert result.stderr == ""  # no progress bar: this is no terminal
-    assert result.stdout.startswith("From what party ")
-    assert "\nafter epoch 1: test AUC 0." in result.stdout
-    assert f"results: {folder}" in result.stdout
+    assert all(line.endswith((" so far", " left")) for line in result.stderr.splitlines())  # of a slow machine
+    sentence, lines = result.stdout.split("\n\n")
+    assert re.match(r"With max_norm: (gradients|embeddings) at |With max_norm: no attack that ran ", sentence)
+    names = [line.split()[0] for line in lines.splitlines() if not line.startswith(" ")]
+    assert names == ["attack", "try", "model", "details", "next"]
+    assert f"next     vflbench report outputs/{folder.name} --open\n" in result.stdout
+    table = (folder / "table.txt").read_text()
+    assert "\nafter 2 epochs: test AUC 0." in table
+    assert all(len(line) <= 80 for line in result.stdout.splitlines() if folder.name not in line)
 
 
 def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
@@ -39,8 +45,7 @@ def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     names = {file.name for file in folder.iterdir() if file.name != ".lock"}
     assert max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns).name == "summary.json"
     assert names == {
-        *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log"),
-        *("auc_per_epoch.png", "leak_per_layer.png"),
+        *("config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log", "table.txt"),
     }
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
@@ -55,7 +60,7 @@ def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     assert manifest["end"] >= manifest["start"]
     assert manifest["versions"]["torch"]
     assert manifest["threads"] == manifest["machine"]["threads"] == 1
-    assert {"vflbench.cli.train", "vflbench.attacks.norm", "vflbench.defenses.max_norm"} <= set(manifest["modules"])
+    assert {"vflbench.run.experiment", "vflbench.attacks.norm", "vflbench.defenses.max_norm"} <= set(manifest["modules"])
     assert all(name.partition(".")[0] == "vflbench" for name in manifest["modules"])
     summary = json.loads((folder / "summary.json").read_text())
     assert 0.4 < summary["test_auc"] < 1
@@ -102,7 +107,7 @@ def test_the_folder_is_the_same_for_a_config_of_ones_own(finished):
     _, folder = finished
     result = command("train", f"--config-dir={folder}", "--config-name=config", cwd=folder.parent.parent)
     assert result.returncode == 0, result.stderr
-    assert f"(overwrite=true would): {folder}" in result.stdout
+    assert f"(overwrite=true would): outputs/{folder.name}\n" in result.stdout
 
 
 @pytest.mark.slow
@@ -115,8 +120,8 @@ def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished
     shown = command(*same, "log_every=7", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("finished before, so not computed again (overwrite=true would)")
-    again, first = ([s for s in text.splitlines() if "results: " not in s] for text in (shown.stdout, result.stdout))
-    assert again[1:] == first  # but for the folder
+    again, first = (text.partition("\ndetails ")[0] for text in (shown.stdout, result.stdout))
+    assert again.partition("\n")[2] == first  # but for the folder
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
     other = command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
     assert other.returncode == 1

@@ -342,12 +342,11 @@ main.main()
 
 @pytest.mark.slow
 def test_settings_in_the_working_folder_are_not_read(hostile):
-    """Of matplotlib, which would start LaTeX, and of numba, whose cache holds pickles."""
-    (hostile / "matplotlibrc").write_text("text.usetex: True\ntext.latex.preamble: \\evil\nfigure.facecolor: red\n")
+    """Of numba, whose cache holds pickles."""
     (hostile / ".numba_config.yaml").write_text("cache_locator_classes: evil.Locator\ncache_dir: cache\n")
     words = ("train", "optimizer=lazy_adam", "attack=norm", *SMALL, "epochs=1")
     (folder,) = left_alone(started(*words, cwd=hostile), hostile)
-    assert (folder / "leak_per_layer.png").exists()
+    assert (folder / "summary.json").exists()
     assert not (hostile / "cache").exists()
 
 
@@ -373,7 +372,7 @@ def test_what_is_listed_and_completed_runs_nothing(hostile):
     os.mkfifo(folder / "g.yaml")
     listed = command("list", "attack", "--config-dir", "shared", cwd=hostile)
     assert left_alone(listed, hostile) == []
-    assert listed.stdout.count("can't be used: ") == 7
+    assert " ".join(listed.stdout.split()).count("can't be used: ") == 7
     assert "spectral" in listed.stdout
     line = "vflbench train hydra.searchpath=[pkg://evil] attack=s"
     completed = command("-sc", "query=bash", cwd=hostile, COMP_LINE=line)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from raw_files import avazu_line, criteo_line, error_of, in_file_order, load, write
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.data.avazu import FORMAT, Avazu
 from vflbench.data.criteo import Criteo
 from vflbench.errors import UserError

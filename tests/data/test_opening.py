@@ -67,7 +67,7 @@ def odd(tmp_path):
         str(tmp_path / "loop"): "can't be read: Too many levels",
         str(tmp_path / "file" / "below"): "there is no such",
         str(tmp_path / ("x" * 300)): "can't be read: File name too long",
-        "a\0b": "null byte",
+        "a\0b": "NUL character",
         " ": "empty",
     }
     listening.close()
@@ -202,8 +202,9 @@ def test_bombs_end_early(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.blocks._NO_LINE_BYTES", 4 << 20)
     monkeypatch.setattr("vflbench.data.archives.FREE_BYTES", 4 << 20)
     monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 1 << 20)
-    (tmp_path / "zeros.gz").write_bytes(gzip.compress(bytes(64 << 20), 9))
-    assert "line 1 goes on for more than" in problem_of(Criteo(path=str(tmp_path / "zeros.gz")))
+    for byte, problem in ((b"0", "line 1 goes on for more than"), (b"\0", "binary file of a kind that isn't known")):
+        (tmp_path / "long.gz").write_bytes(gzip.compress(byte * (64 << 20), 9))
+        assert problem in problem_of(Criteo(path=str(tmp_path / "long.gz")))
     (tmp_path / "blank.gz").write_bytes(gzip.compress(b"\n" * (64 << 20), 9))
     path = zipped(tmp_path / "blank.zip", {"x": (b"\n" * (64 << 20), 0)})
     for name in (str(tmp_path / "blank.gz"), path):

@@ -28,7 +28,8 @@ COLUMNS = {
     "day": pa.array([datetime.date(2020, 1, 1 + i % 3) for i in range(N)]),
     "target": pa.array(["yes" if i % 3 == 0 else "no" for i in range(N)]),
 }
-NUMERIC, CATEGORICAL = ("small", "large", "real", "exact", "nothing"), ("text", "long", "coded", "flag", "day")
+DAY = ("day", "day.month", "day.weekday")
+NUMERIC, CATEGORICAL = ("small", "large", "real", "exact", "nothing", *DAY), ("text", "long", "coded", "flag")
 
 
 def stored(folder, name="rows.parquet", **changes) -> str:
@@ -41,12 +42,15 @@ def test_types_decide_what_is_numeric_and_what_is_missing(tmp_path):
     path = stored(tmp_path)
     data = load(Parquet(path=path, label="target"))
     columns = data.train.features["a"].columns
-    assert (columns.numeric, columns.categorical, columns.cardinalities) == (NUMERIC, CATEGORICAL, (3, 9, 3, 2, 3))
+    assert (columns.numeric, columns.categorical, columns.cardinalities) == (NUMERIC, CATEGORICAL, (3, 9, 3, 2))
     numeric, categorical, labels = in_file_order(data)
     i = np.arange(N)
     assert np.allclose(numeric[:, 1], np.where(i % 4, i, 0) / 59)
     assert np.allclose(numeric[:, 2], np.where(i % 5, i, 0) / 59, atol=1e-6)
     assert not numeric[:, 4].any()
+    assert torch.equal(numeric[:6, 5], torch.tensor([0, 0.5, 1] * 2))  # days
+    assert not numeric[:, 6].any()  # one month
+    assert torch.allclose(numeric[:3, 7], torch.tensor([0, 0.5, 1]))  # Wednesday to Friday
     assert categorical[:6, 0].tolist() == [2, 1, 0] * 2  # "" < fig < pear
     assert categorical[:4, 3].tolist() == [1, 0, 1, 0]  # false < true
     assert labels.tolist() == [int(k % 3 == 0) for k in i]
@@ -83,10 +87,11 @@ def test_types_can_be_overridden(tmp_path):
         (types, "column nested is of type list<"),
         (types | {"nested": "ignore", "text": "numeric"}, "column text can't be read as numbers: "),
         (types | {"nested": "categorical"}, "column nested can't be read as texts: "),
-        (types | {"none": "ignore"}, "it has no column none, which dataset.types names; its columns are small, large"),
     ):
         text = error_of(Parquet(path=path, label="target", types=changes))
         assert f"dataset.path={path}: {problem}" in text, text
+    missing = error_of(Parquet(path=path, label="target", types={"nested": "ignore", "none": "ignore"}))
+    assert "dataset.types=none: there is no such column; the columns are small, large" in missing
 
 
 def test_a_folder_is_the_rows_of_its_files_by_name(tmp_path):
@@ -118,12 +123,17 @@ def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "none").write_bytes(b"")
     (tmp_path / "name").write_bytes(content.replace(b"small", b"sm\xb0ll"))
-    for name in ("cut", "text", "none", "name"):
+    for name, problem in {
+        "cut": "it can't be read as a Parquet file: ",
+        "name": "it can't be read as a Parquet file: ",
+        "text": "it is text and no Parquet file; is it a table to read with dataset=csv?",
+        "none": "the file is empty",
+    }.items():
         text = error_of(Parquet(path=str(tmp_path / name), label="target"))
-        assert f"dataset.path={tmp_path / name}: it can't be read as a Parquet file: " in text, text
+        assert f"dataset.path={tmp_path / name}: {problem}" in text, text
     assert "there is no such file" in error_of(Parquet(path=str(tmp_path / "x"), label="target"))
     assert "dataset.path: it must be given" in error_of(Parquet(label="target"))
-    assert "it has no column y, which dataset.label names" in error_of(Parquet(path=good, label="y"))
+    assert "dataset.label=y: there is no such column; the columns are small" in error_of(Parquet(path=good, label="y"))
     wrong = {
         "row 3: column target: the row has no label": {"target": pa.array(["a", "b", None, *"ab" * 28, "a"])},
         "row 2: column real is infinite": {"real": pa.array([1.0, float("inf"), *[2.0] * (N - 2)])},

@@ -96,7 +96,15 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
     }
     assert set(data.facts["party_files"]) == {"label", "a", "b"}
     assert all(len(of["file_sha256"]) == 64 for of in data.facts["party_files"].values())
-    assert data.notes == ("the parties share 174 rows; left out, as another party lacks them: label 44, a 44, b 44",)
+    assert data.facts["columns_are"] == [
+        "party a: columns: 1 number (x), 1 category (k)",
+        "party b: columns: 1 number (x), 1 category (word)",
+        "party label: columns: 1 number (own)",
+        "label y: positive is yes (101 of 174 rows), negative is no",
+    ]
+    assert data.notes == (
+        "the parties share 174 rows; rows that another party does not have are left out: 44 of label, 44 of a, 44 of b",
+    )
 
 
 OPTIONS = {
@@ -134,8 +142,10 @@ def test_apart_each_party_gets_the_table_that_it_has_in_one_process(kind, name, 
     for one, other in zip((rows.train, *rows.held_out.values()), (theirs.train, *theirs.held_out.values()), strict=True):
         assert torch.equal(one.all().labels, other.all().labels)
         assert_same_table(one.all().features["label"], other.all().features["label"], "label")
-    known = {key: value for key, value in joint.facts.items() if key != "party_files"}
-    assert {key: value for key, value in rows.facts.items() if key != "party_files"} == known
+    everybodys = ("party_files", "columns_are")  # the label party knows its own columns alone
+    known = {key: value for key, value in joint.facts.items() if key not in everybodys}
+    assert {key: value for key, value in rows.facts.items() if key not in everybodys} == known
+    assert rows.facts["columns_are"] == joint.facts["columns_are"][2:]
     assert rows.notes == joint.notes
     assert list(rows.facts["party_files"]) == ["label"]
 
@@ -151,7 +161,7 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
     assert np.array_equal(whole.train.role, apart.train.role)
     assert whole.facts["class_rows"] == apart.facts["class_rows"]
     assert whole.facts["classes_are"] == apart.facts["classes_are"] == ["no", "yes"]
-    assert apart.notes == ()
+    assert not any("left out" in note for note in apart.notes)
     for ours, theirs in ((apart.train.all(), whole.train.all()), (apart.test.all(), whole.test.all())):
         assert torch.equal(ours.ids, theirs.ids)
         assert torch.equal(ours.labels, theirs.labels)
@@ -221,7 +231,10 @@ def test_identifiers_are_compared_as_texts(tmp_path):
     write(tmp_path / "a.csv", text.splitlines())
     data = csv(paths).load(generator())
     assert data.facts["party_rows"]["a"] == {"rows": 240, "shared": 238}  # 7 is not 007, and a blank counts; quotes don't
-    assert data.notes == ("the parties share 238 rows; left out, as another party lacks them: label 2, a 2, b 2",)
+    assert (
+        data.notes[-1]
+        == "the parties share 238 rows; rows that another party does not have are left out: 2 of label, 2 of a, 2 of b"
+    )
     other = own_file(csv({"label": paths["label"]}), "label")
     with pytest.raises(
         UserError, match="the parties share no row; identifiers are compared as texts.*'000' .label., '0' .a."
@@ -277,7 +290,6 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     both = csv(paths)
     wrong = {
         "dataset.path: it must be given, as dataset.path=FILE; or one file a party": Csv(label="y"),
-        "dataset.id=id: it is for one file a party": Csv(label="y", path="x", id="id"),
         "dataset.id: it must name the column": csv(paths, id=None),
         "dataset.path=x: give this, or dataset.party_files, but not both": csv(paths, path="x"),
         "it must name a file of party label": csv({"a": paths["a"], "b": paths["b"]}),

@@ -121,10 +121,9 @@ def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
         assert not list((cache / "building").iterdir()), name
 
 
-def test_damage_that_appears_while_training_stops_the_run_and_removes_the_store(raw, monkeypatch):
+def test_damage_that_appears_while_training_stops_the_run_and_removes_the_store(raw):
     folder = Criteo(path=raw).prepare().folder
-    monkeypatch.setattr(store, "_CHECKED_AT_ONCE", 1)  # only the first chunk is checked at the start
-    table = Criteo(path=raw).prepare().table
+    table = Criteo(path=raw).prepare(check=1).table  # only the first chunk is checked at the start
     flip(folder / "categorical", 0.9)
     table.take(np.arange(1024))
     with pytest.raises(UserError, match="damaged .*categorical differs from its checksum near row 2048.* prepare it anew"):

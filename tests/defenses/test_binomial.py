@@ -9,7 +9,7 @@ from defenses.contexts import drawing
 from distinguishing import lower_bound
 from scipy import stats
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.binomial import Binomial, binomial
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.cae import Cae, _network, confusion, rounded
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp

@@ -11,7 +11,7 @@ from defenses.contexts import drawing
 from scipy import integrate, stats
 from torch.nn import functional as F
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.label_dp import (
     LabelDP,
     LabelDp,

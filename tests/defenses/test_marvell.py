@@ -9,7 +9,7 @@ from scipy import stats
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.remainder import Remainder
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError

@@ -4,7 +4,7 @@ from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sec_dt import SecDt

@@ -8,11 +8,12 @@ from defenses.contexts import drawing
 from vflbench.data.digits import Digits
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
-from vflbench.defenses.split_guard import SplitGuard, alarm, split_guard_score
+from vflbench.defenses.split_guard import SplitGuard, split_guard_score
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
+from vflbench.numerics.alarm import alarm
 
 ALWAYS, HALF = 1 - 1e-9, 0.5
 FACTS = frozenset({Embeddings, Gradients})

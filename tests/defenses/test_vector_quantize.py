@@ -2,7 +2,7 @@ import pytest
 import torch
 from defenses.contexts import drawing
 
-from vflbench.cli.build import construct
+from vflbench.cli.components import construct
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread

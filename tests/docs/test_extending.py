@@ -1,4 +1,4 @@
-"""The examples of docs/extending, each run as a user would."""
+"""The examples of docs/examples, each run as a user would."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.numerics.dcor import distance_correlation
 
-EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "extending"
+EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "examples"
 SMALL = ["dataset.rows=2000", "dataset.vocabulary=200", "epochs=2", "batch_size=64"]
 NARROW = ["model.width=16", "model.bottom_layers=2", "model.top_layers=1"]
 
@@ -157,7 +157,7 @@ def test_an_audit_of_recorded_rounds_has_the_numbers_of_the_run(plain):
 
 
 def test_the_page_counts_the_lines():
-    page = (EXTENDING / "README.md").read_text()
+    page = (EXTENDING.parent / "howto" / "extend.md").read_text()
     for file in EXTENDING.glob("*/*.py"):
         line = next(line for line in page.splitlines() if f"`{file.name}`" in line)
         assert str(len(file.read_text().splitlines())) in line, f"{file.name}: {line}"

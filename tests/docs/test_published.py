@@ -1,4 +1,4 @@
-"""docs/published.md and its data: every published value is there, with ours or with a reason."""
+"""docs/experiments/published.md and its data: every published value is there, with ours or with a reason."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from vflbench.errors import UserError
 from vflbench.results.report.documents import leaves, numbers_in, read_documents
 from vflbench.results.report.reproductions import read_experiments
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "experiments"
 DOCUMENTS = read_documents(DOCS / "published")
 EXPERIMENTS = read_experiments()
 CLAIMS = script_runs.load("published_claims")

@@ -21,7 +21,7 @@ from provisioned_parties import ENVIRONMENT, PATIENCE, Parties, figures, free_po
 from vflbench.engines.nvflare.job import Job, write_job
 from vflbench.engines.nvflare.kit import LABEL_PARTY_SITE, PARTY_SITE
 
-HOWTO = Path(__file__).resolve().parents[2] / "docs" / "engines" / "README.md"
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "parties_on_hosts.md"
 EXPERIMENT = ("dataset=digits", "epochs=3", "attack=kmeans", "model.width=16", "audit.batches=2", "engine.timeout=15")
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""write_batch: NumPy arrays become the files that docs/audit/format.md describes."""
+"""write_batch: NumPy arrays become the files that docs/reference/messages.md describes."""
 
 import json
 

@@ -123,3 +123,9 @@ def test_what_would_not_be_decoded_is_not_encoded(value):
 def test_a_number_that_nobody_could_read_is_not_encoded():
     with pytest.raises(TypeError, match="can't hold int"):
         encode({"value": 1 << 20_000})
+
+
+@pytest.mark.parametrize("name", ["a", "ab", "abcdefgh", "a name of another length"])
+def test_tensors_are_aligned_as_torch_aligns_its_own(name):
+    for x in decode(encode({name: [torch.randn(3, 5), torch.zeros(1, dtype=torch.int8), torch.randn(2)]}))[name]:
+        assert x.data_ptr() % 64 == 0

@@ -19,7 +19,6 @@ from vflbench.messages.facts import (
     OwnColumns,
     OwnModel,
     Predictions,
-    Rules,
     SummedGradients,
     Updates,
 )
@@ -36,6 +35,7 @@ from vflbench.messages.peer_facts import (
     PeerModels,
     Queries,
 )
+from vflbench.messages.rules import Rules
 
 ROWS = 5
 

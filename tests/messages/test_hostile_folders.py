@@ -251,7 +251,7 @@ def test_text_columns_are_categories_equal_where_texts_are(folder):
 
     for column in (texts, pa.array(texts).dictionary_encode(), pa.array(texts, pa.large_string())):
         path.write_bytes(table_bytes({"id": IDS, "t": column, "x": IDS * 0.5}, row_group_size=5))
-        _, columns = read_features(path)
+        columns = read_features(path)
         codes = columns.categorical[:, 0].tolist()
         assert len(set(zip(texts, codes, strict=True))) == len(set(texts)) == len(set(codes))
         assert columns.numeric[:, 0].tolist() == (IDS * 0.5).tolist()

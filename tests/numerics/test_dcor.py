@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflbench.numerics import dcor as module
+from vflbench.numerics import point_distances as module
 from vflbench.numerics.dcor import distance_correlation
 from vflbench.numerics.table_distances import Table
 
 
 def by_definition(x, y_distances):
-    """The definition with whole matrices, and torch's derivative."""
-    a = (x[:, None] - x[None, :]).square().sum(2)
-    a = torch.where(a > 0, a.clamp_min(1e-300).sqrt(), 0.0)
+    """The definition with whole matrices, and torch's derivative, in float64."""
+    unit = (x.detach() - x.detach().mean(dim=0)).abs().max()
+    x = x / unit
+    a = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
 
     def centred(m):
         return m - m.mean(0) - m.mean(1, keepdim=True) + m.mean()
@@ -194,18 +195,128 @@ class LargestTensor(TorchDispatchMode):
 
 
 def test_no_tensor_is_larger_than_a_block_or_x(rng, monkeypatch):
-    """Forward and backward; the matrix of all distances would have 400^2 entries."""
+    """Forward and backward; the matrix of all distances would have 200^2 entries."""
     monkeypatch.setattr(module, "_BLOCK", 32)
-    x = torch.randn(400, 8, generator=rng)
-    for y in (torch.arange(400) % 3, torch.randn(400, generator=rng)):
+    x = torch.randn(200, 8, generator=rng)
+    monkeypatch.setattr(module, "_NUMBERS", 1024)
+    for y in (torch.arange(200) % 3, torch.randn(200, generator=rng)):
         leaf = x.clone().requires_grad_()
         with LargestTensor() as forward:
             value = distance_correlation(leaf, y)
         with LargestTensor() as backward:
             value.backward()
-        assert 0 < backward.largest <= 400 * 8
-        rows_of_distances = 32 * 400 if y.is_floating_point() else 0  # for the row means of the distances of numbers
-        assert 0 < forward.largest <= max(400 * 8, rows_of_distances)
+        assert 0 < backward.largest <= 200 * 8
+        assert 0 < forward.largest <= 200 * 8
+
+
+def adversarial(n, rng):
+    """Rows (n, d) float32 that lose digits, or tempt to."""
+    x = torch.randn(n, 16, generator=rng)
+    half = (torch.rand(n, 1, generator=rng) < 0.5).float()
+    copies = x[: max(2, n // 8)].repeat(9, 1)[:n]
+    return {
+        "plain": x,
+        "many columns": torch.randn(n, 128, generator=rng),
+        "two tight clusters": 1e-4 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
+        "tighter": 1e-6 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
+        "copies": copies,
+        "near copies": copies * (1 + 1e-6 * torch.randn(n, 1, generator=rng)),
+        "half of them zero": x * half,
+        "half of them all but zero": torch.where(half > 0, 1e-25 * x, x),
+        "far from 0": x + 1000,
+        "scale 1e-25": x * 1e-25,
+        "scale 1e30": x * 1e30,
+        "the largest numbers": x.clamp(-1, 1) * 3e38,
+        "one outlier": torch.cat([x[:-1], 1e4 * x[-1:]]),
+        "one column large and constant": torch.cat([torch.full((n, 1), 1e30), x], dim=1),
+        "all at one distance": torch.eye(n),
+        "a line": x[:, :1],
+        "a grid": x[:, :1].round(),
+    }
+
+
+@pytest.mark.parametrize("n", [2, 100, pytest.param(1025, marks=pytest.mark.slow)])
+def test_value_and_gradient_keep_their_digits_whatever_the_rows(n, rng, monkeypatch):
+    """Against the definition in float64, of the same rows."""
+    monkeypatch.setattr(module, "_BLOCK", 1024 if n > 1000 else 64)
+    y = torch.arange(n) % 2 if n == 2 else (torch.rand(n, generator=rng) < 0.3).long()
+    for kind, x in adversarial(n, rng).items():
+        exact, expected = value_and_gradient(lambda t: by_definition(t, (y[:, None] != y).double()), x.double())
+        floor = 0.1 * (n == 2) / (x.double() - x.double().mean(dim=0)).norm()  # of two rows, dCor is 1, and its gradient 0
+        for dtype, of_value, of_gradient in ((torch.float32, 1e-6, 1e-5), (torch.float64, 1e-12, 1e-8)):
+            value, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x.to(dtype))
+            if math.isnan(exact):  # both rows are the same
+                assert value == 0
+                continue
+            assert value == pytest.approx(exact, rel=of_value), f"{kind}, {dtype}"
+            if kind == "the largest numbers" and dtype == torch.float32:
+                continue  # the derivative is among the smallest numbers, of few digits
+            assert (gradient - expected).norm() <= of_gradient * (expected.norm() + floor), f"{kind}, {dtype}"
+
+
+def test_the_smallest_numbers_count_where_they_are_not_flushed():
+    """The test process may flush them, as runs do; then such rows are constant."""
+    x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 2
+    flushed = torch.tensor([1e-41]) * 1 == 0
+    value, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x * 1e-41)
+    assert value == 0 if flushed else value == pytest.approx(distance_correlation((x * 1e-41).double(), y).item(), rel=1e-6)
+    assert gradient is None or not gradient.isnan().any()
+
+
+def test_what_is_not_finite_has_no_value(rng):
+    x, y = torch.randn(40, 3, generator=rng), torch.arange(40) % 2
+    for bad in (math.nan, math.inf, -math.inf):
+        spoiled = x.clone()
+        spoiled[7, 1] = bad
+        for statistic in ("squared", "root"):
+            assert math.isnan(distance_correlation(spoiled, y, statistic).item())
+        assert math.isnan(distance_correlation(x, spoiled).item())
+
+
+def test_the_budget_changes_no_bit(rng, monkeypatch):
+    """Also where near pairs are computed in another way; and what was kept is freed once it was used."""
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    n = 100
+    ys = torch.arange(n) % 2, torch.randn(n, 2, generator=rng), Table(torch.rand(n, 2), torch.randint(3, (n, 2)))
+    for kind, x in adversarial(n, rng).items():
+        for y in ys if kind in ("plain", "near copies") else ys[:1]:
+            kept, again = (
+                value_and_gradient(lambda t, mib=mib, y=y: distance_correlation(t, y, kept_mib=mib), x) for mib in (256, 0)
+            )
+            assert kept[0] == again[0], kind
+            assert torch.equal(kept[1], again[1]), kind
+
+
+def test_blocks_are_kept_only_if_all_fit_and_a_gradient_is_to_come(rng, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    made, init = [], module.Points.__init__
+
+    def watched(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(module.Points, "__init__", watched)
+    x, y = torch.randn(150, 40, generator=rng), torch.arange(150) % 2
+    needed = 4 * module.size_of_blocks(150, x.device) / 2**20
+    for mib, leaf, keeps in ((needed, True, True), (0.99 * needed, True, False), (needed, False, False)):
+        value = distance_correlation(x.clone().requires_grad_(leaf), y, kept_mib=mib)
+        assert bool(made[-1]._kept) == keeps
+        if leaf:
+            value.backward(retain_graph=True)
+            assert not made[-1]._kept
+            value.backward()
+
+
+def test_bfloat16_and_autocast_compute_in_float32(rng):
+    x, y = torch.randn(60, 8, generator=rng), torch.arange(60) % 2
+    expected, by = value_and_gradient(lambda t: distance_correlation(t, y), x)
+    with torch.autocast("cpu", torch.bfloat16):
+        value, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x)
+    assert value == expected
+    assert torch.equal(gradient, by)
+    value, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x.bfloat16())
+    assert value == distance_correlation(x.bfloat16().float(), y).item()
+    assert gradient.dtype == torch.bfloat16
 
 
 @pytest.mark.slow

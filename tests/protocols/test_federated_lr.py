@@ -13,8 +13,9 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Schema, Updates
+from vflbench.messages.facts import OwnColumns, Updates
 from vflbench.messages.message import Kind
+from vflbench.messages.rules import Schema
 from vflbench.messages.threat import Seat
 from vflbench.protocols.adversaries.hijack import Hijack
 from vflbench.protocols.adversary import Adversary
@@ -218,3 +219,10 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         seat(table(rng, 24), adversaries={"cheat": Adversary()})
     with pytest.raises(UserError, match="adversary=hijack: it cheats at the label party of protocol=split"):
         seat(table(rng, 24), adversaries={"hijack": Hijack()})
+
+
+def test_who_takes_large_private_batches_is_told_how_large_they_are():
+    assert FederatedLr().notes(2 * 100) == ()
+    (note,) = FederatedLr().notes(2 * 2000)
+    assert note.startswith("private batches have 2,000 rows each")
+    assert FederatedLr(parties=4, mode="asynchronous", batches=5).notes(4 * 5 * 100) == ()

@@ -8,6 +8,7 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, SummedGradients
@@ -303,3 +304,40 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
         losses[precision] = seen
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
+
+
+class Multiplies(NonLabelDefense, LabelDefense):
+    """Notes the type of a product in each of its hooks, and in the backward pass of its penalty."""
+
+    def __init__(self):
+        self.types = set()
+
+    def embedding(self, h, context):
+        self.types.add((h @ h.T).dtype)
+        return h
+
+    def gradient(self, g, y, context):
+        self.types.add((g @ g.T).dtype)
+        return g
+
+    def penalty(self, embeddings, y):
+        embeddings[0].register_hook(lambda g: self.types.add((g @ g.T).dtype))
+        self.types.add((embeddings[0] @ embeddings[0].T).dtype)
+        return embeddings[0].square().sum()
+
+
+def test_defenses_compute_in_full_precision_under_bf16(rng):
+    rows, defense = table(rng), Multiplies()
+    started = session(rows, precision="bf16", defenses=[defense])
+    started.round(rows.ids)
+    started.predict(rows.ids)
+    assert defense.types == {torch.float32}
+
+
+def test_distance_correlation_under_bf16_is_that_of_float32(rng):
+    """The embeddings differ by the rounding of the network's products alone."""
+    rows, values = table(rng), {}
+    for precision in ("float32", "bf16"):
+        started = session(rows, precision=precision, defenses=[Dcor(alpha_d=0.1)])
+        values[precision] = [started.round(rows.ids).training.penalty for _ in range(5)]
+    assert values["bf16"] == pytest.approx(values["float32"], rel=0.02)

@@ -28,14 +28,19 @@ def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
     assert not failed.passed
     assert failed.line() == (
         "FAIL: leak_auc_two_sided is 0.700, 0.100 above 0.6 (norm, gradients, media f1, epoch 0); "
-        "its 95 % interval, of this value alone, is 0.680 to 0.720: above as a whole"
+        "its own 95 % interval is 0.680 to 0.720: all of it above"
     )
     passed = outcome("leak_auc_two_sided=0.6", *rows[:2])
     assert passed.passed
     assert passed.line() == (
         "PASS: leak_auc_two_sided is 0.580, 0.020 below 0.6 (norm, gradients, media f2, the cut); "
-        "its 95 % interval, of this value alone, is 0.560 to 0.600: not above"
+        "its own 95 % interval is 0.560 to 0.600: not above"
     )
+
+
+def test_a_cut_layer_that_is_called_cut_is_named_once():
+    one = judge(Gate.parse("leak_auc_two_sided=0.6"), [row("norm", 0.58, layer="cut")], THREATS, {"media": ["cut"]}, {})
+    assert "(norm, gradients, media cut);" in one.line()
 
 
 def test_the_value_itself_passes_and_the_least_more_fails():
@@ -98,7 +103,7 @@ def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdi
     }
     one = outcome("leak_auc_worst=0.6", *rows, worst=worst)
     assert (one.value, one.low, one.high, one.of_all) == (0.66, 0.61, 0.7, True)
-    assert "of all readings at once, is 0.610 to 0.700: above as a whole" in one.line()
+    assert "; the 95 % interval of the worst of all readings is 0.610 to 0.700: all of it above" in one.line()
     early = outcome("leak_auc_worst=0.6", *rows, row("norm", 0.9, epoch=0), worst=worst)
     assert (early.value, early.of_all) == (0.9, False)
 
@@ -118,7 +123,7 @@ def test_what_is_no_threshold_is_refused_in_a_line(text):
 
 
 def test_the_documentation_has_every_key():
-    page = (Path(__file__).parents[2] / "docs" / "audit" / "README.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "audit.md").read_text()
     assert all(f"`{key}`" in page for key in KEYS)
 
 

@@ -1,8 +1,12 @@
 """Which layers cross, and in which order layers are shown: as recorded, else inferred."""
 
-from vflbench.results.layers import layers_of, merged_order
+from vflbench.results.layers import layers_of, marked, merged_order
 
 MEASURED = [("a", "f1", True), ("a", "f2", True), ("a", "wide", True), ("b", "f1", True), ("label", "h1", False)]
+
+
+def test_a_layer_that_crosses_is_marked_once():
+    assert [marked("f5", True), marked("f5", False), marked("cut", True)] == ["f5 (cut)", "f5", "cut"]
 
 
 def test_recorded_layers_are_taken_as_they_are():

@@ -6,7 +6,7 @@ import pytest
 from outputs_tree import write_adversarial_run, write_run
 
 from vflbench.results.files import finished_folders
-from vflbench.results.runs import Oddity, entries, read_run, read_runs
+from vflbench.results.runs import Oddity, Run, entries, read_run, read_runs
 
 
 def test_facts_are_read_from_the_manifest_and_missing_ones_are_empty(tmp_path):
@@ -61,3 +61,12 @@ def test_a_manifest_that_cannot_be_read_makes_no_run(tmp_path, content):
     (folder / "manifest.json").unlink()
     assert read_run(folder).manifest == {}
     assert json.loads((folder / "summary.json").read_text())["epochs"] == 2
+
+
+def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
+    """A config that somebody sent may lie in the folder of their runs."""
+    write_run(tmp_path / "theirs" / "run")
+    (tmp_path / "theirs" / "config.yaml").write_text((tmp_path / "theirs" / "run" / "config.yaml").read_text())
+    found = list(entries([tmp_path]))
+    assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
+    assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("half-written", "theirs")]

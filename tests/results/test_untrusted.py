@@ -18,7 +18,6 @@ from vflbench.results.arrays import read_arrays
 from vflbench.results.folder import error_in, leave_error, recorded_config
 from vflbench.results.plain_values import read_json, read_yaml
 from vflbench.results.recorder import Recorder
-from vflbench.results.report.figures import draw
 from vflbench.results.report.table import final_table
 from vflbench.results.rows import HEADER, Row
 from vflbench.results.runs import entries
@@ -78,10 +77,9 @@ def test_results_are_written_through_no_link(tmp_path):
     victim.write_text("mine")
     folder = write_run(tmp_path / "run")
     names = ("summary.json", "manifest.json", "config.yaml", "error.txt", "metrics.csv", "reconstructions.npz")
-    for name in (*(f".{name}.tmp" for name in names), "auc_per_epoch.png", *names[:1], "error.txt"):
+    for name in (*(f".{name}.tmp" for name in names), *names[:1], "error.txt"):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(victim)
-    draw(folder)
     leave_error(folder, "it failed", ValueError())
     recorder = Recorder(folder, "seed: 0\n", {}, quiet=True)
     recorder.begin()

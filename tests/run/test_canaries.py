@@ -1,6 +1,7 @@
 """Promises of label DP put to the test: broken ones are found, kept ones are not suspected."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
+from vflbench.metrics.exposure import Exposure
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.results.report.table import final_table
+from vflbench.run.account import account
 from vflbench.run.canaries import Canaries
 from vflbench.run.settings import Audit, Settings
 
@@ -57,6 +60,19 @@ def settings(epochs=1, **audit):
 @pytest.fixture
 def data():
     return Synthetic(rows=2000, vocabulary=100).load(torch.Generator().manual_seed(0))
+
+
+def test_readers_are_named_by_what_they_read_and_those_of_no_message_by_no_message(data):
+    leaks = [
+        SimpleNamespace(attack=attack, message=message, party="a", layer=layer, visible=True, guesses=Guesses(high=9))
+        for attack, message, layer in (("norm", "gradient", "f2"), ("completion (own columns)", "none", "features"))
+    ]
+    made = account({}, Exposure(), leaks, Canaries(data.train, 600, torch.Generator().manual_seed(1)))
+    assert list(made["tried"]) == [
+        "the labels trained on",
+        "norm on gradients of a f2",
+        "completion (own columns) of a features",
+    ]
 
 
 def test_canaries_are_coins_that_stand_in_for_labels(data):

@@ -27,8 +27,9 @@ from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
+from vflbench.run.graded import grade
 from vflbench.run.offline import audit
-from vflbench.run.scores_only import grade, write_scores
+from vflbench.run.scores_only import write_scores
 from vflbench.run.settings import Audit, Settings
 
 ELSEWHERE = {name: attack for name, attack in every_attack().items() if attack.threat.seat is Seat.LABEL}

@@ -63,7 +63,7 @@ def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
         assert found.outcome == "against"
         assert 1.2 < found.eps_low <= 3.0
         assert found.odds_factor_needed > 1.5
-        assert "if features tell labels at most" in found.verdict
+        assert "if features predict labels at most" in found.verdict
         assert "no proof" in found.verdict
         assert json.loads(json.dumps(found.plain(), allow_nan=False))["outcome"] == "against"
 
@@ -100,7 +100,7 @@ def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken
         found = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
         wrong += found.outcome == "against"
         assert "features that are missing can make a mechanism that keeps its promise look broken" in found.assumption
-        assert found.outcome != "against" or "if features tell labels at most" in found.verdict
+        assert found.outcome != "against" or "if features predict labels at most" in found.verdict
     assert wrong == 4
     shown = observed_privacy({"direct": guess}, world.labels, world.x, 0.5)
     assert shown.outcome != "against"

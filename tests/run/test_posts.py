@@ -9,7 +9,8 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
-from vflbench.run.posts import RUN_FACTS, Post, unmet_attacks
+from vflbench.run.posts import Post
+from vflbench.run.unmet import RUN_FACTS, unmet_attacks
 
 
 def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():

@@ -1,4 +1,4 @@
-"""The figures that the README promises, on real clicks."""
+"""The figures of docs/experiments/real_clicks.md."""
 
 import csv
 

@@ -283,6 +283,11 @@ def test_a_torn_last_line_is_cut_off(tmp_path, whole):
 QUICK = ("a bit flipped", "a pickle that acts, in the right file")
 
 
+def printed(capsys):
+    """What was printed, without the breaks of its lines."""
+    return " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -298,7 +303,7 @@ def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(tmp_
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     damage(tmp_path / "checkpoint.pt")
     run_in(tmp_path, **parts())
-    assert "starting from the beginning" in capsys.readouterr().out
+    assert "starting from the beginning" in printed(capsys)
     assert results(tmp_path) == whole
     assert not (tmp_path / "executed").exists()
 
@@ -309,7 +314,7 @@ def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, w
     del state["session"]["label"]["network"]["top.output.weight"]
     torch.save(state, tmp_path / "checkpoint.pt")
     run_in(tmp_path, **parts())
-    assert "does not fit this run" in capsys.readouterr().out
+    assert "does not fit this run" in printed(capsys)
     assert results(tmp_path) == whole
 
 
@@ -330,7 +335,7 @@ def test_a_state_that_contradicts_itself_is_not_gone_on_with(tmp_path, whole, pl
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     torch.save(changed(state, place, value), tmp_path / "checkpoint.pt")
     run_in(tmp_path, **parts())
-    assert "starting from the beginning" in capsys.readouterr().out
+    assert "starting from the beginning" in printed(capsys)
     assert results(tmp_path) == whole
 
 
@@ -381,7 +386,7 @@ def test_other_versions_are_reported_and_gone_on_with(tmp_path, whole, capsys):
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "vflbench": "0.0.1"}))
     run_in(tmp_path, **parts())
-    assert "its numbers may differ: vflbench 0.0.1 then, None now" in capsys.readouterr().out
+    assert "its numbers may differ: vflbench 0.0.1 then, None now" in printed(capsys)
     assert results(tmp_path) == whole
 
 
@@ -427,9 +432,9 @@ def test_a_component_that_keeps_what_no_checkpoint_holds_is_reported_and_trained
             self.seen = {1, 2}
 
     run_in(tmp_path, **parts(defenses={"hoarder": Hoarder()}))
-    printed = capsys.readouterr().out
-    assert printed.count("this run can't go on if it stops: no checkpoint can hold session.parties.a.defenses") == 1
-    assert ".seen: set" in printed
+    lines = printed(capsys)
+    assert lines.count("this run can't go on if it stops: no checkpoint can hold session.parties.a.defenses") == 1
+    assert ".seen: set" in lines
 
 
 @pytest.mark.parametrize("mechanism", ["randomized_response", "lp_2st"])

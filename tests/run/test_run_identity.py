@@ -18,13 +18,14 @@ LOUD = {"seed": 1, "attack": {"loud": {"_target_": "loud.Loud"}}}
 
 
 @pytest.fixture
-def process():
-    """Call it for a new process: nothing is read, imported or on the path."""
-    modules, path, hooks = dict(sys.modules), list(sys.path), list(sys.path_hooks)
+def process(tmp_path):
+    """Call it for a new process: nothing is read, imported or on the path. What is installed stays imported."""
+    path, hooks = list(sys.path), list(sys.path_hooks)
 
     def begin():
-        for name in set(sys.modules) - set(modules):
-            del sys.modules[name]
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None) or list(getattr(module, "__path__", ()))).find(str(tmp_path)) >= 0:
+                del sys.modules[name]
         sys.path[:], sys.path_hooks[:] = path, hooks
         sys.path_importer_cache.clear()
         for cached in (plugin_imports._outside, identity._top_names, file_digests._in_this_process):

@@ -10,12 +10,15 @@ import pytest
 import torch
 from builders import every_attack, run_in
 
+from vflbench.cli.grade import scores_only
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
 from vflbench.results.rows import write_rows
+from vflbench.run.audited import AuditOptions
+from vflbench.run.graded import grade
 from vflbench.run.offline import audit
-from vflbench.run.scores_only import grade, write_scores
+from vflbench.run.scores_only import write_scores
 from vflbench.run.settings import Audit, Settings
 
 NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
@@ -104,6 +107,43 @@ def test_only_ids_and_scores_leave_the_owner(recording, tmp_path):
         write_scores(recording, every_attack("norm"), tmp_path / "scores")
 
 
+def without_shares(recording, folder):
+    manifest = json.loads((without_labels(recording, folder) / "manifest.json").read_text())
+    manifest.pop("class_shares", None)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (("norm", "direct"), "1 of 2 attacks needs the class shares: give --class-shares S0,S1, and another folder"),
+        (("direct", "norm", "spectral"), "2 of 3 attacks need the class shares: give --class-shares S0,S1, and another"),
+        (("norm", "averaging"), "1 attack scored 900 rows: norm"),
+    ],
+)
+def test_that_class_shares_are_missing_is_said_first(recording, tmp_path, names, first):
+    owner = without_shares(recording, tmp_path / "owner")
+    printed = scores_only(owner, every_attack(*names), AuditOptions(), tmp_path / "scores")
+    assert " ".join(printed.split()).startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("shares", "problem"),
+    [
+        ("0.8,0.3", "--class-shares=0.8,0.3: they must add up to 1"),
+        ("0.2", "--class-shares=0.2: there are 1, for 2 classes"),
+        ("nan,1", "--class-shares=nan,1.0: they must be numbers from 0 to 1"),
+        ("-1,2", "--class-shares=-1.0,2.0: they must be numbers from 0 to 1"),
+        ("a,b", "--class-shares=a,b: it must be a number for each class, as 0.9,0.1"),
+    ],
+)
+def test_wrong_class_shares_are_named_once(recording, tmp_path, shares, problem):
+    with pytest.raises(UserError) as refused:
+        scores_only(recording, every_attack("norm"), AuditOptions(), tmp_path / "scores", shares)
+    assert str(refused.value) == problem
+
+
 def test_no_attack_without_labels_is_an_error_and_leaves_nothing(recording, tmp_path):
     with pytest.raises(UserError, match="no attack can run on this recording without labels"):
         write_scores(recording, every_attack("cosine"), tmp_path / "scores")
@@ -173,3 +213,16 @@ def test_scores_are_computed_in_a_process_that_is_tuned_as_that_of_an_audit(reco
         assert torch.get_float32_matmul_precision() == tuned
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("content", ["id,label\n1,0\n", ""])
+def test_labels_in_another_format_are_refused_with_the_one_that_is_read(recording, tmp_path, content):
+    write_scores(recording, every_attack("norm"), tmp_path / "scores")
+    labels = tmp_path / "all.csv"
+    labels.write_text(content)
+    with pytest.raises(UserError, match=r"^LABELS=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"):
+        grade(tmp_path / "scores", labels)
+    with pytest.raises(
+        UserError, match=r"^--labels=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"
+    ):
+        audit(recording, every_attack("norm"), labels=labels)

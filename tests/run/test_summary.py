@@ -5,9 +5,10 @@ import torch
 
 from vflbench.metrics.leakage import Leak
 from vflbench.numerics.interval import Interval
-from vflbench.run.answers import Findings
+from vflbench.run.findings import Findings
+from vflbench.run.leak_summary import _tree
 from vflbench.run.progress import Epoch
-from vflbench.run.summary import EpochResult, _tree
+from vflbench.run.summary import EpochResult
 
 
 def leak(party, value, *, visible=True):

@@ -1,14 +1,19 @@
-import subprocess
-import sys
-
+import bench
 import pytest
-from script_runs import SCRIPTS
+from benches import dcor
+from script_runs import run
+
+from vflbench.numerics.dcor import distance_correlation
+
+
+def test_the_naive_form_is_what_ours_computes():
+    x, y = dcor.data(300, 8)
+    assert abs(distance_correlation(x, y).item() / dcor.naive_value(x.double(), y).item() - 1) < 1e-6
 
 
 @pytest.mark.slow
 def test_it_prints_every_line_of_its_table():
-    command = [sys.executable, SCRIPTS / "bench_dcor.py", "--rows", "600", "--width", "8", "--rounds", "1"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for name in ("vflbench", "straightforward", "dcor"):
-        assert f"    600  {name}" in printed
-    assert "relative error at 4,096 rows" in printed
+    done = run(bench, "dcor", "--quick")
+    assert done.returncode == 0, done.stderr
+    for part in ("naive", "dcor, value", "products alone", "600 x 8, value and gradient", "relative error"):
+        assert part in done.stdout

@@ -1,9 +1,8 @@
 """Alignment attack: noise along a gradient leaves its odd moments, and these tell the classes apart."""
 
-from typing import Any, ClassVar
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.leading import LeadingProjections, asked_about
@@ -11,24 +10,29 @@ from vflbench.attacks.mixture import can_be_split, with_positives
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @options
 class Alignment(Attack):
-    """Score each row by the log odds of its class in a mixture of two normal distributions, pointed by the third moment.
+    """Score each row by the log odds of its class in a mixture of two normal distributions. The third moment says which of
+    the two is positive.
 
         s_i = log p N(z_i; m1, v1) - log (1 - p) N(z_i; m0, v0),   z_i = <g_i, v>, v: the leading direction of its batch
 
     It is the adaptive attack on max_norm, and differs from `mixture` in how it finds the end of z at which positives are.
-    Max-norm alignment makes a gradient of length a in units of the longest into z ~ N(a, 1 - a^2) along its own direction,
-    with the second moment 1 whatever a is, and the third moment 3 a - 2 a^3. Hence
+    Max-norm alignment changes a gradient of length a (in units of the longest) to z ~ N(a, 1 - a^2) along its own direction.
+    The second moment of z is 1 for every a, and the third moment is 3 a - 2 a^3. Hence
 
         sum_i (3 z_i - z_i^3) / 2 = sum_i +-a_i^3   on average, with z in units of its root mean square.
 
-    The rarer class has the longer gradients, as residuals y - p add up to 0, so that its sign wins. Sums are added up over
-    all epochs so far. z has the same moments as the length with the sign of z where gradients are nearly parallel. For
-    p = 1/2 the end is a guess. Under additive noise or none, the third moment has the other sign: use `mixture` there.
+    Residuals y - p add up to 0. So the rarer class has the longer gradients, and its sign wins. Sums are added up over all
+    epochs so far. If gradients are nearly parallel, z has the same moments as the length with the sign of z. For p = 1/2 the
+    end is a guess. With additive noise or without noise, the third moment has the other sign: use `mixture` then.
 
     Source: ours.
     """

@@ -1,11 +1,11 @@
 """Attribute inference: a column of another party from its embeddings, and from a few rows of which it is known."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
-
-import torch
-from torch import Tensor
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
@@ -14,31 +14,36 @@ from vflbench.messages.label_facts import Labels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.late import torch
 from vflbench.options import Count, Range, Rows, ShareOrZero, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LAST, _MEAN, _OWN, _LABEL = "last ", "mean ", "own", "label"
 
 
 @options
 class Attribute(Attack):
-    """The label party learns a column of another party, which is not the label, of rows whose embeddings it gets.
+    """The label party learns a column of another party that is not the label, for rows whose embeddings it receives.
 
         s(x) = log share + a <w, x> + b <v, c> + d <u, y>,   w, v, u: averages of ridge regressions on the known rows
 
     x: the row's last embedding of every layer that the party sends, and the mean of those of all epochs, in which fresh
     noise averages out. c: the label party's own columns. y: the label. The regressions are those of `completion`, with
-    another target. Beside it stands the same attack without x: what labels and own columns tell of the column.
-    `attribute_gain` is the difference of the two, what messages tell; a guess below a coin counts as a coin.
+    another target. The same attack without x is run as well: it shows what labels and own columns reveal about the column.
+    `attribute_gain` is the difference of the two: what messages reveal. A guess below a coin counts as a coin.
 
     column: its name; the first one of another party if left out. Categories are the values; those that are not among the
-    `values` most frequent ones count as one. Numbers are cut in two: above `threshold`, in the unit [0, 1] that parties
-    scale columns to, or above the median. known: rows of which it knows the column. They are drawn once and never scored.
+    `values` most frequent ones count as one. Of a number, the attack infers whether it is above `threshold`, in the unit [0,
+    1] to which parties scale columns, or above the median. known: rows of which it knows the column. They are drawn once and
+    never scored.
     rows: how many others it follows through the run. Scores are log odds (n,), or logits (n, K) of more than two values.
     They are graded by their AUC against the column, mean over its values, and never count as a leak of the label.
 
     Source: the attack of Fu et al., "Label inference attacks against vertical federated learning", USENIX Security 2022, at
     the other seat and with another target; Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020, for
-    embeddings that tell what they were not trained to tell. The heads are ours.
+    embeddings that reveal what they were not trained for. The heads are ours.
     """
 
     max_classes: ClassVar[float] = math.inf
@@ -51,9 +56,15 @@ class Attribute(Attack):
 
     def __post_init__(self) -> None:
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
-        self._ids = torch.empty(0, dtype=torch.int64)
         self._kept: dict[str, Tensor] = {}
-        self._times = torch.empty(0, 1)
+
+    @cached_property
+    def _ids(self) -> Tensor:
+        return torch.empty(0, dtype=torch.int64)
+
+    @cached_property
+    def _times(self) -> Tensor:
+        return torch.empty(0, 1)
 
     @property
     def threat(self) -> Threat:

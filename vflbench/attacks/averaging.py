@@ -1,9 +1,9 @@
 """Averaging attack: noise that is drawn afresh in each epoch averages out."""
 
-from typing import Any, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from vflbench.attacks.base import Answers, Attack
 from vflbench.attacks.cosine import Cosine
@@ -12,7 +12,11 @@ from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, Rows, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
 
@@ -26,8 +30,9 @@ class Averaging(Attack):
     This is the adaptive attack on every defense that adds fresh noise: after E epochs the noise has 1/E of its power. It
     follows the same rows through all epochs. At the end of each epoch it is scored on the messages so far.
 
-    rows: how many rows it follows, spread evenly over the training rows. They are scored in groups as large as a batch, at
-    least five. Memory: rows x d float32 numbers for each layer of width d, 2.6 MB a layer of 128 at 5,000 rows.
+    rows: number of rows that it follows, spread evenly over the training rows. They are scored in groups as large as a
+    batch, at least five. Memory: rows x d float32 numbers for each layer of width d, 2.6 MB for a layer of width 128 at
+    5,000 rows.
     base: the attack that scores the means. k: known positives of each group, for cosine and hints. The run draws them
     afresh each time, and they are not scored.
 
@@ -41,9 +46,13 @@ class Averaging(Attack):
 
     def __post_init__(self) -> None:
         self._base = Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
         self._counts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
+
+    @cached_property
+    def _ids(self) -> Tensor:
+        """Sorted."""
+        return torch.empty(0, dtype=torch.int64)
 
     @property
     def threat(self) -> Threat:

@@ -1,20 +1,23 @@
 """Batch label inference: labels from gradients that are summed over a batch before the party sees them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.models.base import WIDE
+from vflbench.models.layer_names import WIDE
+from vflbench.numerics.late import torch
 from vflbench.options import Layers, Steps, options, restore_state, state_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them
 _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations
@@ -22,26 +25,26 @@ _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations
 
 @options
 class BatchInference(Attack):
-    """Take the gradient of each layer's weights apart into its rows, and read the label from the rows as `direct` does.
+    """Split the gradient of each layer's weights into its rows, and read the label from the rows as `direct` does.
 
         dL/dW_l = sum_i delta_li a_i^T,   dL/db_l = sum_i delta_li,   a_i = h_(l-1)i the input of the layer, which is known
 
-    Where the batch has no more rows than the inputs (with a 1 for the bias) have independent directions, this is a linear
-    equation with one solution, Delta^T = dL/dW A^+: the same gradients per example that a party without this protection
-    receives, where the ReLU is open. For larger batches the least squares of Delta lose most of it. There, the rows share
-    their direction up to the open units m_li = [h_li > 0], which are known as well, and all layers share the factor r_i,
-    which is p_i - y_i:
+    Suppose that the batch has no more rows than the inputs (with a 1 for the bias) have independent directions. Then this is
+    a linear equation with one solution, Delta^T = dL/dW A^+: the per-example gradients that a party without this protection
+    receives, as far as the ReLU is open. For larger batches, the least-squares solution for Delta loses most of it. Then the
+    attack uses that the rows share their direction up to the open units m_li = [h_li > 0], which are known as well, and that
+    all layers share the factor r_i, which is p_i - y_i:
 
         delta_li = r_i (m_li o v_l) + rest
         min_(r, v)  sum_l |(dL/dW_l - sum_i r_i (m_li o v_l) a_i^T) C_l|^2 / s_l^2
 
-    n + d unknown numbers and about d^2 equations a layer. C_l = (sum_i a_i a_i^T)^(-1/2) makes the share of the rest
-    independent and equally large in all equations, s_l is its size. v and r are fitted in turn, r by conjugate gradients,
-    from the least squares of the deepest layer on. r is signed as `direct` does.
+    There are n + d unknown numbers and about d^2 equations for each layer. C_l = (sum_i a_i a_i^T)^(-1/2) makes the share of
+    the rest independent and equally large in all equations, s_l is its size. v and r are fitted in turn, r by conjugate
+    gradients, from the least squares of the deepest layer on. r is signed as `direct` does.
 
-    layers: fitted together, at most, from the cut layer down. The first layer counts if its inputs are the party's numeric
-    columns alone. rounds: of v and r in turn. steps: of conjugate gradients in each. Memory (n, d) a layer. The deepest
-    layer that has a weight matrix is scored.
+    layers: largest number of layers that are fitted together, from the cut layer down. The first layer counts if its inputs
+    are the party's numeric columns alone. rounds: rounds in which v and r are fitted in turn. steps: steps of conjugate
+    gradients in each round. Memory: (n, d) numbers for each layer. The deepest layer that has a weight matrix is scored.
 
     Source: Zou et al., "Defending Batch-Level Label Inference and Replacement Attacks in Vertical Federated Learning", IEEE
     Transactions on Big Data 2022 (a first version: Liu et al., arXiv 2112.05409), where labels without a top are found by
@@ -93,7 +96,7 @@ class SummedRows:
     opened: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, inputs: Tensor, outputs: Tensor) -> "SummedRows":
+    def of(cls, weight: Tensor, bias: Tensor | None, inputs: Tensor, outputs: Tensor) -> SummedRows:
         """weight: (d, e), its gradient. bias: (d,), likewise. inputs: (n, e). outputs: (n, d), after the activation."""
         a, total = inputs.double(), weight.double()
         unit = float(a.square().mean().sqrt()) or 1.0

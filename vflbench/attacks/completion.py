@@ -1,11 +1,10 @@
 """Model completion: a head on the attacker's own messages, fitted to a few rows whose labels it knows."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.joined_rows import JoinedRows
@@ -14,7 +13,11 @@ from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.evidence import added_logits, averaged_ridge
+from vflbench.numerics.late import torch
 from vflbench.options import Rows, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FACTS: Mapping[str, set[type[Fact]]] = {
     "embeddings": {OwnModel},
@@ -30,7 +33,7 @@ class Completion(Attack):
         s(x) = log share + a <w, x> + b <v, n>,   w, v: averages of ridge regressions on the known rows
 
     The priors of the regressions follow the covariance of the rows without labels, and count by their evidence (see
-    `vflbench.numerics.evidence`). With few known rows a fit without them loses itself in directions of little variance.
+    `vflbench.numerics.evidence`). With few known rows, a fit without these priors overfits to directions of little variance.
 
     message: `embeddings`: x are the activations of the party's own network at the end of the epoch. `gradients`: x are means
     over the epochs so far of the gradients about a row, and of unit vectors along them, which show the sign of p - y for a
@@ -39,10 +42,10 @@ class Completion(Attack):
     of x is in units of its mean length.
 
     `both` is the adaptive attack on randomized response: the sign of a gradient is the released label, the activations say
-    what the features tell, and log-likelihood ratios add up. Noise that is drawn afresh in each epoch averages out.
+    what the features predict, and log-likelihood ratios add up. Noise that is drawn again in each epoch averages out.
 
-    known: rows whose labels it knows. Those that it hasn't met yet are left out. rows: how many it follows through the run,
-    for gradients and both. Scores of two classes are log odds (n,), of more of them logits (n, K).
+    known: rows whose labels it knows. Those that it hasn't met yet are left out. rows: number of other rows that it follows
+    through the run, for gradients and both. Scores of two classes are log odds (n,), of more of them logits (n, K).
 
     The published attack fine-tunes a head of several layers with MixMatch. On Criteo, with 20 and 100 known rows, training
     on pseudo-labels, with and without such mixing, was up to 0.16 below such heads and never 0.01 above them.

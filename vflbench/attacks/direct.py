@@ -1,17 +1,21 @@
 """Direct attack: where the logit is linear in what crosses the cut, the sign of the gradient is the label."""
 
-import math
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.models.base import WIDE
+from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.late import torch
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_NATS = 1e6  # the evidence of one batch is finite where the prior is 0 or 1
 
@@ -29,14 +33,15 @@ class Direct(Attack):
     to row, but the rows' J_i share their mean. The same holds for every layer below the cut. v is not centred: the mean of
     the gradients is not a nuisance here.
 
-    Which side of v is positive: as the linear part says where there is one. Otherwise, by the prior pi alone, since a
-    change of all labels and of the sign of w leaves every gradient as it is. The log-likelihood ratio of the two readings is
+    If there is a linear part, it shows which side of v is positive. Otherwise only the prior pi can decide this, because a
+    change of all labels and of the sign of w does not change any gradient. The log-likelihood ratio of the two readings is
 
         (n_+ - n_-) log(pi / (1 - pi)),   n_+ rows on v's side, n_- on the other
 
     It is added up over the audited batches, each reduced by |<v, v'>| of the last two directions, so that a batch with an
-    unusual share is read as the others are. With pi = 1/2 both readings are equally likely, but the whole run keeps one of
-    them. With more than two classes only the linear part is scored: elsewhere gradients show classes, but not their names.
+    unusual share is read in the same way as the others. With pi = 1/2 both readings are equally likely, but the whole run
+    keeps one of them. With more than two classes only the linear part is scored: elsewhere gradients show classes, but not
+    their names.
 
     Source: Fu et al., "Label Inference Attacks Against Vertical Federated Learning", USENIX Security 2022, direct label
     inference attack; Zou et al., "Defending Batch-Level Label Inference and Replacement Attacks in Vertical Federated

@@ -1,9 +1,9 @@
 """Directions attack: the directions in which the rows of the run vary, and the one that the gradients point out."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
-
-import torch
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.logit_directions import LogitDirections
@@ -13,31 +13,33 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components
+from vflbench.numerics.late import torch
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.options import Rank, options
 
 
 @options
 class Directions(Attack):
-    """At the end of an epoch, embed many rows with the own network and project them on one direction, at every layer.
+    """At the end of an epoch, embed many rows with the party's own network and project them on one direction, at every
+    layer.
 
         s_i = <h_i - mean, u>
 
     component: the direction u. `auto`: the one along which the logit rises, which is the top singular vector of the
     gradients of all audited batches of the epoch (`numerics.logit_direction`). j = 1, 2, ...: the j-th singular vector of
     the centred embeddings, with the sign that `spectral` guesses, by the smaller cluster; it needs no gradients.
-    whiten: for auto, scale down the part of u along the first component, if that varies much more than the others
-    (`without_loudness` there). Other components stay as they are: to whiten them all would amplify noise.
+    whiten: with auto, scale down the part of u along the first component, if this component varies much more than the others
+    (`without_loudness` there). Other components are not changed, because whitening all of them would amplify noise.
     components: how many singular vectors are candidates, between which the attacker can't decide without labels. For auto, u
     is one more.
 
-    The sign for auto needs a prior that is not 1/2, and gradients whose third moment survives the defense. That of
-    max_norm turns it round: a coefficient c has the third moment 3 max^2 c - 2 c^3 with noise. Under the noise of marvell
-    it is right more often than not. Read the two-sided value.
+    With auto, the sign needs a prior that is not 1/2, and gradients whose third moment survives the defense. The noise of
+    max_norm reverses it: a coefficient c has the third moment 3 max^2 c - 2 c^3 with noise. Under the noise of marvell, the
+    sign is right more often than not. Read the two-sided value.
 
-    Unlike `spectral`, it sees rows of the whole run at once, through the network after it was trained on them. Against dcor,
-    the first singular vector is a direction without labels, which the penalty makes grow; the label is the second, or is
-    spread over the next ones.
+    Unlike `spectral`, it sees rows of the whole run at once, through the network after it was trained on them. Under dcor,
+    the first singular vector is a direction without labels, which the penalty makes larger. The second one carries the
+    label, or the label is spread over the next ones.
 
     Memory: (d, d) numbers for each layer of width d, beside the embeddings of the rows.
 

@@ -1,20 +1,11 @@
 """Equation solving: other parties' columns from the joint model's predictions."""
 
-import math
-from typing import Annotated, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.equation_solving_ids import fitting_ids
-from vflbench.attacks.equation_solving_linear import Equations, Solved, equations_of, solved
-from vflbench.attacks.equation_solving_newton import newton
-from vflbench.attacks.equation_solving_prior import Guess, guess_of
-from vflbench.attacks.equation_solving_system import System
-from vflbench.attacks.generator_network import from_shares
-from vflbench.attacks.joint_model import FlatModel, JointModel, one_hot
-from vflbench.attacks.prediction_message import log_odds, probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -22,7 +13,16 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.attacks.equation_solving_linear import Equations, Solved
+    from vflbench.attacks.equation_solving_prior import Guess
+    from vflbench.attacks.equation_solving_system import System
+    from vflbench.attacks.joint_model import FlatModel
 
 Decimals = Annotated[int, Range(1, 12)]
 """Decimals of a published probability."""
@@ -33,7 +33,7 @@ LAYER = "logits"
 
 @options
 class EquationSolving(Attack):
-    """Solve the joint model for the other parties' columns, all of them together, row by row.
+    """Solve the joint model for the columns of all other parties together, row by row.
 
         z_i = W u_i + V o_i + b;   u_i = argmin |u - g_i|^2  over W u = z_i - V o_i - b  [and 0 <= u <= 1]
 
@@ -44,15 +44,16 @@ class EquationSolving(Attack):
 
         |u_i - truth|_2 <= sqrt(outputs) d / s,   d: bound of the error of a float32 logit,  s: least singular value of W
 
-    which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). Where the
-    equations contradict one another, or the box, something did, and no bound is given. Otherwise `directions_missing`
-    says how many are not determined. Without categorical columns the answer then lies at most as far from the truth as the
+    which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). If the equations
+    contradict one another, or the box, something was changed, and no bound is given. Otherwise `directions_missing` says how
+    many directions are not determined. Without categorical columns the answer then lies at most as far from the truth as the
     guess does: a projection onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried,
-    and `matches` is the mean number that fit up to rounding; where there are more, each column in turn from the largest
-    entries of its relaxed vector. `residual`: root mean square of the logits of the answer about the true ones.
+    and `matches` is the mean number of those that fit up to rounding. If there are more, each column is searched in turn,
+    from the largest entries of its relaxed vector. `residual`: root mean square of the logits of the answer about the true
+    ones.
 
-    message: logits, all of which the label party computes itself; or probabilities as published, of which K say K - 1
-    differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
+    message: logits, all of which the label party computes itself; or probabilities as published, where K probabilities give
+    K - 1 differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
     decimals: to which probabilities are rounded before the attacker gets them; it uses the intervals that this leaves.
     prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows),
     class_mean (of those of the row's class, which the label party knows), or normal (their mean given the own columns and
@@ -93,6 +94,10 @@ class EquationSolving(Attack):
         return Threat(Seat.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
+        from vflbench.attacks.equation_solving_prior import guess_of
+        from vflbench.attacks.equation_solving_system import System
+        from vflbench.attacks.joint_model import FlatModel, JointModel
+
         logits = view[Predictions].logits[: self.rows]
         own = view[OwnColumns].rows(torch.arange(len(logits), device=logits.device))
         model = FlatModel(JointModel(view, torch.float64))
@@ -113,6 +118,10 @@ class EquationSolving(Attack):
 
     def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[Tensor, Tensor, dict[str, float], bool]:
         """Numeric columns (n, k), ids (n, c), figures, means over rows, and whether the predictions can be the model's."""
+        from vflbench.attacks.equation_solving_ids import fitting_ids
+        from vflbench.attacks.equation_solving_linear import equations_of
+        from vflbench.attacks.joint_model import one_hot
+
         n, k, sizes = len(logits), system.numeric, system.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
         fits = True
@@ -138,12 +147,18 @@ class EquationSolving(Attack):
         return u[:, :k], ids, figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
+        from vflbench.attacks.equation_solving_linear import solved
+
         return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
 
     def _by_newton(
         self, model: FlatModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k) and ids (n, c)."""
+        from vflbench.attacks.equation_solving_newton import newton
+        from vflbench.attacks.joint_model import from_shares
+        from vflbench.attacks.prediction_message import log_odds, probabilities
+
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")

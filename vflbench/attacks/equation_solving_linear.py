@@ -1,16 +1,20 @@
 """Rows from linear equations and inequalities: the nearest to a guess."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.equation_solving_prior import Guess
 from vflbench.attacks.equation_solving_system import System
 from vflbench.attacks.prediction_message import log_odds, probabilities
+from vflbench.numerics.late import torch
 from vflbench.numerics.nearest_in_box import nearest_in_box, singular_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NARROW = 1e-4
 """A difference of logits that is known up to this counts as an equation."""
@@ -36,7 +40,7 @@ class Equations:
         """(m, equations)."""
         return (self.low[:, self.equal] + self.high[:, self.equal]) / 2
 
-    def less(self, numeric: int, known: Tensor) -> "Equations":
+    def less(self, numeric: int, known: Tensor) -> Equations:
         """For the numeric columns alone. known: (m, u - numeric), what is in place of the others."""
         done = known @ self.c[:, numeric:].T
         c, low, high = self.c[:, :numeric], self.low - done, self.high - done

@@ -1,9 +1,9 @@
 """What is guessed of other parties' columns before any equation is solved."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.joint_model import FlatModel, one_hot
 from vflbench.errors import UserError
@@ -11,6 +11,10 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.messages.label_facts import Labels
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SPREAD = 12**-0.5
 """Standard deviation of a number of which nothing is known but that it lies in [0, 1]."""
@@ -26,11 +30,11 @@ class Guess:
     mean: Tensor
     covariance: Tensor | None = None
 
-    def rows(self, index: Tensor) -> "Guess":
+    def rows(self, index: Tensor) -> Guess:
         """Of these rows."""
         return Guess(self.mean[index], self.covariance)
 
-    def columns(self, count: int) -> "Guess":
+    def columns(self, count: int) -> Guess:
         """Of the first so many unknowns."""
         return Guess(self.mean[:, :count], None if self.covariance is None else self.covariance[:count, :count])
 

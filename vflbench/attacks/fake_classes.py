@@ -1,11 +1,9 @@
 """Attack on fake classes: gradients of one fake class point one way, and embeddings tell whose fake class it is."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.kmeans import clusters
@@ -13,28 +11,34 @@ from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.late import F, torch
 from vflbench.options import Count, Range, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ALIKE = 10  # clusters, of all batches, that are joined with each
 
 
 @options
 class FakeClasses(Attack):
-    """Cluster the directions of gradients, and give each cluster the class that its rows' embeddings tell; of two classes.
+    """Cluster the directions of gradients, and give each cluster the class that the embeddings of its rows show; for two
+    classes.
 
         c_i = cluster of g_i / |g_i|,   m_c = mean of h_i over the rows of c and of the 9 clusters most like it,
         s_i = <m_(c_i), u>,             u: the top direction of the m_c, each weighted by its rows
 
-    over the rows of an epoch's audited batches, at every layer; clusters are of one batch, h less the mean of its
-    batch, and clusters are alike whose mean gradients, of any batches, have a large cosine: a fake class keeps its direction
-    while the network changes.
+    over the rows of an epoch's audited batches, at every layer. A cluster is formed in one batch, and h has the mean of its
+    batch subtracted. Clusters of any batches are similar if their mean gradients have a large cosine: a fake class keeps its
+    direction while the network changes.
 
-    Where labels are mapped to more classes, one drawn for each visit, a gradient tells which one, and its length may be
-    hidden: no direction is shared by all. But the fake classes of one class have rows of that class only, whose embeddings
-    have the same mean, and another than those of the other class, as soon as the model has learned anything.
+    If labels are mapped to more classes, one of which is drawn for each visit, a gradient reveals which one was drawn. The
+    length of the gradient may be hidden, and no direction is shared by all. But the fake classes of one class have rows of
+    that class only, whose embeddings have the same mean. This mean differs from that of the other class, as soon as the
+    model has learned anything.
 
-    count: clusters of a batch, at least as many as there are fake classes; more than these cost little. Positives are on the
-    side of u on which few rows lie far out, if they are the fewer, and on the other if they are the more.
+    count: clusters of a batch, at least as many as there are fake classes; more than these cost little. If positives are the
+    minority, they are on the side of u on which few rows lie far out. If they are the majority, they are on the other side.
 
     It is the adaptive attack on sec_dt. Source: ours.
     """

@@ -1,17 +1,12 @@
 """Generator: a network that makes up other parties' columns, trained until the joint model's predictions come out right."""
 
-import math
-from typing import Any, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.equation_solving import LAYER, Decimals
-from vflbench.attacks.generator_network import GeneratorNetwork, from_shares
-from vflbench.attacks.joint_model import FlatModel, JointModel, one_hot
-from vflbench.attacks.prediction_message import probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -19,29 +14,36 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import F, nn, torch
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.attacks.generator_network import GeneratorNetwork
+    from vflbench.attacks.joint_model import FlatModel
 
 
 @options
 class Generator(Attack):
-    """x_i = mean over draws of G(o_i, v_i, r),   r ~ N(0, I),  the unknown columns of row i.
+    """Train a network to generate the unknown columns of a row: x_i = mean over draws of G(o_i, v_i, r), r ~ N(0, I).
 
         L = sum_i |f(o_i, G(o_i, v_i, r_i)) - v_i|^2 + variance sum_j Var_i(x_ij) + sum_i' |G(o_i', v_i', r_i') - x_i'|^2
 
-    o: the label party's own columns, v: the prediction that it has of the row, f: the joint model, sums over a minibatch of
-    `minibatch` rows. The last sum is over as many auxiliary rows i', whose predictions the attacker computes itself;
-    published without (auxiliary: 0). G: three layers of width, width / 3 and width / 6 with layer normalisation and ReLU,
-    then a sigmoid of each numeric column and a softmax over the ids of each categorical one, which the parties' networks
-    read as a mean of their vectors. It is trained on all rows of each audited batch, with the networks that answered it,
-    and goes on in the next one from the weights that it has.
+    o: the label party's own columns, v: its prediction for the row, f: the joint model, sums over a minibatch of `minibatch`
+    rows. The last sum is over as many auxiliary rows i', whose predictions the attacker computes itself; published without
+    (auxiliary: 0). G: three layers of width, width / 3 and width / 6 with layer normalisation and ReLU, then a sigmoid of
+    each numeric column and a softmax over the ids of each categorical one, which the parties' networks read as a mean of
+    their vectors. It is trained on all rows of each audited batch, with the networks that answered it, and goes on in the
+    next one from the weights that it has.
 
-    The regulariser keeps G near one row for all; it fits the predictions and not the truth, and where many rows have the
-    same prediction the answer is what the networks and the prior make likely. Exact columns are the business of
-    `equation_solving`.
+    The regulariser keeps G near one answer for all rows. The network fits the predictions and not the truth. If many rows
+    have the same prediction, the answer is what the networks and the prior make likely. `equation_solving` finds exact
+    columns.
 
-    message, decimals: as in `equation_solving`. sees_predictions: G reads v_i; published without. sees_labels: it also
-    reads the class, which the label party knows of training rows. samples: draws that are
-    averaged. rows: of each audited batch that are rebuilt. lr, steps: of Adam, in each audited batch.
+    message, decimals: as in `equation_solving`. sees_predictions: G reads v_i; published without. sees_labels: it also reads
+    the class, which the label party knows of training rows. samples: number of draws that are averaged. rows: rows of each
+    audited batch that are rebuilt. lr, steps: learning rate and steps of Adam in each audited batch.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
     section V; widths, 64 rows and the weight 0.25 from the authors' repository xinjianluo/featureinference-vfl, which
@@ -76,6 +78,8 @@ class Generator(Attack):
         return Threat(Seat.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
+        from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares
+
         own, logits = view[OwnColumns], view[Predictions].logits
         model = FlatModel(JointModel(view))
         observed = self._read(logits)
@@ -99,16 +103,20 @@ class Generator(Attack):
 
     def _read(self, logits: Tensor) -> Tensor:
         """What the attacker sees of predictions, (n, outputs)."""
+        from vflbench.attacks.prediction_message import probabilities
+
         return logits if self.message == "logits" else probabilities(logits, self.decimals).float()
 
     def _beside(self, observed: Tensor, classes: Tensor | None) -> Tensor:
         """(n, m) what the network reads of each row beside the own columns."""
+        from vflbench.attacks.joint_model import one_hot
+
         parts = [observed] if self.sees_predictions else []
         if classes is not None:
             parts.append(one_hot(classes[:, None], [max(2, observed.shape[1])]).to(observed.dtype))
         return torch.cat([observed[:, :0], *parts], dim=1)
 
-    def _known(self, view: View, model: FlatModel) -> "_Known":
+    def _known(self, view: View, model: FlatModel) -> _Known:
         """Auxiliary rows: the own columns, what the network reads beside them, and the columns of the others."""
         columns = view[Auxiliary].columns
         x, ids = model.joined(columns)
@@ -124,6 +132,8 @@ class Generator(Attack):
     def _network(self, model: FlatModel, own: OwnColumns, beside: Tensor, rng: torch.Generator) -> GeneratorNetwork:
         """A new one, or the one that was trained on earlier batches."""
         own_columns = own.numeric.shape[1], own.categorical.shape[1]
+        from vflbench.attacks.generator_network import GeneratorNetwork
+
         network = GeneratorNetwork(*own_columns, beside.shape[1], model.columns, model.cardinalities, self.width, rng)
         if self.weights:
             network.load_state_dict(self.weights)
@@ -136,12 +146,15 @@ class Generator(Attack):
         network: GeneratorNetwork,
         model: FlatModel,
         seen: tuple[OwnColumns, Tensor, Tensor],
-        known: "_Known | None",
+        known: _Known | None,
         rng: torch.Generator,
     ) -> None:
+        from vflbench.attacks.joint_model import from_shares
+        from vflbench.numerics.adam import AdamSteps
+
         own, observed, beside = seen
         unit = float(observed.std(dim=0).mean()) if self.message == "logits" and len(observed) > 1 else 1.0
-        optimizer = torch.optim.Adam(network.parameters(), lr=self.lr)
+        optimizer = AdamSteps(network.parameters(), lr=self.lr)
         for step in range(self.steps):
             at = torch.randperm(len(observed), generator=rng, device=rng.device)[: self.minibatch]
             mine = own.rows(at)
@@ -154,13 +167,15 @@ class Generator(Attack):
                 loss = loss + self.variance * every.var(dim=0).sum()
             if known is not None:
                 loss = loss + self._of_known(network, known, rng)
-            optimizer.param_groups[0]["lr"] = self.lr * (1 - step / self.steps)
+            optimizer.lr = self.lr * (1 - step / self.steps)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), _LONGEST)
             optimizer.step()
 
-    def _of_known(self, network: GeneratorNetwork, known: "_Known", rng: torch.Generator) -> Tensor:
+    def _of_known(self, network: GeneratorNetwork, known: _Known, rng: torch.Generator) -> Tensor:
+        from vflbench.attacks.joint_model import one_hot
+
         own, beside, true, ids = known
         at = torch.randint(len(true), (min(self.minibatch, len(true)),), generator=rng, device=rng.device)
         x, shares = network(network.given(own.rows(at), beside[at]), rng)
@@ -168,5 +183,5 @@ class Generator(Attack):
         return (torch.cat([x, *shares], dim=1) - wanted).square().sum()
 
 
-_Known = tuple[OwnColumns, Tensor, Tensor, Tensor]
+_Known = tuple[OwnColumns, "Tensor", "Tensor", "Tensor"]
 _LONGEST = 100.0  # gradient: longer ones are cut, as predictions of large logits can be steep

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.attacks.joint_model import FlatModel
-from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import linear
 
@@ -64,32 +62,3 @@ class GeneratorNetwork(nn.Module):
         noise = torch.randn(len(given), self.noise, generator=rng, device=rng.device)
         numeric, *scores = self.layers(torch.cat([given, noise], dim=1)).split([self.numeric, *self.cardinalities], dim=1)
         return torch.sigmoid(numeric), [score.softmax(dim=1) for score in scores]
-
-
-def from_shares(model: FlatModel, x: Tensor, shares: Sequence[Tensor], own: OwnColumns) -> Tensor:
-    """Logits (n, outputs) of numeric columns, and of categories that are mixed in these shares; differentiable in both.
-
-    Raises UserError if a party's network doesn't read vectors of categories that can be mixed.
-    """
-    if not shares:
-        return model(x, torch.empty(len(x), 0, dtype=torch.int32, device=x.device), own)
-    embeddings, left = {}, list(shares)
-    for (party, one), numeric in zip(model.joint.models.items(), x.split(model.numeric, dim=1), strict=True):
-        mine, left = left[: len(one.cardinalities)], left[len(one.cardinalities) :]
-        nothing = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
-        if not mine:
-            embeddings[party] = one.network(numeric, nothing)
-            continue
-        tables = one.network.tables()
-        if len(tables) != len(mine):
-            raise _unmixable(party, "reads no vectors of categories")
-        mixed = torch.stack([share @ table for share, table in zip(mine, tables, strict=True)], dim=1)
-        embeddings[party] = one.network.from_vectors(numeric, mixed)
-        if set(model.joint.sends(party)) - set(embeddings[party]):
-            raise _unmixable(party, "has a linear part of categories beside its vectors")
-    return model.joint.answer(embeddings, own)
-
-
-def _unmixable(party: str, why: str) -> UserError:
-    problem = f"it mixes categories, and the network of party {party} {why}; use model=logistic, or wide_deep without wide"
-    return UserError(problem, key="attack")

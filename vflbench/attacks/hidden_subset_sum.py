@@ -1,33 +1,36 @@
 """Hidden subset sum: a whole private batch from a single update."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
-from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate, rows_of_one_update
-from vflbench.attacks.batch_reconstruction.recovery.affine import rounding_unit
 from vflbench.messages.facts import ClassShares, OwnColumns, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate
 
 
 @options
 class HiddenSubsetSum(Attack):
-    """Rebuild the rows and labels of the others' batch from one update alone: new batches in each round don't hide from it.
+    """Rebuild the rows and labels of the others' batch from one update alone, also if every round has a new batch.
 
         u = X^T s,   s_r = step (y_r / 2 - x_r.theta / 4):   integers w with w.u = 0 that are short have X w = 0,
         and the rows of X are the 0/1 vectors in the lattice orthogonal to them
 
-    It takes binary columns, more columns than rows, at most 16 rows, one local step, updates that are whole and exact to
-    rounding, and a model other than 0: of 20 columns up to 12 or 13 rows in float64, 4 in float32. What it answers gives the
-    update; that no other batch does is not proved. It needs the extra `lattice`.
+    It needs binary columns, more columns than rows, at most 16 rows, one local step, complete updates that are exact up to
+    rounding, and a model other than 0. With 20 columns it rebuilds up to 12 or 13 rows in float64, and 4 in float32. Its
+    answer gives the update. It is not proved that no other batch does. It needs the extra `lattice`.
 
     Source: Nguyen and Stern, "The Hardness of the Hidden Subset Sum Problem and Its Cryptographic Implications", 1999; its
     use on updates is ours.
@@ -65,12 +68,17 @@ def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
     alone = sources > 1 or rules["parties"] == 2
     rows = rules["batches"] * rules["batch_size"] * (1 if alone else rules["parties"] - 1)
     found = [_solved(kept, update.numpy(), rows) for update in kept["seen"]]
+    from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
+
     guesses = guesses_by_columns(kept["shares"].numpy(), rows * sources, seed=step)
     return _answer(step, found, rows, guesses, kept["shares"], kept["label"])
 
 
 def _solved(kept: Mapping[str, Any], u: np.ndarray, rows: int) -> OneUpdate:
     """u: (d,), of `rows` rows."""
+    from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate, rows_of_one_update
+    from vflbench.attacks.batch_reconstruction.recovery.affine import rounding_unit  # late: scipy, and flint
+
     rules, theta, after = kept["rules"], kept["before"].numpy(), kept["after"].numpy()
     if rules["whole"] is False:
         return OneUpdate(refusal="updates are shared in part")

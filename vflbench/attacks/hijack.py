@@ -12,12 +12,12 @@ from vflbench.options import Rows, options
 
 @options
 class Hijack(Attack):
-    """Read the received embeddings with the decoder that the label party trained as it sent gradients of its own making
-    (FSHA): x_i = q(z_i).
+    """Read the received embeddings with a decoder (FSHA): x_i = q(z_i). The label party trained it while it sent gradients
+    of its own making.
 
-    It needs adversary=hijack, which trains q and drives z into the space that q reads. Numeric columns are numbers in
-    [0, 1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. No answer before the
-    first gradient of that adversary.
+    It needs adversary=hijack, which trains q and drives z into the space that q reads. Numeric columns are numbers in [0,
+    1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. There is no answer before
+    the first gradient of that adversary.
 
     rows: rows of each audited batch that are rebuilt, from the first.
 

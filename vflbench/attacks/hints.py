@@ -1,13 +1,14 @@
 """Hint attack: rows are positive whose gradients resemble those of known positives."""
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
+from typing import Literal
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, options
 
 

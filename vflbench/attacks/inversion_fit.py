@@ -1,16 +1,21 @@
 """How well candidate features explain the embeddings that a party sent: the objective of model inversion."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from vflbench.attacks.inversion_prior import AuxiliaryPrior
 from vflbench.messages.fact import Layers
 from vflbench.messages.peer_facts import PeerModel
+from vflbench.numerics.late import no_grad, torch
 from vflbench.numerics.pixels import area_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
 
@@ -25,6 +30,13 @@ def total_variation(pictures: Tensor) -> Tensor:
     down[:, :, :-1] = pictures[:, :, 1:] - pictures[:, :, :-1]
     right[..., :-1] = pictures[..., 1:] - pictures[..., :-1]
     return (down.square() + right.square() + _ROUGH).sqrt().flatten(1).mean(dim=1)
+
+
+def open_relus(slope: float) -> AbstractContextManager[Any]:
+    """While entered, closed ReLUs pass so much of a gradient (`numerics.open_relu`)."""
+    from vflbench.numerics.open_relu import OpenRelu  # late: its classes are torch's
+
+    return OpenRelu(slope)
 
 
 @dataclass
@@ -59,7 +71,7 @@ class Fit:
         """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
         return self.centre + self.spread * z.view(len(z), *self.centre.shape)
 
-    @torch.no_grad()
+    @no_grad
     def noise_at(self, x: Tensor, vectors: Tensor) -> float:
         """Relative variance of a received number about that of fitted features x (n, k), vectors; the largest over layers.
 

@@ -1,10 +1,16 @@
 """Followed rows: means over the epochs of the gradients about them, and of their directions and lengths."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _RANKS = (0, 1, 2, 4, 8, 16, 32, 64)  # of the directions that are removed before a length is measured
 _FLOOR = 1e-12  # of squared lengths, relative to their mean
@@ -19,7 +25,11 @@ class JoinedRows:
     def __init__(self) -> None:
         self._met: list[tuple[Tensor, Mapping[str, Tensor]]] = []  # of this epoch
         self._sums: dict[str, Tensor] = {}  # layer -> (n, 2 d + ranks + 1), in the order of `ids`; last: how many messages
-        self.ids = torch.empty(0, dtype=torch.int64)  # sorted
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """Sorted."""
+        return torch.empty(0, dtype=torch.int64)
 
     def add(self, ids: Tensor, layers: Mapping[str, Tensor]) -> None:
         """The messages of one round. ids: (b,). layers: layer -> (b, d)."""

@@ -1,34 +1,39 @@
 """The joint model as the label party knows it: every other party's bottom and its own networks."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-
+from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.label_facts import OwnTop
 from vflbench.messages.peer_facts import PeerModel, PeerModels
 from vflbench.messages.view import View
+from vflbench.numerics.late import nn, no_grad, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _AT_ONCE = 512  # rows at a time
 
-Features = Mapping[str, tuple[Tensor, Tensor]]
+Features = Mapping[str, tuple["Tensor", "Tensor"]]
 """Party -> its numeric (n, k) and categorical (n, c) columns."""
 
 
 class JointModel:
     """Columns of all parties -> logits, in the networks of one round.
 
-    view: of the label party, with PeerModels and OwnTop. dtype: of the copies; float64 where an answer has to be exact.
-    Networks are in evaluation mode.
+    view: of the label party, with PeerModels and OwnTop. dtype: of the copies; float64 where an answer has to be exact, else
+    float32. Networks are in evaluation mode.
     """
 
-    def __init__(self, view: View, dtype: torch.dtype = torch.float32):
+    def __init__(self, view: View, dtype: torch.dtype | None = None):
         self.models: Mapping[str, PeerModel] = view[PeerModels].models
-        self._top, self._dtype = view[OwnTop], dtype
+        self._top, self._dtype = view[OwnTop], dtype or torch.float32
         for network in (*(model.network for model in self.models.values()), self._top.networks.forward):
             if isinstance(network, nn.Module):
-                network.to(dtype).eval()
+                network.to(self._dtype).eval()
 
     @property
     def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
@@ -80,7 +85,7 @@ class FlatModel:
         """(n, outputs)."""
         return self.joint.logits(self.split(x, ids), own)
 
-    @torch.no_grad()
+    @no_grad
     def in_parts(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
         """The same, some rows at a time and without a gradient."""
         index = torch.arange(len(x), device=x.device)
@@ -91,3 +96,32 @@ def one_hot(ids: Tensor, cardinalities: Sequence[int]) -> Tensor:
     """(n, sum of cardinalities) float64 with a 1 for each id. ids: (n, c)."""
     blocks = [nn.functional.one_hot(ids[:, j].long(), size) for j, size in enumerate(cardinalities)]
     return torch.cat(blocks, dim=1).double() if blocks else torch.empty(len(ids), 0, dtype=torch.float64, device=ids.device)
+
+
+def from_shares(model: FlatModel, x: Tensor, shares: Sequence[Tensor], own: OwnColumns) -> Tensor:
+    """Logits (n, outputs) of numeric columns, and of categories that are mixed in these shares; differentiable in both.
+
+    Raises UserError if a party's network doesn't read vectors of categories that can be mixed.
+    """
+    if not shares:
+        return model(x, torch.empty(len(x), 0, dtype=torch.int32, device=x.device), own)
+    embeddings, left = {}, list(shares)
+    for (party, one), numeric in zip(model.joint.models.items(), x.split(model.numeric, dim=1), strict=True):
+        mine, left = left[: len(one.cardinalities)], left[len(one.cardinalities) :]
+        nothing = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
+        if not mine:
+            embeddings[party] = one.network(numeric, nothing)
+            continue
+        tables = one.network.tables()
+        if len(tables) != len(mine):
+            raise _unmixable(party, "reads no vectors of categories")
+        mixed = torch.stack([share @ table for share, table in zip(mine, tables, strict=True)], dim=1)
+        embeddings[party] = one.network.from_vectors(numeric, mixed)
+        if set(model.joint.sends(party)) - set(embeddings[party]):
+            raise _unmixable(party, "has a linear part of categories beside its vectors")
+    return model.joint.answer(embeddings, own)
+
+
+def _unmixable(party: str, why: str) -> UserError:
+    problem = f"it mixes categories, and the network of party {party} {why}; use model=logistic, or wide_deep without wide"
+    return UserError(problem, key="attack")

@@ -1,16 +1,18 @@
 """K-means attack: the classes are the clusters of a batch."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from typing import Literal
 
 import numpy as np
-import torch
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import options
 
 _STARTS, _ITERATIONS = 4, 100
@@ -22,7 +24,7 @@ class Kmeans(Attack):
 
         s_ik = - |x_i - c_m(k)|^2,   c_1 .. c_K the centres of k-means,  m: class -> cluster, one to one
 
-    message: `embeddings` (including the label party's own layers, for the record) or `gradients`.
+    message: `embeddings` (including the label party's own layers, for comparison) or `gradients`.
     map: `ratios` (the attacker knows the class shares: the largest cluster is the most frequent class, and so on) or `hints`
     (it knows one row of each class, which the run draws afresh in each batch and doesn't score; classes are assigned so that
     these rows are nearest to the centres of their clusters, in the sum of squares).
@@ -30,7 +32,7 @@ class Kmeans(Attack):
     With nearly equal shares, as in digits, their order is noise. Accuracy and AUC under `ratios` are then those of an
     arbitrary assignment: read the adjusted mutual information, which doesn't depend on the assignment, or use `hints`.
 
-    Takes the best of four k-means++ starts, in units of the largest value. A batch with fewer rows than classes is not
+    It takes the best of four k-means++ starts, in units of the largest value. A batch with fewer rows than classes is not
     scored.
 
     Source: Lloyd, "Least squares quantization in PCM", 1982; Arthur and Vassilvitskii, "k-means++", 2007; clusters as

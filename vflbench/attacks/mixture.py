@@ -1,17 +1,20 @@
 """Mixture attack: two classes with known shares, along the direction in which the messages of an epoch vary most."""
 
-from typing import Any, ClassVar, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import TwoNormals, fit_two_normals
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROWS = 20_000  # spread evenly, to which the two distributions are fitted
 _ITERATIONS = 60
@@ -24,14 +27,14 @@ class Mixture(Attack):
         s_i = log p N(z_i; m1, v1) - log (1 - p) N(z_i; m0, v0),   z_i = <x_i, v>, v: the leading direction of its batch
 
     p: the share of positives. Means and variances are the most likely ones (expectation-maximisation with p fixed), for all
-    audited rows of an epoch at once (`attacks.leading`). It starts from positives at either end of z, and the log likelihood
-    of the results, added up over all epochs so far, says at which they are. For p = 1/2 both are alike, and the end is a
-    guess.
+    audited rows of an epoch at once (`attacks.leading`). It starts once from positives at each end of z. The log likelihood
+    of the two results, added up over all epochs so far, says at which end they are. For p = 1/2 both are equal, and the end
+    is a guess.
 
-    It is the adaptive attack on isotropic noise (gaussian): that averages out of v, and only its part along v remains in z.
-    For max_norm, `alignment` knows better at which end positives are.
+    It is the adaptive attack on isotropic noise (gaussian): this noise averages out of v, and only its part along v remains
+    in z. Under max_norm, `alignment` finds the end of the positives more reliably.
 
-    message: `gradients`, of which z is the place from 0, or `embeddings`, which are centred in each batch.
+    message: `gradients`, with z measured from 0, or `embeddings`, which are centred in each batch.
 
     Source: Dempster, Laird and Rubin, "Maximum likelihood from incomplete data via the EM algorithm", 1977; its use here is
     ours.

@@ -1,16 +1,15 @@
 """Model inversion: features whose embeddings are those that were received."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.feature_seat import FeatureSeat
-from vflbench.attacks.inversion_fit import Fit
+from vflbench.attacks.inversion_fit import Fit, open_relus
 from vflbench.attacks.inversion_pca import jointly
 from vflbench.attacks.inversion_penalty import LEARNED, LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
@@ -23,8 +22,11 @@ from vflbench.messages.view import View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
-from vflbench.numerics.open_relu import OpenRelu
+from vflbench.numerics.late import torch
 from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache
@@ -45,27 +47,27 @@ class ModelInversion(FeatureSeat, Attack):
     those of their column's table. Then the ids of each column are scored one by one with the other columns fixed, and
     numeric columns are fitted again, `sweeps` times.
 
-    Two priors are learned from auxiliary rows x', which are never those that are rebuilt. Their parties are asked for the
-    messages h' of these, as in the black box:
+    Two priors are learned from auxiliary rows x', which are never the rows that are rebuilt. The attacker queries the
+    parties for the messages h' about these rows, as in the black box:
 
         pca         all parties together: x = clip(m + W z, 0, 1), W W^T the shrunk covariance of x', and
                     z_i = argmin |L^T (h_i - a f(x) - b)|^2 + |z|^2, a, b and L L^T fitted to h' given f(x')
         auxiliary   party by party: R(x_i) = |V^T (x_i - D(h_i))|^2, V V^T the inverse covariance of x' - D(h')
 
-    pca needs numeric columns, and answers with m where messages say nothing (`attacks.inversion_pca`). auxiliary takes the
-    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`). Where received messages
-    fit clearly worse than those of auxiliary rows set aside, the rows are of another distribution: pca doubles its standard
-    deviations, and if that isn't enough, or with auxiliary, the answer is that of prior=auto. Behind noise nothing tells.
-    Who has such rows does best with pca where messages are plain numbers or of many levels, and with auxiliary and
-    knows_compression where they are coarse, sparse or noisy.
+    pca needs numeric columns, and answers with m if messages say nothing (`attacks.inversion_pca`). auxiliary takes the
+    variance of the received numbers about the computed ones as strength (`attacks.inversion_prior`). If received messages
+    fit clearly worse than those about auxiliary rows that were set aside, the rows come from another distribution. Then pca
+    doubles its standard deviations; if that isn't enough, or with auxiliary, the answer is that of prior=auto. Behind noise
+    this can't be noticed. With auxiliary rows, pca is best if messages are plain numbers or have many levels. If messages
+    are coarse, sparse or noisy, auxiliary with knows_compression is best.
 
     seat, party: who attacks (`attacks.feature_seat`). mode: `white_box` knows the models; `black_box` queries them on
     auxiliary rows and fits a decoder to the answers. rows: rows of each audited batch that are rebuilt, from the first.
-    strength: of total variation or l2. knows_compression: the same compression is applied to f(x) before the comparison,
-    with a straight-through gradient; a quantized number then only has to fall into its bin. pca doesn't need it.
-    knows_noise_mean: the mean of the noise is subtracted. optimizer, lr, steps: of the descent; a row whose objective stalls
-    stops earlier. restarts: number of starts, of which each row keeps the best. candidates: ids of a column that are scored
-    exactly, the most promising ones. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
+    strength: weight of total variation or l2. knows_compression: the same compression is applied to f(x) before the
+    comparison, with a straight-through gradient; a quantized number then only has to fall into its bin. pca doesn't need it.
+    knows_noise_mean: the mean of the noise is subtracted. optimizer, lr, steps: settings of the descent; a row whose
+    objective stalls stops earlier. restarts: number of starts; each row keeps the best. candidates: ids of a column that are
+    scored exactly, the most promising ones. auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
 
     Closed ReLUs pass a tenth of a gradient (`vflbench.numerics.open_relu`). Without that, the search stalls where units that
     must open are closed at every point it tries.
@@ -98,8 +100,7 @@ class ModelInversion(FeatureSeat, Attack):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
         if self.mode == "black_box" and self.prior in LEARNED:
             raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
-        adapts = self.knows_compression or self.knows_noise_mean
-        if self.mode == "black_box" and adapts:
+        if self.mode == "black_box" and (self.knows_compression or self.knows_noise_mean):
             key = "knows_compression" if self.knows_compression else "knows_noise_mean"
             problem = "it goes with mode=white_box: the answers of a black box are compressed and noisy, as the messages are"
             raise UserError(problem, key=key, value=True)
@@ -137,12 +138,11 @@ class ModelInversion(FeatureSeat, Attack):
         model, prior = view[PeerModels].models[party], None
         if self.prior == "auxiliary":
             prior = self._learned_prior(party, received, Fit(model, received, compress), view)
-        n = len(next(iter(received.values())))
-        places = [slice(first, first + _AT_ONCE) for first in range(0, n, _AT_ONCE)]
+        places = [slice(i, i + _AT_ONCE) for i in range(0, len(next(iter(received.values()))), _AT_ONCE)]
         pieces = [
             Fit(model, {layer: h[at] for layer, h in received.items()}, compress, prior and prior.rows(at)) for at in places
         ]
-        with torch.enable_grad(), OpenRelu(_SLOPE):
+        with torch.enable_grad(), open_relus(_SLOPE):
             parts = [self._invert(piece, view.rng) for piece in pieces]
         return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
 
@@ -160,8 +160,8 @@ class ModelInversion(FeatureSeat, Attack):
 
     def _known(self, view: View) -> dict[str, OwnColumns]:
         """Party -> its columns of the auxiliary rows."""
-        first = slice(self.auxiliary)
-        return {p: OwnColumns(rows.numeric[first], rows.categorical[first]) for p, rows in view[Auxiliary].columns.items()}
+        m = self.auxiliary
+        return {p: OwnColumns(rows.numeric[:m], rows.categorical[:m]) for p, rows in view[Auxiliary].columns.items()}
 
     def _answers(self, known: Mapping[str, OwnColumns], view: View, party: str) -> Layers:
         """What the party would send for its auxiliary rows, less the mean of the noise if that is known."""

@@ -1,13 +1,18 @@
 """No message: the party's own columns and a few known positives, as the reference line of every other attack."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, OwnColumns
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _STEPS = 2
 
@@ -21,7 +26,7 @@ class NoMessage(Attack):
 
     z: numeric columns, each with mean 0 and variance 1 in the batch. The second product measures the similarity to rows that
     are similar to the known ones, which is more stable with few known rows. An attack on messages has learned something from
-    them only where it is above this line: both know k positives of each batch, and nothing about other batches.
+    them only if it is above this value: both know k positives of each batch, and nothing about other batches.
 
     On Criteo it is better than rarity-weighted agreement with the known rows, naive Bayes and a linear discriminant of the
     same rows (leak AUC 0.605 against 0.53, 0.57 and 0.59 in batches of 8192 with k = 5).

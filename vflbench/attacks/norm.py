@@ -1,16 +1,19 @@
 """Norm attack: rows of the rarer class have longer gradients."""
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.numerics.row_blocks import row_lengths
 from vflbench.options import Fraction, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @options
@@ -25,7 +28,7 @@ class Norm(Attack):
     top: null scores rows by r_i. A share p answers with labels instead, as the report does: the round(p n) rows of a batch
     with the longest gradients are positive, the others negative; `prior`: p is the share of positives, which the attacker
     then knows. Rows of equal length at the boundary are drawn. The answer has a column for each class, so accuracy is
-    reported beside the leak AUC, which of labels is (true positive rate + true negative rate) / 2.
+    reported beside the leak AUC. The leak AUC of labels is (true positive rate + true negative rate) / 2.
 
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1; top: ByteDance,
     "Technical Report of Label Leakage and Protection in Federated Learning", section on the 2-norm attack.

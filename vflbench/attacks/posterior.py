@@ -1,11 +1,11 @@
 """Posterior attack: the noise that makes residuals likeliest, and the odds of the label under it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.exploit import through_flips
@@ -13,10 +13,14 @@ from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.models.base import WIDE
+from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import leading_components
+from vflbench.numerics.late import torch
 from vflbench.numerics.noisy_residuals import Noise, NoisyResiduals, fit_noisy_residuals
 from vflbench.options import Rows, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Hypothesis = tuple[Noise, float, int]
 """Kind of the noise, rate of changed labels, and the side of the leading direction to which the logit rises."""
@@ -50,19 +54,20 @@ class Posterior(Attack):
         z_i = <g_i, u> = k_i (p_i - y_i) and noise,   p_i = sigmoid(b + a <h_i - mean, u>)
 
     u: the leading direction of the gradients of an epoch, towards which the logit rises. a, the k_i's mean and spread, and
-    the noise are the likeliest ones for the rows of the epoch (`numerics.noisy_residuals`); b follows from the share of
-    positives. Which side of u is meant, and which noise it is, is chosen by the likelihood too, added up over the epochs:
+    the noise are the most likely ones for the rows of the epoch (`numerics.noisy_residuals`); b follows from the share of
+    positives. The side of u and the kind of noise are chosen by the likelihood too, added up over the epochs:
 
         additive    z ~ N(k (p - y), v), v at most the power in the second direction: what is isotropic is seen there too
         along       z ~ N(k (p - y), 1 - k^2 (p - y)^2), as max_norm makes it, which turns the sign of the third moment round
         flipped     additive, of labels of which a share q in {0.12, 0.27, 0.38} was changed, as label_dp does; p is then
                     undone of it, and the ratio, of all epochs, goes through the same change
 
-    It is the adaptive attack on max_norm and gaussian; on label_dp, `residual` reads as much. That adds the same two terms
-    with equal weights, of one epoch, and with the sign that additive noise has. Marvell's noise is neither: `remainder`.
+    It is the adaptive attack on max_norm and gaussian; on label_dp, `residual` reads as much. `residual` adds the same two
+    terms of one epoch with equal weights, and with the sign that additive noise has. Marvell's noise is of none of these
+    kinds: use `remainder`.
 
-    rows: how many rows it follows through the run. Memory: rows x d numbers of 4 bytes in an epoch. With a prior of 1/2 the
-    side is a guess. A cut without gradients is left out.
+    rows: number of rows that it follows through the run. Memory: rows x d numbers of 4 bytes in an epoch. With a prior of
+    1/2 the side is a guess. A cut without gradients is left out.
 
     Source: ours.
     """
@@ -74,10 +79,25 @@ class Posterior(Attack):
         self._met: list[tuple[Tensor, Tensor]] = []  # ids, and gradients at the cut, of this epoch
         self._passed: list[Residuals] = []  # of epochs since the last answer
         self._layer, self._epoch = "", 0
-        self._direction = torch.empty(0, dtype=torch.float64)
-        self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
-        self._ratios = torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)  # added up over the epochs
+
+    @cached_property
+    def _direction(self) -> Tensor:
+        return torch.empty(0, dtype=torch.float64)
+
+    @cached_property
+    def _evidence(self) -> Tensor:
+        """Log likelihood, in nats."""
+        return torch.zeros(len(_HYPOTHESES), dtype=torch.float64)
+
+    @cached_property
+    def _ids(self) -> Tensor:
+        """Sorted; rows that any ratio is about."""
+        return torch.empty(0, dtype=torch.int64)
+
+    @cached_property
+    def _ratios(self) -> Tensor:
+        """Added up over the epochs."""
+        return torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)
 
     @property
     def follows(self) -> int:  # type: ignore[override]
@@ -140,7 +160,7 @@ class Posterior(Attack):
         first = torch.cat([torch.ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
         self._passed.append(Residuals(ids[first], z[order][first], u, most))
 
-    def _learn(self, which: int, residuals: "Residuals", ids: Tensor, t: Tensor, prior: float) -> NoisyResiduals:
+    def _learn(self, which: int, residuals: Residuals, ids: Tensor, t: Tensor, prior: float) -> NoisyResiduals:
         """Fit a hypothesis to the rows with these sorted ids, and add its evidence and what it reads of them.
 
         t: (n,), what their embeddings say.

@@ -1,11 +1,15 @@
 """What a label party reads of the joint model's predictions: logits, or probabilities as they are published."""
 
-import math
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.equation_solving_system import ROUNDING
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TINY = 1.5e-38  # the smallest number that float32 keeps where denormals are flushed
 

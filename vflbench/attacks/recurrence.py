@@ -1,17 +1,20 @@
 """Recurrence attack: whose gradients lie along directions that come back?"""
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import eigenvectors, top_eigenvectors
+from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import fit_two_normals
 from vflbench.options import Rank, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _RANKS = (4, 8, 12, 16, 24, 32)
 _NEAREST = 4  # rows that count for a score
@@ -25,19 +28,19 @@ _MEMORY = 0.9  # weight of the last batch's gains beside this one's
 
 @options
 class Recurrence(Attack):
-    """Score each row by how close other rows come to the line of its gradient, off the batch's leading direction v.
+    """Score each row by how close other rows come to the line of its gradient, outside the leading direction v of the batch.
 
         s_i = - mean_j log(1 - |cos(z_i, z_j)|),   over the four rows j of the batch that come closest,
         z = W^T (g - v v^T g),   W: the first r principal directions of what is left of the batch, whitened
 
-    A network has few ways to answer a row: gradients are (p - y) J, with a J for each set of active units, and J comes back
-    in other rows. Noise doesn't come back. Where only one class has noise off v, as with marvell's noise=full, the rows that
-    recur are those of the other class, though the covariances of both are equal.
+    The gradients of a network take few directions: they are (p - y) J, with one J for each set of active units, and the same
+    J recurs in other rows. Noise doesn't recur. If only one class has noise outside v, as with marvell's noise=full, the
+    rows that recur are those of the other class, although the covariances of both are equal.
 
     rank: r, or `auto`: of 4, 8, ..., 32 the one at which two normal distributions of s, whose upper one has the share of
     positives or of negatives, gain most likelihood over one (`numerics.two_normals`). Which of the shares gains more also
-    says which class recurs, with a given rank too. The gains of earlier batches count as well, each with 0.9 of the
-    weight of the next. At a prior of 1/2 shares tell nothing, and positives are taken to recur.
+    says which class recurs, with a given rank too. The gains of earlier batches count as well, each with 0.9 of the weight
+    of the next. At a prior of 1/2 the shares say nothing, and the attack assumes that positives recur.
 
     Layers with fewer than three coordinates, batches of fewer than 16 rows, and gradients on one line are left out.
 

@@ -1,10 +1,9 @@
 """Remainder attack: who has noise where no gradient is?"""
 
-import math
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
@@ -12,8 +11,12 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.class_normals import log_ratio_of_normals
 from vflbench.numerics.eigen import eigenvectors
+from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import fit_two_normals
 from vflbench.options import Rank, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ITERATIONS = 5  # of the fits among which the rule chooses
 _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at
@@ -26,13 +29,13 @@ _MEMORY = 0.5  # weight of the last batch's gains beside this one's
 
 @options
 class Remainder(Attack):
-    """Score each row by the length of what is left of its gradient outside the batch's first r singular directions.
+    """Score each row by the length of what remains of its gradient outside the first r singular directions of the batch.
 
         s_i = -|g_i - V V^T g_i|_2,   V (d, r): the top right singular vectors of G (n, d), not centred
 
-    Marvell gives isotropic noise to one class only, and real gradients have low rank: rows with noise where nobody has a
-    gradient are of that class. With its optimum these are the negatives, whose gradients vary less, in all batches but the
-    first few; hence the sign.
+    Marvell gives isotropic noise to one class only, and real gradients have low rank. So rows with noise in directions
+    without gradients belong to that class. With its optimum these are the negatives, whose gradients vary less, in all
+    batches but the first few; hence the sign.
 
     rank: r, or `auto`. The logarithms t_i = log |g_i - V V^T g_i|^2 then form two clusters with the shares of the classes
     if r is right: too few directions leave gradient in the remainder of all rows, too many take the noise away. Of
@@ -41,12 +44,13 @@ class Remainder(Attack):
 
     with p the share of positives, the pair is taken for which two normal distributions, the upper with share q, gain most
     likelihood over one (`numerics.two_normals`). q = p says that positives have the noise; the sign is then +. At p = 1/2
-    shares tell nothing, and the sign is that of the formula. For q, the gains of earlier batches count as well,
-    each with half the weight of the next. A rank that is given is lowered to d - 1.
+    the shares say nothing, and the sign is that of the formula. For q, the gains of earlier batches count as well, each with
+    half the weight of the next. A rank that is given is lowered to d - 1.
 
-    Narrow layers, of d <= n min(p, 1 - p) / 4, have little room where no gradient is. There the score is a start, from which
-    a normal distribution with a covariance of its own is fitted to each class (`numerics.class_normals`), and s_i is the
-    log-likelihood ratio; with `auto` only. At widths of 4 and 16 it reads 0.02 to 0.05 more than the length.
+    Narrow layers, with d <= n min(p, 1 - p) / 4, have few directions without gradients. There, with `auto` only, the score
+    is a starting point: a normal distribution with a covariance of its own is fitted to each class
+    (`numerics.class_normals`), and s_i is the log-likelihood ratio. At widths of 4 and 16 it reads 0.02 to 0.05 more than
+    the length.
 
     Layers of a single unit, or with zero gradients only, are left out: they have no remainder.
 

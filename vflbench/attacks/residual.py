@@ -1,10 +1,9 @@
 """Residual attack: the label is what the model predicts, less the residual that the gradient carries."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.logit_directions import LogitDirections
@@ -13,22 +12,26 @@ from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.late import torch
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @options
 class Residual(Attack):
-    """Join, at the end of an epoch, what a row's embedding and what its gradient say along one direction, at every layer.
+    """Join, at the end of an epoch, what the embedding and the gradient of a row say along one direction, at every layer.
 
         s_i = <h_i - mean, u> / spread - c_i / spread,   c_i: the gradient of row i along u,   y_i = p_i - (p_i - y_i)
 
-    u is the direction along which the logit rises, which the gradients of all audited batches point out, as in `directions`.
-    It answers about the rows of these batches. Both terms have a spread of 1, and so the same weight: near the best for
-    randomized labels with an eps of 1 or more, and too much for the gradient below.
+    u is the direction along which the logit rises. The gradients of all audited batches show it, as in `directions`. The
+    attack scores the rows of these batches. Both terms have a spread of 1, and so the same weight. This is nearly optimal
+    for randomized labels with an eps of 1 or more. With a smaller eps, the gradient gets too much weight.
 
-    It is the adaptive attack on label DP: a gradient tells the noisy label only, but the embedding, of a model that has
-    learned from all rows, tells the features, on which the promise says nothing. The leak AUC can be above that of any
-    attack on the labels alone. Where gradients aren't defended, c alone is the label.
+    It is the adaptive attack on label DP: a gradient reveals only the noisy label, but the embedding of a model that has
+    learned from all rows shows what the features predict, about which the promise says nothing. The leak AUC can be above
+    that of any attack on the noisy labels alone. If gradients aren't defended, c alone is the label.
 
     Memory: one number for each row of the audited batches and each layer, beside (d, d) for each layer of width d.
 

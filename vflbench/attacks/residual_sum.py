@@ -1,26 +1,31 @@
 """Residual-sum attack: what the residuals of all epochs tell about a row, added up, and what its embedding says."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.models.base import WIDE
+from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import leading_components
+from vflbench.numerics.late import torch
 from vflbench.options import Rows, Weight, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 
 
 @options
 class ResidualSum(Attack):
-    """Add up the residuals of a row over the epochs, each in units of what is usual for its embedding, and what that says.
+    """Add up the residuals of a row over the epochs, each divided by the usual size for its embedding, and add what the
+    embedding says.
 
         s_i = weight t_i - 1/sqrt(E) sum_e z_ie / rms(z_je : j with t_je near t_ie),
         z_ie = <g_ie, u_e>,   t_ie = <h_ie - mean, u_e>
@@ -31,10 +36,11 @@ class ResidualSum(Attack):
     It is the adaptive attack on label_gdp and on zero_sum of label_dp. The residual of an epoch is p - x_t, or the step from
     p to the posterior given x_t. Given the embedding, either has the mean zero and is nearly linear in x_t: it is the
     log-likelihood ratio of the label in units that depend on p and on the gradient of the logit. Both are much the same for
-    rows with similar embeddings, so the root mean square among these takes the units away.
+    rows with similar embeddings. So the attack divides by the root mean square among these rows.
 
-    The sign is the one with which the rarer class has the larger sums, as in `directions`; noise drowns that. Read the
-    two-sided value. rows: how many it follows. Memory: 8 bytes a number, two layers' widths for each row within an epoch.
+    The sign is the one with which the rarer class has the larger sums, as in `directions`. Noise makes it unreliable, so
+    read the two-sided value. rows: number of rows that it follows. Memory: 8 bytes for each number, two layers' widths for
+    each row within an epoch.
 
     Source: ours.
     """
@@ -46,11 +52,21 @@ class ResidualSum(Attack):
 
     def __post_init__(self) -> None:
         self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), gradients (b, d), embeddings (b, d)
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
-        self._sums = torch.empty(0, dtype=torch.float64)
         self._epochs, self._epoch = 0, 0  # that are over; under way
         self._layer = ""
-        self._direction = torch.empty(0, dtype=torch.float64)
+
+    @cached_property
+    def _ids(self) -> Tensor:
+        """Sorted."""
+        return torch.empty(0, dtype=torch.int64)
+
+    @cached_property
+    def _sums(self) -> Tensor:
+        return torch.empty(0, dtype=torch.float64)
+
+    @cached_property
+    def _direction(self) -> Tensor:
+        return torch.empty(0, dtype=torch.float64)
 
     @property
     def follows(self) -> int:  # type: ignore[override]

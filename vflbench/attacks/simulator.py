@@ -1,40 +1,36 @@
 """Simulator attack: features decoded by a network that learned from a bottom model of the attacker's own."""
 
+from __future__ import annotations
+
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.simulator_alignment import Memory, aligned, cells, class_means
-from vflbench.attacks.simulator_networks import (
-    Coding,
-    Convolutional,
-    Dense,
-    Learner,
-    Mimic,
-    PlainBottom,
-    joined,
-    train,
-)
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.unpaired import Grid
+from vflbench.numerics.late import torch
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.attacks.simulator_networks import Convolutional, Dense, Mimic
+    from vflbench.numerics.unpaired import Grid
 
 _Saved = dict[str, Any]
 
 
 @options
 class Simulator(Attack):
-    """Train a bottom of one's own until the true top takes its embeddings for real ones, and a decoder that undoes it.
+    """Train a bottom of its own until the true top can't distinguish its embeddings from real ones, and a decoder that
+    inverts it.
 
         simulator  s:   min  CE(top(s(x')), y') + w1 BCE(J(s(x'), y'), real)
         judge      J:   min  BCE(J(h, y), real) + BCE(J(s(x'), y'), false)
@@ -45,19 +41,19 @@ class Simulator(Attack):
     step. After every round: s and J from the same values, then D and R from the same values with the new s, `steps` times.
     Each has an Adam of its own, of rate lr for s, w1 lr for J, lr / 2 for D, w2 lr / 2 for R. The top is the one that
     answered the batch and never moves. All other parties are simulated at once, each with networks of its own; the label
-    party's own columns of auxiliary rows go into the top. |.|^2 is a mean over numeric columns; categorical columns count
-    by their cross-entropy. As published, w1 = 0.02, w2 = 1e-5, lr = 1e-3, 20,000 steps of 128 rows, and batch normalisation
-    in D, J and R, which ours have not.
+    party's own columns of auxiliary rows go into the top. |.|^2 is a mean over numeric columns; categorical columns count by
+    their cross-entropy. As published, w1 = 0.02, w2 = 1e-5, lr = 1e-3, 20,000 steps of 128 rows, and batch normalisation in
+    D, J and R, which is not used here.
 
     adversarial: false leaves out J, R and the class at the decoder, which is PCAT.
 
     align: our addition; auto: with adversarial alone. The simulator's embeddings are unpaired with real ones, and a run of
-    some hundred steps doesn't bring them together. What the attacker has is enough for less: embeddings of the last
-    `memory` rows with their classes, and auxiliary rows with theirs. A map W is fitted such that W h and x' agree class by
-    class. Where the bottom is known to end in a convolution over pixels, W is the same 5 x 5 filter everywhere, and all
-    moments E[g W h | c] = E[g x' | c] are linear equations for it. Otherwise rows of one class are matched one to one at
-    the least cost, W is fitted to the pairs, and so on; that begins with the class means, and with the decoder's answers,
-    whichever comes to the lower cost. Before 8 rows a class have come, the answer is the mean of the class
+    some hundred steps doesn't bring them together. The attacker also has the embeddings of the last `memory` rows with their
+    classes, and auxiliary rows with theirs. A map W is fitted such that W h and x' agree class by class. If the bottom is
+    known to end in a convolution over pixels, W is the same 5 x 5 filter everywhere, and all moments E[g W h | c] = E[g x' |
+    c] are linear equations for it. Otherwise rows of one class are matched one to one at the least cost, W is fitted to the
+    pairs, and these steps are repeated. They start from the class means and from the decoder's answers, and the result with
+    the lower cost counts. Until 8 rows of each class have arrived, the answer is the mean of the class
     (`numerics.unpaired`).
 
     knows_architecture: false replaces the copy of the party's architecture, of new weights, by two ReLU layers of `width`.
@@ -103,6 +99,8 @@ class Simulator(Attack):
         self._learn(view)
 
     def batch(self, view: View) -> RebuiltRows:
+        from vflbench.attacks.simulator_networks import joined
+
         received, classes, n = self._learn(view), view[Labels].classes, self.rows
         h = {party: joined(layers, layers) for party, layers in received.items()}
         vectors = {party: mimic.decode(h[party][:n], classes[:n]) for party, mimic in self._mimics.items()}
@@ -126,6 +124,8 @@ class Simulator(Attack):
 
     def _learn(self, view: View) -> dict[str, Layers]:
         """Steps with this batch. Returns what each party sent."""
+        from vflbench.attacks.simulator_networks import joined, train
+
         received, classes = dict(view[Embeddings].received), view[Labels].classes
         columns, labels = self._auxiliary(view)
         if not self._mimics:
@@ -164,6 +164,8 @@ class Simulator(Attack):
         self._saved = {}
 
     def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
+        from vflbench.attacks.simulator_networks import Coding, Convolutional, Dense, Learner, Mimic, PlainBottom
+
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width = sum(h.shape[1] for h in sent.values()), self.width
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))

@@ -1,20 +1,23 @@
 """What the simulator attack keeps of received embeddings, and how they are aligned with auxiliary rows."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vflbench.messages.peer_facts import Architecture
-from vflbench.numerics.pixels import area_of
-from vflbench.numerics.unpaired import Grid, by_matching, by_moments
+from vflbench.numerics.late import nn, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.numerics.unpaired import Grid
 
 _ROUNDS_OF_MATCHING = 9
 _ROUNDS_OF_MOMENTS = 3
 _ROWS_OF_A_CLASS = 8  # on average, from which on rows are aligned
 
-ByParty = Mapping[str, Tensor]
+ByParty = Mapping[str, "Tensor"]
 
 
 class Memory:
@@ -52,6 +55,9 @@ class Memory:
 
 def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
     """The cells of an embedding of this width, if a convolution over the pixels of a rectangle puts it out; else None."""
+    from vflbench.numerics.pixels import area_of
+    from vflbench.numerics.unpaired import Grid
+
     area = None if architecture.cardinalities else area_of(architecture.numeric)
     if area is None:
         return None
@@ -92,6 +98,8 @@ def aligned(
     all parties together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses
     of the columns of the rows in memory.
     """
+    from vflbench.numerics.unpaired import by_matching, by_moments
+
     classes, parties = memory.classes, list(rows)
     if len(memory) < _ROWS_OF_A_CLASS * len(classes_of_rows.unique()):
         return None

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import convolution, linear
+from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.unpaired import Grid
 
 _LEAK = 0.2
@@ -122,7 +123,7 @@ class Learner:
 
     def __init__(self, network: Any, rate: float):
         self.network = network.requires_grad_(True).eval()
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=rate)
+        self.optimizer = AdamSteps(network.parameters(), lr=rate)
 
     def step(self, loss: Tensor) -> None:
         """Only its own weights move."""

@@ -1,10 +1,9 @@
 """Spectral attack: a batch of embeddings varies most along the label."""
 
-from collections.abc import Mapping
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.errors import UserError
@@ -14,8 +13,12 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
 from vflbench.numerics.gram import gram
+from vflbench.numerics.late import torch
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Rank, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
@@ -27,26 +30,26 @@ class Spectral(Attack):
 
         s_i = <x_i - mean, v>
 
-    component: which singular vector, counted from 1, the one along which the batch varies most, as published. Against
-    dcor, the label is the second. `auto` (embeddings only): the direction in which the logit rises, the top singular vector
-    of the gradients of the same batch, whose signs also tell which end is positive; `directions` does the same over the
-    run. A batch that varies in fewer directions gives zeros.
+    component: which singular vector, counted from 1, the one along which the batch varies most, as published. Under dcor,
+    the second one carries the label. `auto` (embeddings only): the direction in which the logit rises, the top singular
+    vector of the gradients of the same batch, whose signs also show which end is positive; `directions` does the same over
+    the run. A batch that varies in fewer directions gives zeros.
 
-    message: `embeddings` (including the label party's own layers, for the record) or `gradients`, as in figure 6.
+    message: `embeddings` (including the label party's own layers, for comparison) or `gradients`, as in figure 6.
     score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is oriented so that the cluster taken for positive
-    has the higher scores), `cluster` (the hard answer: 1 in the positive cluster, 0 in the other; all 0 where there are no
-    two clusters, or where their sizes must decide and are equal) or `abs` (|s_i|: positives are outliers; weak on click data
-    with a quarter of positives, where both classes have long tails).
+    has the higher scores), `cluster` (the hard answer: 1 in the positive cluster, 0 in the other; all 0 if there are no two
+    clusters, or if their sizes must decide and are equal) or `abs` (|s_i|: positives are outliers; weak on click data with a
+    quarter of positives, where both classes have long tails).
     orient: which cluster is positive, for signed and cluster. `smaller`: the smaller one, or the larger one if the prior is
     above 1/2. For balanced classes, whose sizes are uninformative, the published rule is that the cluster with the larger
-    scores is positive. `larger_score` reads it of uncentred values, |<x_i, v>|: the cluster further from the origin along
-    v. `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them.
-    Deviations on both sides of the mean add up to the same, so of two clusters apart this is the smaller one whatever the
-    prior, and neither (scores of 0) if they are equal: the rule adds nothing for balanced classes.
+    scores is positive. `larger_score` reads it of uncentred values, |<x_i, v>|: the cluster further from the origin along v.
+    `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them.
+    Deviations on both sides of the mean add up to the same. So if two clusters are separate, this is always the smaller one,
+    or neither (scores of 0) if they are equally large: the rule adds nothing for balanced classes.
     `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
 
-    Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as much of a leak up to one bit.
-    Read the two-sided value.
+    Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as large a leak, except for one
+    bit (which cluster is positive). Read the two-sided value.
 
     Source: Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022,
     Algorithm 1 and section 5; `larger_score` of uncentred values is ours.

@@ -1,17 +1,19 @@
 """Spectral-clustering attack: the classes are the parts of a batch's neighbourhood graph."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from typing import Literal
 
 import numpy as np
-import torch
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.kmeans import by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import Neighbours, Rows, options
 
 _STARTS = 4
@@ -20,20 +22,20 @@ _TINY = np.finfo(np.float64).tiny
 
 @options
 class SpectralClustering(Attack):
-    """Cut a batch into as many clusters as there are classes, at every layer, and assign a class to each cluster.
+    """Divide a batch into as many clusters as there are classes, at every layer, and assign a class to each cluster.
 
         s_ik = mean_(j in cluster m(k)) A_ij,   m: class -> cluster, one to one
 
     for an affinity A of the rows, whose normalised Laplacian's K smallest eigenvectors are clustered by k-means. Unlike
     `kmeans` it follows clusters of any shape, such as rings; unlike `spectral` it takes more than two classes.
 
-    message: `embeddings` (including the label party's own layers, for the record) or `gradients`.
+    message: `embeddings` (including the label party's own layers, for comparison) or `gradients`.
     affinity: `neighbours` (A_ij = 1 if i is among the `neighbours` nearest rows of j and vice versa, 1/2 if only one of the
     two) or `rbf` (A_ij = exp(-|x_i - x_j|^2 / median |x_i - x_j|^2)).
     map: as in `kmeans`: `ratios` (the largest cluster is the most frequent class, and so on) or `hints` (one known row of
     each class; their total affinity to the clusters assigned to their classes is the largest).
-    rows: of a larger batch, so many rows drawn at random are cut into clusters (with all hints), as the eigenvectors of an
-    (n, n) matrix are needed; every row is then scored by its affinity to them.
+    rows: if a batch has more rows, this number of rows, drawn at random, is divided into clusters (with all hints), because
+    the eigenvectors of an (n, n) matrix are needed. Every row is then scored by its affinity to the clusters.
 
     A batch with fewer rows than classes, and a layer with fewer distinct rows than that, are not scored.
 

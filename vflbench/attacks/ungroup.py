@@ -1,36 +1,44 @@
 """Ungroup attack: labels of single rows from gradients that are means over groups of rows, joined over the epochs."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.models.base import WIDE
+from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.numerics.group_sums import rows_of_sums
+from vflbench.numerics.late import torch
 from vflbench.options import RidgeOrZero, Rows, Weight, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @options
 class Ungroup(Attack):
-    """Solve for what each row adds to the gradients of its groups, which are other groups in each epoch, and add what its
-    embedding says.
+    """Solve for what each row adds to the gradients of its groups, which change in each epoch, and add what its embedding
+    says.
 
         z_G = |G| <g_G, u> = sum_(i in G) r_i + noise,   r_i = k (p_i - y_i),   of all groups of all epochs
         r = argmin sum_G (z_G - sum_(i in G) r_i)^2 / |G| + ridge |r|^2,   s_i = weight t_i - r_i
 
     Rows with the same gradient are a group, at the cut layer. u: the top eigenvector of the gradients of an epoch; z is in
     units of its root mean square over the root of |G|, so that r_i has about the variance 1. After as many epochs as a group
-    has rows there are as many equations as rows. t: the rows' embeddings along u, of variance 1, without the loud direction.
-    The sign of u, the same in all epochs, is the one with which the rarer class has the larger r_i, as in `directions`.
+    has rows there are as many equations as rows. t: the rows' embeddings along u, of variance 1, without the direction of
+    large variance. The sign of u, the same in all epochs, is the one with which the rarer class has the larger r_i, as in
+    `directions`.
 
     It is the adaptive attack on batch_average.
 
-    rows: how many rows it follows. Rows of a group that it doesn't follow are noise: it takes those it sees for all. ridge:
-    of the equations. weight: of the embedding. Memory: 16 bytes for each row and epoch, and a gradient a group in an epoch.
+    rows: number of rows that it follows. Rows of a group that it doesn't follow count as noise, because it takes the rows
+    that it follows for the whole group. ridge: ridge of the equations. weight: weight of the embedding. Memory: 16 bytes for
+    each row and epoch, and a gradient for each group in an epoch.
 
     Source: ours. Labels from counts over groups: Quadrianto et al., "Estimating labels from label proportions", JMLR 2009.
     """
@@ -47,7 +55,10 @@ class Ungroup(Attack):
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
         self._sums: list[Tensor] = []  # (groups,)
         self._layer, self._epoch = "", 0
-        self._direction = torch.empty(0, dtype=torch.float64)
+
+    @cached_property
+    def _direction(self) -> Tensor:
+        return torch.empty(0, dtype=torch.float64)
 
     @property
     def follows(self) -> int:  # type: ignore[override]

@@ -1,40 +1,41 @@
 """UnSplit: features and a bottom model that together give the embeddings that were received."""
 
-import math
+from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+import math
+from typing import TYPE_CHECKING
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.inversion_fit import total_variation
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.id_search import nearest_ids
-from vflbench.numerics.pixels import area_of
+from vflbench.numerics.late import nn, torch
 from vflbench.options import Count, Rate, Rows, Steps, Weight, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @options
 class Unsplit(Attack):
-    """Descend by turns on features and on the weights of a new network of the party's architecture.
+    """Optimize the features and the weights of a new network of the party's architecture, in turns.
 
         x <- x - step d/dx [|f(x; w) - h|^2 + smoothness TV(x) + strength |x|^2],   w <- w - step d/dw |f(x; w) - h|^2
 
     x begins at 1/2 and stays in [0, 1], w as a network does before training; |.|^2 are means. h: the embeddings of one
-    batch, in units of their root mean square. The attacker knows the architecture and nothing else of the party: no
-    weights, no row, no label. TV: total variation of pictures; other columns have none. A new network for each batch, as
-    the party's changes. Categorical columns are relaxed to vectors; the ids are those of the nearest vectors in the
+    batch, in units of their root mean square. The attacker knows the architecture and nothing else of the party: no weights,
+    no row, no label. TV: total variation of pictures; other columns have none. Each batch gets a new network, because the
+    party's network changes. Categorical columns are relaxed to vectors; the ids are those of the nearest vectors in the
     attacker's own tables, which is a guess, as nothing says which id has which vector.
 
-    What x is found up to is a symmetry of the architecture. A dense first layer reads (x A, A^-1 w) like (x, w) for any
-    invertible A: pixels may come out permuted, mixed or with another sign, and figures that compare pixel by pixel say so. A
-    convolution has few of these, as it must read all places with the same few weights.
+    x is determined only up to a symmetry of the architecture. A dense first layer gives the same output for (x A, A^-1 w) as
+    for (x, w), for any invertible A. So pixels may come out permuted, mixed or with another sign, and figures that compare
+    pixel by pixel show it. A convolution has few symmetries, because it must read all places with the same few weights.
 
-    rows: rows of each audited batch that are rebuilt; the whole batch is fitted. rounds: turns. steps: of each turn, of x
-    and of w. lr: of x; weight_lr: of w, both with AMSGrad.
+    rows: rows of each audited batch that are rebuilt; the whole batch is fitted. rounds: number of rounds. steps: steps of
+    each round, on x and on w. lr: learning rate of x; weight_lr: that of w, both with AMSGrad.
 
     Source: Erdogan, Küpçü and Çiçek, "UnSplit: Data-Oblivious Model Inversion, Model Stealing, and Label Inference Attacks
     Against Split Learning", WPES 2022 (arXiv 2108.09033), algorithm 1, with 1000 rounds of 100 steps, both rates 0.001,
@@ -59,6 +60,11 @@ class Unsplit(Attack):
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
     def _rebuild(self, architecture: Architecture, received: Layers, rng: torch.Generator) -> OwnColumns:
+        from vflbench.attacks.inversion_fit import total_variation
+        from vflbench.numerics.adam import AdamSteps
+        from vflbench.numerics.id_search import nearest_ids
+        from vflbench.numerics.pixels import area_of
+
         clone: nn.Module = architecture.build(rng).eval().requires_grad_(True)
         targets = {layer: h / _unit(h) for layer, h in received.items()}
         area, h = area_of(architecture.numeric), next(iter(received.values()))
@@ -80,8 +86,8 @@ class Unsplit(Attack):
         inputs = [part for part in (x, vectors) if part.numel()]
         weights = [part for part in clone.parameters() if part.requires_grad]
         turns = (
-            (inputs, torch.optim.Adam(inputs, lr=self.lr, amsgrad=True), penalised),
-            (weights, torch.optim.Adam(weights, lr=self.weight_lr, amsgrad=True), misfit),
+            (inputs, AdamSteps(inputs, lr=self.lr, amsgrad=True), penalised),
+            (weights, AdamSteps(weights, lr=self.weight_lr, amsgrad=True), misfit),
         )
         with torch.enable_grad():
             for _ in range(self.rounds):

@@ -1,19 +1,19 @@
 """The options of an audit: configs/audit.yaml, composed from the words after `vflbench audit RECORDING`."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from vflbench.attacks.base import Attack
-from vflbench.cli.build import KEYED, build_loggers, component, construct
-from vflbench.cli.catalog import choices
+from vflbench.cli.audit_plan import AuditPlan, slug
+from vflbench.cli.components import construct, named
+from vflbench.cli.every_attack import built
 from vflbench.cli.guard import guarded
+from vflbench.cli.hints import choices
 from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.mistakes import describe
 from vflbench.cli.plugins import recorded_folders
@@ -22,7 +22,6 @@ from vflbench.cli.run_folder import run_name
 from vflbench.cli.shared_files import is_ours, read
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.identity import digest
 from vflbench.results.loggers.base import Logger
 from vflbench.run.audited import AuditOptions
 from vflbench.run.identity import origin_of, refuse_edited
@@ -31,33 +30,6 @@ from vflbench.run.sources import plugin_digests
 CONFIG_NAME = "audit"
 _KEYS = ("recording", "labels", "seed", "overwrite", "audit", "name", "attack", "logger")
 _HELP = "vflbench audit --help"
-
-
-@dataclass(frozen=True)
-class AuditPlan:
-    """An audit that was asked for.
-
-    config: resolved, as config.yaml has it. unusable: attack -> why it can't be built, where all were asked for. named:
-    whether attacks were chosen by name. choices: group -> what was chosen. plugins: digests of their source. origin: what
-    decides the numbers beside the options.
-    """
-
-    config: dict[str, Any]
-    attacks: Mapping[str, Attack]
-    unusable: Mapping[str, str]
-    wanted: AuditOptions
-    loggers: Mapping[str, Logger]
-    overwrite: bool
-    named: bool
-    overrides: Sequence[str]
-    choices: Mapping[str, Any]
-    plugins: Mapping[str, str]
-    origin: Mapping[str, Any]
-
-    @property
-    def folder_name(self) -> str:
-        """audit_RECORDING_ATTACKS_DIGEST."""
-        return f"{self.config['name']}_{digest(self.config, self.origin)}"
 
 
 @contextmanager
@@ -104,7 +76,8 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
         if unknown:
             raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
         with_options = {word.lstrip("+").split(".")[1] for word in words if word.lstrip("+").startswith("attack.")}
-        attacks, unusable = _attacks(options, None if is_named else with_options)
+        nodes = options.get("attack") or {}
+        attacks, unusable = built(nodes, None if is_named else with_options, partial(plain, throw_on_missing=True))
         settings = {"seed": resolved["seed"], "labels": labels, **(resolved["audit"] or {})}
         wanted = construct(AuditOptions, {k: v for k, v in settings.items() if k in ("seed", "labels")}, "")
         wanted = construct(AuditOptions, {**vars_of(wanted), **(resolved["audit"] or {})}, "audit")
@@ -115,7 +88,7 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
             attacks=attacks,
             unusable=unusable,
             wanted=wanted,
-            loggers=build_loggers(options),
+            loggers=named(plain(options).get("logger") or {}, "logger", Logger),
             overwrite=options.overwrite,
             named=is_named,
             overrides=words,
@@ -142,31 +115,3 @@ def _is_single(folder: Path, name: str) -> bool:
     node = OmegaConf.load(file) if is_ours(file) else read(file)
     entry = node.get(name) if isinstance(node, DictConfig | dict) and list(node) == [name] else None
     return isinstance(entry, DictConfig | dict) and "_target_" in entry
-
-
-def _attacks(options: DictConfig, asked: set[str] | None) -> tuple[dict[str, Attack], dict[str, str]]:
-    """Attacks by name, and why others can't be built; of those that were asked for by name, None for all, each must be."""
-    attacks: dict[str, Attack] = {}
-    unusable: dict[str, str] = {}
-    nodes = options.get("attack") or {}
-    if not isinstance(nodes, DictConfig | dict):
-        raise UserError("it must be a name or a list of names", key="attack", value=nodes, see="vflbench list attack")
-    for name, node in {str(name): node for name, node in nodes.items()}.items():
-        try:
-            attacks[name] = component(plain(node, throw_on_missing=True), f"attack.{name}", KEYED["attack"])
-        except Exception as error:
-            text = describe(error)
-            if asked is None or name in asked or text is None:
-                raise
-            unusable[name] = text
-    return attacks, unusable
-
-
-def slug(name: str) -> str:
-    """A recording's name as part of a folder's."""
-    return "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in name)[:60] or "recording"
-
-
-def absolute(path: str | os.PathLike[str]) -> Path:
-    """Without following links: the path as the user knows it."""
-    return Path(os.path.abspath(os.path.expanduser(path)))

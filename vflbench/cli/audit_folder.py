@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from vflbench.cli.audit_config import AuditPlan
+from vflbench.cli import collector
+from vflbench.cli.audit_plan import AuditPlan
 from vflbench.cli.errors import LeaksMore, fail
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.errors import UserError
@@ -19,14 +20,14 @@ from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
-from vflbench.results.report.figures import draw
+from vflbench.results.report.first_lines import result_text
 from vflbench.results.report.sections import Wishes
 from vflbench.results.report.site import write_report
-from vflbench.results.report.table import final_table
+from vflbench.results.report.table import write_table
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
+from vflbench.run.findings import AuditResult
 from vflbench.run.identity import changed_on_the_way
 from vflbench.run.metric_rows import finding_rows
-from vflbench.run.offline import AuditResult
 from vflbench.run.plugin_files import described, in_use
 from vflbench.run.provenance import module_digests, provenance
 
@@ -50,10 +51,11 @@ def audit_and_report(
             notices = compute(made, source, result, folder)
             lines, failed, unjudged = judge_all(folder, gates)
             page, summary = write_page(folder, lines), read_summary(folder)
-            table = final_table(folder, colour=sys.stdout.isatty(), gates=lines)
+            write_table(folder, gates=lines)
+            text = result_text(folder, colour=sys.stdout.isatty(), gates=lines, page=page)
     finally:
         remove_if_empty(folder)
-    print("\n".join([table, *notices, f"page: {page}"]), flush=True)
+    print("\n".join([*notices, text]), flush=True)
     if failed:
         raise LeaksMore
     if unjudged is not None:
@@ -100,6 +102,7 @@ def record(
     start = perf_counter()
     with leaving_errors(recorder):
         recorder.begin()
+        collector.begin()
         made_of = result()
         skipped = {**made.unusable, **made_of.skipped}
         recorder.note(**audit_facts(made_of) | {"skipped": skipped})
@@ -112,7 +115,6 @@ def record(
         for epoch, findings in enumerate(made_of.findings):
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
-        draw(folder)
         changed = changed_on_the_way((), made.origin)
         recorder.note(modules=module_digests(made.plugins), **({CHANGED: changed} if changed else {}))
         recorder.finish(audit_summary(made_of, perf_counter() - start) | {"skipped": skipped})
@@ -137,4 +139,6 @@ def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, Use
 
 def write_page(folder: Path, gates: Sequence[str]) -> Path:
     """The folder's own page, in its `report`."""
-    return write_report([folder], folder / "report", Wishes(title="What recorded messages give away", gates=tuple(gates)))
+    return write_report(
+        [folder], folder / "report", Wishes(title="What recorded messages give away", gates=tuple(gates), formats=())
+    )

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,14 @@ def _lies_in(spec: ModuleSpec, folders: Sequence[Path]) -> bool:
 
 
 def _is_within(file: str, folders: Sequence[Path]) -> bool:
-    return any(Path(file).resolve().is_relative_to(folder.resolve()) for folder in folders)
+    place = _resolved(Path(file))
+    return any(place.is_relative_to(_resolved(folder)) for folder in folders)
+
+
+@cache
+def _resolved(path: Path) -> Path:
+    """Of the folders, and of the files in them, each asked for again and again."""
+    return path.resolve()
 
 
 def _places() -> str:

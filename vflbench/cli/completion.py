@@ -22,9 +22,14 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
     words = line.split()
     typing_command = len(words) < 2 or (len(words) == 2 and not line.endswith(" "))
     if arguments[1:] == ["query=bash"] and (typing_command or words[1] == "list"):
-        from vflbench.cli.catalog import GROUPS
+        from vflbench.cli.groups import GROUPS
 
         print(" ".join(commands if typing_command else GROUPS))
+        return
+    if words[1:2] == ["reproduce"]:
+        from vflbench.places import config_folder
+
+        print(" ".join(sorted(file.stem for file in (config_folder() / "experiment").glob("*.yaml"))))
         return
     if words[1:2] in (["report"], ["grade"], ["parties"]):
         return  # folders, which the shell completes

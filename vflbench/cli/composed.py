@@ -1,6 +1,7 @@
 """The configs of a sweep's runs, each composed only once."""
 
-import copy
+import pickle  # nosec  (of what was composed here)
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vflbench.cli.hydra_internals import override_dirname
 
+_MOST_EXAMPLES = 100
+
 
 class Composed:
     """Wraps Hydra's config loader, and keeps each config that a sweeper composes until a launcher takes it.
@@ -18,12 +21,14 @@ class Composed:
     Hydra composes every run twice, once to check it and once to launch it, and reads the same files each time. That is most
     of the time that skipping a finished run takes. Here the config of a run that differs from an earlier one only in plain
     values (seed=3 for seed=2) is a copy of that one with these values set.
+
+    first: called once with the first config, a copy, before others are composed.
     """
 
-    def __init__(self, loader: Any):
-        self._loader = loader
+    def __init__(self, loader: Any, first: Callable[[DictConfig], object] | None = None):
+        self._loader, self._first = loader, first
         self._kept: dict[tuple[str, ...], DictConfig] = {}
-        self._examples: dict[tuple[str, ...], tuple[tuple[str, ...], DictConfig]] = {}
+        self._examples: dict[tuple[str, ...], list[_Example]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -34,34 +39,58 @@ class Composed:
         config = self._derive(words)
         if config is None:
             config = self._loader.load_sweep_config(master_config, list(words))
-            self._examples[_keys(words)] = words, copy.deepcopy(config)
+            examples = self._examples.setdefault(_keys(words), [])
+            examples.append(_Example(words, pickle.dumps(config)))
+            del examples[:-_MOST_EXAMPLES]
+            if self._first is not None:
+                self._first(pickle.loads(examples[-1].pickled))  # nosec  (made in the line before last)
+                self._first = None
         self._kept[words] = config
         return config
 
     def take(self, master_config: DictConfig, overrides: list[str]) -> DictConfig:
         """The config of a run, which the caller may change."""
-        config = self._kept.pop(tuple(overrides), None)
+        words = tuple(overrides)
+        config = self._kept.pop(words, None) or self._derive(words)
         return self._loader.load_sweep_config(master_config, overrides) if config is None else config
 
     def _derive(self, words: tuple[str, ...]) -> DictConfig | None:
         """A copy of a config that was composed for the same keys; None if more than plain values differ."""
-        if _keys(words) not in self._examples:
-            return None
-        example_words, example = self._examples[_keys(words)]
-        changed = {old: parsed(new) for old, new in zip(example_words, words, strict=True) if old != new}
-        mappings = [parsed(word).key_or_group for word in words if isinstance(parsed(word).value(), dict)]
-        for override in changed.values():
-            key = override.key_or_group
-            if not _is_plain(override, example) or any(key.startswith(f"{mapping}.") for mapping in mappings):
+        for example in reversed(self._examples.get(_keys(words), [])):
+            if (changed := example.plain_changes(words)) is not None:
+                return example.changed(words, changed)
+        return None
+
+
+class _Example:
+    """A composed config, pickled, which is a quick way to copy it; and the words that it was composed of."""
+
+    def __init__(self, words: tuple[str, ...], pickled: bytes):
+        self.words, self.pickled = words, pickled
+        self._config: DictConfig = pickle.loads(pickled)  # nosec  (made above)
+
+    def plain_changes(self, words: tuple[str, ...]) -> dict[str, Override] | None:
+        """Word of the example -> the override in its place; None where more than plain values differ."""
+        differing = [(old, new) for old, new in zip(self.words, words, strict=True) if old != new]
+        mappings = (
+            [parsed(word).key_or_group for word in words if isinstance(parsed(word).value(), dict)] if differing else []
+        )
+        for _, new in differing:
+            key = parsed(new).key_or_group
+            if not _is_plain(parsed(new), self._config) or any(key.startswith(f"{mapping}.") for mapping in mappings):
                 return None
-        config = copy.deepcopy(example)
+        return {old: parsed(new) for old, new in differing}
+
+    def changed(self, words: tuple[str, ...], changes: Mapping[str, Override]) -> DictConfig | None:
+        """A copy with these changes; None where Hydra refuses one, and says it better."""
+        config: DictConfig = pickle.loads(self.pickled)  # nosec  (made above)
         try:
-            for override in changed.values():
+            for override in changes.values():
                 OmegaConf.update(config, override.key_or_group, override.value())
-        except OmegaConfBaseException:  # Hydra's own message is better
+        except OmegaConfBaseException:
             return None
         with read_write(config.hydra), open_dict(config.hydra):
-            task = [changed[word].input_line if word in changed else word for word in config.hydra.overrides.task]
+            task = [changes[word].input_line if word in changes else word for word in config.hydra.overrides.task]
             config.hydra.overrides.task = task
             config.hydra.job.override_dirname = override_dirname(config, [parsed(word) for word in task])
         return config

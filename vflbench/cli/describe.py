@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vflbench.attacks.base import Attack
+from vflbench.results.wrapping import wrapped
 from vflbench.run.contents import Contents, contents
 
 
@@ -16,20 +17,23 @@ def description(
     able = [name for name in attacks if name not in refused]
     lines = [*facts(there), "", *columns([("party", "layer", "width", "crosses"), *there.layers])]
     lines += ["", *columns([("party", "kind", "batches"), *there.kinds])]
-    lines += ["", f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}"]
+    lines += ["", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  ")]
     if refused:
         lines += ["", f"attacks that can't ({len(refused)}), and why:"]
         groups: dict[str, list[str]] = {}
         for name, reason in refused.items():
             groups.setdefault(reason, []).append(name)
-        lines += columns([(f"  {', '.join(group)}", reason) for reason, group in groups.items()])
-    return "\n".join([*lines, *([""] if there.notes else []), *there.notes])
+        for reason, group in groups.items():
+            lines += [*wrapped(f"  {', '.join(group)}:", "  "), *wrapped(f"    {reason}", "    ")]
+    notes = [line for note in there.notes for line in wrapped(note)]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def facts(there: Contents) -> list[str]:
     """The lines on the whole."""
     width = max(len(name) for name in there.facts)
-    return [f"{name:<{width}}  {value}" for name, value in there.facts.items()]
+    indent = " " * (width + 2)
+    return [line for name, value in there.facts.items() for line in wrapped(f"{name:<{width}}  {value}", indent)]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

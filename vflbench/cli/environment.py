@@ -10,7 +10,7 @@ from pathlib import Path
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 """What says to the libraries of a process how many threads they may take."""
 
-_READ_WHEN_IMPORTED = {"matplotlibrc": "matplotlib", ".numba_config.yaml": "numba"}
+_READ_WHEN_IMPORTED = {".numba_config.yaml": "numba"}
 """Files that packages take their settings from if the working folder has them: classes to import, programs to run."""
 
 
@@ -21,7 +21,7 @@ def prepare_environment() -> None:
     that in a worker it limits the number of threads and does not determine it (vflbench/run/machine.py).
     """
     wait_passively()
-    os.environ["MPLBACKEND"] = "agg"  # no window is opened
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look through all packages for some
     os.environ["VFLBENCH_THREADS"] = "given" if "OMP_NUM_THREADS" in os.environ else "auto"
     leave_working_folder()
 

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from vflbench.results.wrapping import for_stream
+
 
 class LeaksMore(SystemExit):
     """The result is there, and it leaks more than a threshold allows: exit code 2."""
@@ -49,6 +51,6 @@ def wants_traceback() -> bool:
 
 
 def fail(text: str) -> NoReturn:
-    """Print to stderr and exit with code 1."""
-    print(text, file=sys.stderr)
+    """Print to stderr, within the width of a terminal, and exit with code 1."""
+    print(for_stream(text, sys.stderr), file=sys.stderr)
     sys.exit(1)

@@ -1,19 +1,28 @@
 """`vflbench audit --scores-only`, and `vflbench grade DIR LABELS`: attacked where no labels are, graded where they are."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vflbench.attacks.base import Attack
-from vflbench.cli.audit import Words
+from vflbench.cli import collector
+from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.results.gate import FLAG, KEYS, Gate
-from vflbench.run.audited import AuditOptions
+from vflbench.results.wrapping import path_text, wrapped
 
-_DESCRIPTION = """Hold the scores of `vflbench audit RECORDING --scores-only DIR` against labels: the results of an audit of
-the recording with these labels, but for the probe and attacks that are given labels of each batch. No message is needed.
+if TYPE_CHECKING:
+    from vflbench.attacks.base import Attack
+    from vflbench.run.audited import AuditOptions
 
-Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a threshold of --fail-above is exceeded."""
+_DESCRIPTION = """Grade the scores of `vflbench audit RECORDING --scores-only DIR` by labels. The
+results are those of an audit of the recording with these labels, without the
+probe and without attacks that need labels of each batch. No message is needed.
+
+Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a
+threshold of --fail-above is exceeded."""
 
 
 def scores_only(
@@ -23,6 +32,7 @@ def scores_only(
 
     shares: of the classes, separated by commas, where they are known.
     """
+    from vflbench.run.recorded_facts import NEEDS_SHARES
     from vflbench.run.scores_only import write_scores
 
     try:
@@ -35,17 +45,27 @@ def scores_only(
     if out.is_relative_to(recording):
         raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
     of_epochs = wanted.epochs
+    collector.begin()
     head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=of_epochs, shares=known)
     reasons: dict[str, list[str]] = {}
     for name, reason in head.skipped.items():
         reasons.setdefault(reason, []).append(name)
-    lines = [f"{len(head.attacks)} attacks scored {head.rows:,} rows: {', '.join(head.attacks)}"]
+    lines = []
+    if lacking := reasons.pop(NEEDS_SHARES, []):
+        total = len(lacking) + len(head.attacks)
+        need = "needs" if len(lacking) == 1 else "need"
+        given = ",".join(f"S{k}" for k in range(head.classes)) if head.classes < 4 else "S0,S1,..."
+        which = f"{len(lacking)} of {total} attacks {need} the class shares"
+        lines += [f"{which}: give --class-shares {given}, and another folder"]
+        lines += [f"not run without them: {', '.join(lacking)}"]
+    noun = "attack" if len(head.attacks) == 1 else "attacks"
+    lines += [f"{len(head.attacks)} {noun} scored {head.rows:,} rows: {', '.join(head.attacks)}"]
     lines += [f"not run: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    lines += [
-        f"scores: {out}; ids and the orders in which attacks put rows, no label; orders tell much of an embedding",
-        f"next: vflbench grade {out} LABELS",
-    ]
-    return "\n".join(lines)
+    lines += [f"scores: {path_text(out)}"]
+    lines += ["they hold ids and the orders in which attacks put rows, no label; orders reveal much of an embedding"]
+    return "\n".join(
+        [*(part for line in lines for part in wrapped(line, "  ")), f"next: vflbench grade {path_text(out)} LABELS"]
+    )
 
 
 def grade(arguments: Sequence[str]) -> None:
@@ -55,16 +75,17 @@ def grade(arguments: Sequence[str]) -> None:
     parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")
     parser.add_argument("labels", metavar="LABELS", help="a Parquet file with the columns id and label")
     parser.add_argument(
-        FLAG, action="append", default=[], metavar="KEY=VALUE", help=f"as in vflbench audit; {', '.join(KEYS)}"
+        FLAG, action="append", default=[], metavar="KEY=VALUE", help=f"as in vflbench audit. KEY: {', '.join(KEYS)}"
     )
     parser.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/grade_...")
-    parser.add_argument("--overwrite", action="store_true", help="grade again what was graded before")
+    parser.add_argument("--overwrite", action="store_true", help="grade again, although there are finished results")
     options = parser.parse_args(arguments)
     gates = [Gate.parse(text) for text in options.fail_above]
-    from vflbench.cli.audit_config import AuditPlan, absolute, slug
     from vflbench.cli.audit_folder import audit_and_report
+    from vflbench.cli.audit_plan import AuditPlan, absolute, slug
     from vflbench.results.identity import digest
-    from vflbench.run import scores_only as halves
+    from vflbench.run.audited import AuditOptions
+    from vflbench.run.graded import grade as graded
     from vflbench.run.identity import origin_of
     from vflbench.run.scores_head import read_head
 
@@ -94,4 +115,4 @@ def grade(arguments: Sequence[str]) -> None:
     )
     if folder.is_relative_to(scores):
         raise UserError("results must not lie among the scores", key="--out", value=options.out)
-    audit_and_report(made, scores, lambda: halves.grade(scores, labels), folder, gates)
+    audit_and_report(made, scores, lambda: graded(scores, labels), folder, gates)

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig
 
 import vflbench.cli.resolvers  # noqa: F401  (configs need it, in workers too)
 from vflbench.cli.hydra_internals import Rules, guarded_composition
+from vflbench.cli.hydra_shortcuts import shortcuts
+from vflbench.cli.plugins import PROVIDER, searched
 from vflbench.cli.shared_files import check_file, is_ours
 from vflbench.cli.trust import check_composed, check_shared, check_words
 
@@ -17,8 +22,18 @@ RULES = Rules(words=check_words, file=check_file, is_ours=is_ours, shared=check_
 @contextmanager
 def guarded() -> Iterator[None]:
     """While entered, Hydra refuses what the trust boundary doesn't allow. May be entered again."""
-    with guarded_composition(RULES):
+    if searched:
+        Plugins.instance().register(PluginConfigs)
+    with guarded_composition(RULES), shortcuts():
         yield
+
+
+class PluginConfigs(SearchPathPlugin):
+    """Lets Hydra search the plug-in folders for configs, after vflbench's own."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in searched:
+            search_path.append(provider=PROVIDER, path=f"file://{folder}")
 
 
 class GuardedLoader:

@@ -7,11 +7,12 @@ import argparse
 import importlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.utils import get_args_parser
@@ -19,9 +20,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
+from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.errors import UserError
@@ -55,9 +57,39 @@ def wrapped_launchers(wrap: Wrap, own: Mapping[str, Make]) -> Iterator[None]:
         Plugins.instantiate_launcher = original  # type: ignore[method-assign]
 
 
+@contextmanager
+def when_launching(entered: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """While entered, `entered()` is entered as soon as a sweeper asks for a launcher, and left with this one."""
+    original = Plugins.instantiate_launcher
+    with ExitStack() as stack:
+
+        def instantiate(self: Plugins, *arguments: Any, **named: Any) -> Launcher:
+            Plugins.instantiate_launcher = original  # type: ignore[method-assign]
+            stack.enter_context(entered())
+            return self.instantiate_launcher(*arguments, **named)
+
+        stack.callback(setattr, Plugins, "instantiate_launcher", original)
+        Plugins.instantiate_launcher = instantiate  # type: ignore[method-assign]
+        yield
+
+
 def returned_value(returned: JobReturn) -> Any:
     """What a job returned, or the exception that it raised; `return_value` would raise it, and print a line."""
     return returned._return_value
+
+
+def run_composed(config: DictConfig, task: TaskFunction) -> JobReturn:
+    """Run a job of a sweep whose config is there, as Hydra's own launchers do, where no config is read any more."""
+    setup_globals()
+    setbase("1.3")  # as `hydra.main` and `initialize_config_dir` are told
+    context = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks())
+    return run_job(
+        hydra_context=context,
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
 
 
 def override_dirname(config: DictConfig, overrides: Sequence[Override]) -> str:
@@ -110,8 +142,11 @@ def executor_of_submitit(executor: type) -> Iterator[None]:
 
 
 def flags_of(words: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own flags on a command line, also where they are abbreviated."""
-    return get_args_parser().parse_known_args(list(words))[0]
+    """Hydra's own flags on a command line, also where they are abbreviated; `unknown`: others. Raises ArgumentError."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    flags, unknown = parser.parse_known_args(list(words))
+    return argparse.Namespace(**vars(flags), unknown=unknown)
 
 
 def keep_jobs_apart(launcher: Launcher) -> None:

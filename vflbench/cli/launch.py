@@ -7,9 +7,10 @@ process is done. A failure is only recorded: Hydra would end a sweep at the firs
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 from vflbench.cli.composed import Composed
 from vflbench.cli.environment import usable_cores
+from vflbench.cli.fork_launcher import ForkLauncher, fork_launcher
 from vflbench.cli.guard import GuardedLoader
 from vflbench.cli.hydra_internals import (
     current_config,
@@ -30,15 +32,16 @@ from vflbench.cli.hydra_internals import (
     wrapped_launchers,
 )
 from vflbench.cli.plugins import recorded_folders
-from vflbench.cli.ray_launcher import ray_launcher
 from vflbench.cli.resolvers import plain
 from vflbench.cli.run_folder import refuse_shared
+from vflbench.cli.shared_mistake import refuse_shared_mistake
 from vflbench.cli.submitit_jobs import gathered
 from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep, finished_elsewhere, outcome_of
 from vflbench.cli.trust import LAUNCHERS
 from vflbench.cli.workers import LostRunError, NoClusterError, shared_cores, stoppable
-from vflbench.results.files import ERROR
+from vflbench.results.files import ERROR, is_finished
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
+from vflbench.results.notices import printed_once
 from vflbench.results.read import read_summary
 from vflbench.run.identity import origin_of
 from vflbench.run.provenance import rounding_notices
@@ -49,9 +52,25 @@ _LOOK_AGAIN_SECONDS = 0.5
 @contextmanager
 def surviving(sweep: Sweep) -> Iterator[None]:
     """While entered, Hydra's launchers are wrapped in a SurvivingLauncher that reports to this sweep."""
-    own = {LAUNCHERS["ray"]: ray_launcher}
-    with wrapped_launchers(lambda launcher, context, config: SurvivingLauncher(launcher, context, config, sweep), own):
-        yield
+    forking: list[ForkLauncher] = []
+
+    def fork(given: Mapping[Any, Any]) -> ForkLauncher:
+        forking.append(fork_launcher(given))
+        return forking[-1]
+
+    own = {LAUNCHERS["ray"]: _ray, LAUNCHERS["fork"]: fork}
+    try:
+        with printed_once(), wrapped_launchers(partial(SurvivingLauncher, sweep=sweep), own):
+            yield
+    finally:
+        for launcher in forking:
+            launcher.close()
+
+
+def _ray(given: dict[Any, Any]) -> Launcher:
+    from vflbench.cli.ray_launcher import ray_launcher  # late: other launchers need nothing of it
+
+    return ray_launcher(given)
 
 
 class SurvivingLauncher(Launcher):
@@ -60,10 +79,21 @@ class SurvivingLauncher(Launcher):
     def __init__(self, inner: Launcher, hydra_context: HydraContext, config: DictConfig, sweep: Sweep):
         self.inner, self.hydra_context, self.config, self.sweep = inner, hydra_context, config, sweep
         self.loader = GuardedLoader(hydra_context.config_loader)
-        self.composed = Composed(self.loader)
+        self.composed = Composed(self.loader, self._begin_early if isinstance(inner, ForkLauncher) else None)
         keep_jobs_apart(inner)
+        if isinstance(inner, ForkLauncher):
+            inner.compose = self.composed.take
         hydra_context.config_loader = self.composed  # type: ignore[assignment]  # it has all that sweepers call
         self.numbered = False  # whether a folder's name has its run's number: then leaving runs out must not change others'
+
+    def _begin_early(self, config: DictConfig) -> None:
+        """Have what trains loaded while other runs are composed, unless the first was finished before."""
+        try:
+            at = place(config, 0)
+        except Exception:  # which the launch will report
+            return
+        if isinstance(self.inner, ForkLauncher) and (at.options.get("overwrite") or not is_finished(at.folder)):
+            self.inner.warm_up(config)
 
     def setup(self, **_: Any) -> None:
         """Nothing to do: the inner launcher is set up already."""
@@ -74,6 +104,8 @@ class SurvivingLauncher(Launcher):
         configs = [self.composed.take(self.config, list(overrides)) for overrides in job_overrides]
         places = [place(config, initial_job_idx + i) for i, config in enumerate(configs)]
         jobs = [Job(tuple(job_overrides[i]), at.folder, initial_job_idx + i) for i, at in enumerate(places)]
+        if not self.sweep.jobs and not any(is_finished(at.folder) for at in places):
+            refuse_shared_mistake(configs)
         self.sweep.add(jobs)
         self.numbered = bool(places) and place(configs[0], initial_job_idx + len(places)).folder != places[0].folder
         refuse_shared((at.folder, at.options) for at in places)
@@ -183,7 +215,7 @@ def skip_finished(job: Job, at: Place, sweep: Sweep) -> None:
         notices = rounding_notices(job.folder)
     except (FolderError, OSError, ValueError):  # the run itself will report what is wrong
         return
-    sweep.report(job, outcome if outcome.status is Status.FAILED else JobOutcome(Status.SKIPPED, outcome.test_auc))
+    sweep.report(job, outcome if outcome.status is Status.FAILED else replace(outcome, status=Status.SKIPPED))
     for notice in notices:
         sweep.say_once(notice.replace("this run was", "finished runs were"))
 

@@ -1,11 +1,11 @@
 """`vflbench list [GROUP] [--plugins DIR] [--config-dir DIR]`."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from vflbench.cli.catalog import catalog, table
 from vflbench.cli.plugins import FLAG, split_plugins, use_plugins
+from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 
@@ -13,7 +13,7 @@ from vflbench.places import config_folder
 def list_choices(arguments: Sequence[str]) -> None:
     """Print a line for each choice."""
     named, words = split_plugins(arguments)
-    parser = argparse.ArgumentParser(prog="vflbench list", description="What can be chosen, one line each.")
+    parser = Words(prog="vflbench list", description="What can be chosen, one line each.")
     parser.add_argument("group", nargs="?", help="dataset, model, defense, attack, ...; by default all")
     parser.add_argument(FLAG, metavar="DIR", help="a folder with modules and configs of your own; may be repeated")
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a folder with configs of your own")

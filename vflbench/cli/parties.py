@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from vflbench.errors import UserError
+from vflbench.places import pip_install
 
 COMMANDS = {
     "write": ("vflbench.cli.parties_write", "write"),
@@ -13,18 +14,23 @@ COMMANDS = {
     "run": ("vflbench.cli.parties_run", "run"),
 }
 
-USAGE = """vflbench parties: each party on a host of its own, over mutual TLS; needs pip install 'vflbench[nvflare]'
+USAGE = """vflbench parties: each party on a host of its own, over mutual TLS.
+It needs pip install 'vflbench[nvflare]'.
 
-  vflbench parties write PROJECT [parties=[a,b]] [host=NAME] [port=8002] [days=360]
-                                          make a project: a folder of its own for the label party and for each other party
+  vflbench parties write PROJECT [parties=[a,b]] [host=NAME] [port=8002]
+                         [days=360]
+      make a project: a folder of its own for the label party and for each other
   vflbench parties compose FILE KEY=VALUE ...
-                                          write the experiment of these options to FILE, for all to read and to agree to
-  vflbench parties check KIT              what is in a party's folder, and whether its table and the server can be reached
-  vflbench parties start KIT              on each host: stay connected until Ctrl-C; begin with the label party
+      write the experiment of these options to FILE, for all to read and agree
+  vflbench parties check KIT
+      what is in a party's folder; whether its table and the server are there
+  vflbench parties start KIT
+      on each host: stay connected until Ctrl-C; begin with the label party
   vflbench parties run PROJECT [timeout=60] KEY=VALUE ...
-                                          on the label party's host: train and attack with those who are connected
+      on the label party's host: train and attack with those who are connected
 
-KEY=VALUE are options of `vflbench train`. The how-to, with what each party can inspect: docs/engines/README.md.
+KEY=VALUE are options of `vflbench train`. What each party can inspect:
+"Parties on hosts of their own" in the documentation.
 """
 
 
@@ -54,7 +60,7 @@ def split_words(words: Sequence[str], command: str, what: str, own: Sequence[str
 def need_flare() -> None:
     """Raise UserError where NVIDIA FLARE is not installed."""
     if importlib.util.find_spec("nvflare") is None:
-        raise UserError("it needs NVIDIA FLARE: pip install 'vflbench[nvflare]'", key="vflbench parties")
+        raise UserError(f"it needs NVIDIA FLARE: {pip_install('nvflare')}", key="vflbench parties")
 
 
 def refuse_words(words: Sequence[str], command: str) -> None:

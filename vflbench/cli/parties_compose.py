@@ -23,13 +23,14 @@ def compose(words: Sequence[str]) -> None:
     from vflbench.cli.hydra_internals import current_config
     from vflbench.cli.privacy_file import with_privacy
     from vflbench.cli.resolvers import plain
+    from vflbench.cli.words import with_quoted_marks
     from vflbench.places import config_folder
 
     path, _, overrides = split_words(words, "compose", "file", ())
     if os.path.lexists(path):
         raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
     with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
-        words = [*with_privacy(overrides), "engine=nvflare", "engine.mode=provisioned"]
+        words = [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"]
         config = hydra_compose("train", overrides=words, return_hydra_config=True)
         with current_config(config):
             chosen = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])

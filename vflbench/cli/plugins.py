@@ -6,19 +6,20 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from vflbench.errors import UserError
 from vflbench.run.plugin_modules import import_from
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 FLAG = "--plugins"
-_PROVIDER = f"vflbench {FLAG}"
+PROVIDER = f"vflbench {FLAG}"
 """Under this name Hydra lists the folders in `hydra.runtime.config_sources`, where workers of sweeps find them."""
+
+searched: list[Path] = []
+"""The folders in which Hydra looks for configs, after vflbench's own (`guard.PluginConfigs`)."""
 
 
 def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -53,31 +54,22 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
     folders = list(dict.fromkeys(folders))
     _refuse_taken_names(folders)
     import_from(folders)
-    PluginConfigs.folders = tuple(folders)
-    if folders:
-        Plugins.instance().register(PluginConfigs)
+    searched[:] = folders
     return folders
 
 
-def recorded_folders(config: DictConfig) -> tuple[Path, ...]:
+def recorded_folders(config: "DictConfig") -> tuple[Path, ...]:
     """The plug-in folders of a run, in this process or in a worker of a sweep, from its `hydra` options.
 
     config: a run's; where Hydra has taken the `hydra` options out of it, those of the present job are used.
     """
+    from hydra.core.hydra_config import HydraConfig  # late: a list of choices needs no Hydra
+    from omegaconf import OmegaConf
+
     sources = OmegaConf.select(config, "hydra.runtime.config_sources")
     if sources is None and HydraConfig.initialized():
         sources = HydraConfig.get().runtime.config_sources
-    return tuple(Path(source.path) for source in sources or () if source.provider == _PROVIDER)
-
-
-class PluginConfigs(SearchPathPlugin):
-    """Lets Hydra search the plug-in folders for configs, after vflbench's own."""
-
-    folders: tuple[Path, ...] = ()
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for folder in self.folders:
-            search_path.append(provider=_PROVIDER, path=f"file://{folder}")
+    return tuple(Path(source.path) for source in sources or () if source.provider == PROVIDER)
 
 
 def _refuse_taken_names(folders: Sequence[Path]) -> None:

@@ -1,23 +1,40 @@
 """`vflbench prepare dataset=...`."""
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from vflbench.cli import collector
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.plugins import split_plugins, use_plugins
+from vflbench.cli.resolvers import plain
 from vflbench.cli.train import hand_over_to_hydra
+from vflbench.cli.words import refuse_unknown_flags, with_quoted_marks
+from vflbench.data.prepared_line import keep, recall, sources_of
 from vflbench.errors import UserError
+from vflbench.run.own_code import code_digest
 
-USAGE = """vflbench prepare: read a data set once, for all later runs; train does so by itself if needed.
+USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
+needed.
 
   vflbench prepare dataset=criteo dataset.path='day_*.gz'
   vflbench prepare dataset=csv dataset.path=my.csv dataset.label=clicked
 
-Takes the options of `vflbench train`. Only dataset.* matters, and of these only the options that determine how the text is
-read: path, members, rows, bad_rows, max_bad_fraction; hour of avazu; label, positive, types and delimiter of csv. The result
-is kept in VFLBENCH_CACHE, or by default in the platform's folder for caches.
+For a table of your own (csv, parquet) it prints what each column is taken for,
+and which class is positive. If a column is taken for the wrong type, set
+dataset.types:
+
+  vflbench prepare dataset=csv dataset.path=my.csv dataset.label=clicked \\
+    'dataset.types={zip: categorical, note: ignore, since: date}'
+
+The command takes the options of `vflbench train`. Of these, only dataset.*
+matters, and only the options that determine how the text is read. The result is
+kept in VFLBENCH_CACHE, or by default in the platform's folder for caches.
+Parquet files and files of several parties are not kept there: each run reads
+them.
 """
 
 
@@ -29,23 +46,51 @@ def prepare(arguments: Sequence[str]) -> None:
         return
     if any(word in ("-m", "--multirun") for word in words):
         raise UserError("one data set at a time is prepared", key="-m")
+    refuse_unknown_flags(words, "vflbench prepare")
     use_plugins(named)
-    sys.argv = ["vflbench prepare", *words, "hydra.run.dir=."]  # nothing is written but the cache
+    sys.argv = ["vflbench prepare", *with_quoted_marks(words), "hydra.run.dir=."]  # nothing is written but the cache
     hand_over_to_hydra(prepare_one)
 
 
+def _plain_options(config: DictConfig) -> dict[str, Any]:
+    """The options of a data set of ours; empty for another, and where something is missing, which building it reports."""
+    node = plain(config.dataset) if OmegaConf.is_dict(config.get("dataset")) else {}
+    return node if str(node.get("_target_")).startswith("vflbench.") else {}
+
+
 def prepare_one(config: DictConfig) -> None:
-    """Put the dataset into the cache, and print a line on it."""
-    from vflbench.cli.build import build_dataset
+    """Put the dataset into the cache, and print a line on it and, of one's own table, what each column is taken for."""
     from vflbench.cli.mistakes import describe
-    from vflbench.data.file_dataset import FileDataset
 
     try:
+        options = _plain_options(config)
+        line = recall(options, code_digest()) if options else None
+        if line is not None:
+            print(line)
+            return
+        from vflbench.cli.run_options import build_dataset  # late, as what follows: it imports what reads tables
+        from vflbench.data.file_dataset import FileDataset
+        from vflbench.data.party_files import PartyFiles
+
+        sources = sources_of(options)
         dataset = build_dataset(config)
-        if not isinstance(dataset, FileDataset):
+        if not isinstance(dataset, FileDataset | PartyFiles):
             name = type(dataset).__name__
             raise UserError(f"{name} is read from no file, so there is nothing to prepare", key="dataset")
-        print(dataset.prepare().line())
+        collector.begin()
+        if isinstance(dataset, PartyFiles) and not dataset.is_kept():
+            print("\n".join([*dataset.described(), "these files are not put into the cache: each run reads them"]))
+            return
+        assert isinstance(dataset, FileDataset)
+        prepared = dataset.prepare()
+        columns: list[str] = []
+        left_out: Mapping[str, str] = {}
+        if isinstance(dataset, PartyFiles):
+            columns = dataset.table_lines(prepared.table, prepared.facts)
+            left_out = dataset.left_out(prepared.table, prepared.facts.get("read_as", {}))
+        print("\n".join([prepared.line(left_out), *columns]))
+        again = "\n".join([dataclasses.replace(prepared, made=False).line(left_out), *columns])
+        keep(options, code_digest(), sources, again, prepared.folder)
     except Exception as error:
         text = describe(error)
         if text is None or wants_traceback():

@@ -32,6 +32,7 @@ from vflbench.cli.environment import THREADS, usable_cores
 from vflbench.cli.workers import LostRunError, NoClusterError, distinct_words, failed
 from vflbench.errors import UserError
 from vflbench.options import Cores, Devices, Gibibytes, Retries, options
+from vflbench.places import pip_install
 
 _GRACE_SECONDS = 30.0
 """How long runs that are stopped may take to save what they have."""
@@ -74,7 +75,7 @@ def ray_launcher(given: Mapping[Any, Any]) -> "RayLauncher":
     try:
         return RayLauncher(RayOptions(**given))
     except (TypeError, ValidationError):
-        from vflbench.cli.build import construct  # late: it imports what trains
+        from vflbench.cli.components import construct
 
         return RayLauncher(construct(RayOptions, given, "hydra.launcher"))
 
@@ -174,7 +175,7 @@ def connected(given: RayOptions) -> Iterator[None]:
                 socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
             ray.init(given.address, log_to_driver=False, logging_level=logging.ERROR, **(begun if local else {}))
         except ImportError as error:
-            raise NoClusterError("it needs Ray: pip install 'vflbench[ray]'", key="hydra/launcher", value="ray") from error
+            raise NoClusterError(f"it needs Ray: {pip_install('ray')}", key="hydra/launcher", value="ray") from error
         except (OSError, RuntimeError, ValueError) as error:
             problem = f"Ray does not answer there ({' '.join(str(error).split())[:300]}); `ray start --head` starts it"
             raise NoClusterError(problem, key="hydra.launcher.address", value=given.address) from error

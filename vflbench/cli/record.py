@@ -3,18 +3,19 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from vflbench.cli.build import build_loggers
 from vflbench.cli.mistakes import leaving_errors
+from vflbench.cli.run_options import build_loggers
 from vflbench.cli.sweep import JobOutcome, outcome_of
 from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
-from vflbench.results.report.figures import draw
+from vflbench.results.report.table import table_of
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
 from vflbench.run.identity import changed_on_the_way, refuse_changed_data
@@ -50,7 +51,7 @@ class Started:
 
 
 def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
-    """Train, attack and draw. A run that began and then fails leaves error.txt."""
+    """Train and attack. A run that began and then fails leaves error.txt."""
     resolved, origin, settings = dict(started.resolved), dict(started.origin), experiment.settings
     folders = tuple(map(Path, started.plugins))
     plugins = plugin_digests(resolved, folders)
@@ -69,9 +70,8 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)
-        draw(folder)
         changed = changed_on_the_way(folders, origin)
         recorder.note(**final_provenance(plugins), **({CHANGED: changed} if changed else {}))
-        recorder.finish(summary)
+        recorder.finish(summary, partial(table_of, folder))
         checkpoint.finish()
     return outcome_of(summary)

@@ -1,45 +1,175 @@
 """`vflbench report DIR [DIR ...]`."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from vflbench.cli.words import Words
 from vflbench.errors import UserError
-from vflbench.results.report.sections import Wishes
+
+if TYPE_CHECKING:
+    from vflbench.results.report.tree import Tree
+
+_EXAMPLES = """
+examples:
+  vflbench report outputs --open
+  vflbench report outputs --by defense.marvell.sumkl
+  vflbench report outputs --by model.bottom_layers --y leak_oriented
+  vflbench report outputs --export results.jsonl
+"""
 
 
 def report(arguments: Sequence[str]) -> None:
-    """Write the page on finished runs, and print where it is."""
-    parser = argparse.ArgumentParser(
-        prog="vflbench report", description="One page on finished runs, with tables and figures."
+    """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
+    options = _parser().parse_args(arguments)
+    for folder in options.folders:
+        if not folder.is_dir():
+            raise UserError("there is no such folder", key="report", value=folder)
+    _refuse_recordings(options.folders)
+    from vflbench.results.report.tree import read_tree  # late, as below: --help need not wait for their imports
+
+    if not options.yes:
+        _ask(options.folders)
+    tree = read_tree(options.folders)
+    if options.export is not None:
+        _export(tree, options)
+    elif options.commands:
+        _commands(tree, options)
+    else:
+        _page(tree, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Words(
+        prog="vflbench report",
+        description="One page on finished runs, with tables and figures. Only runs that differ in\n"
+        "nothing but the seed are averaged.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder with runs in or under it")
     parser.add_argument(
-        "--x", default="", help="the plane's horizontal axis: test_auc, test_accuracy, seconds, bytes_sent, ..."
+        "--x", default="", help="horizontal axis of the plane of privacy and utility: test_auc, test_accuracy, seconds, ..."
     )
     parser.add_argument(
-        "--y", default="", help="its vertical axis: leak_auc, leak_distance, leak_auc:norm, leak_accuracy, ..."
+        "--y", default="", help="vertical axis of this plane: leak_auc, leak_distance, leak_auc:norm, leak_accuracy, ..."
     )
     parser.add_argument(
-        "--by", default="", help="options along which sweeps are drawn, separated by commas; by default all that vary"
+        "--by",
+        default="",
+        metavar="KEY[,KEY]",
+        help="options, as sumkl or defense.marvell.sumkl: print a table along their values, put it on the page, and draw "
+        "these sweeps; by default every number that varies is drawn",
     )
-    parser.add_argument("--layer", help="where the leak is taken: a layer's name, or all; by default the cut layer")
+    parser.add_argument("--layer", help="the layer at which the leak is taken: a name, or all; by default the cut layer")
     parser.add_argument("--out", type=Path, help="the folder for the page; by default the first DIR's `report`")
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
-    options = parser.parse_args(arguments)
-    from vflbench.results.report.site import write_report  # late: --help need not wait for its imports
+    parser.add_argument(
+        "--export", type=Path, metavar="FILE", help="write all measurements to FILE.jsonl, .csv or .parquet, and no page"
+    )
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="print the commands of the runs that an experiment still needs (price_of_privacy), and write no page",
+    )
+    parser.add_argument(
+        "--figures",
+        default="svg,png,pdf",
+        help="formats of the figure files, separated by commas, or none; by default svg,png,pdf",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask before 200 runs or more are taken")
+    return parser
 
-    by = tuple(filter(None, options.by.split(",")))
+
+def _ask(folders: Sequence[Path]) -> None:
+    """Before many runs are taken from under a folder that is no outputs tree."""
+    from vflbench.results.report.tree import MANY_RUNS, strangers
+
+    counts = strangers(folders)
+    total = sum(counts.values())
+    if total < MANY_RUNS:
+        return
+    where = ", ".join(map(str, counts))
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{total:,} runs lie somewhere under {where}, which is no folder of outputs.", file=sys.stderr)
+        print("Take them all? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+        raise UserError("nothing was written; name the folder whose runs you mean", key="report", value=where)
+    problem = f"{total:,} runs lie somewhere under it, and it is no folder of outputs; name the folder whose runs you mean, "
+    raise UserError(f"{problem}or add --yes to take them all", key="report", value=where)
+
+
+def _refuse_recordings(folders: Sequence[Path]) -> None:
+    from vflbench.results.runs import is_recording
+    from vflbench.results.wrapping import path_text
+
+    for folder in folders:
+        if is_recording(folder):
+            problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
+            raise UserError(problem, key="report", value=folder)
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    """The formats of --figures."""
+    from vflbench.results.report.figure_files import FORMATS
+
+    formats = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
+    if not set(formats) <= set(FORMATS):
+        raise UserError(f"some of {', '.join(FORMATS)}, or none", key="--figures", value=text)
+    return formats
+
+
+def _export(tree: "Tree", options: argparse.Namespace) -> None:
+    from vflbench.results.export_files import write_export
+
+    count = write_export(tree, options.folders, options.export)
+    print(f"{tree.counts()}; {count:,} measurements")
+    print(options.export)
+
+
+def _commands(tree: "Tree", options: argparse.Namespace) -> None:
+    """Commands alone: what is printed is for a shell."""
+    from vflbench.results.report.price_of_privacy import commands
+    from vflbench.results.report.sections import Wishes, sections
+
+    lines = [line for section in sections(tree.runs, Wishes()) for line in commands(section)]
+    if not lines:
+        problem = (
+            "there is no finished run of an experiment that needs more of them (price_of_privacy, with validation rows)"
+        )
+        raise UserError(problem, key="--commands", value=", ".join(map(str, options.folders)))
+    print("\n".join(lines))
+
+
+def _page(tree: "Tree", options: argparse.Namespace) -> None:
+    from vflbench.results.report.by import printed, resolved
+    from vflbench.results.report.sections import sections
+    from vflbench.results.report.site import Wishes, write_report
+    from vflbench.results.wrapping import path_text
+
     out = options.out or options.folders[0] / "report"
     if options.out is None and out.is_symlink():  # whoever made the folder chose where it leads
         raise UserError("it is a link, which a report follows only where it is named with --out", key="report", value=out)
-    page = write_report(
-        options.folders,
-        out,
-        Wishes(x=options.x, y=options.y, by=by, layer=options.layer),
-    )
+    if not tree.runs and (recordings := tree.of_kind("recording")):
+        problem = f"no run is in or under it, but recorded messages: vflbench audit {path_text(recordings[0].path)}"
+        raise UserError(problem, key="report", value=", ".join(map(str, options.folders)))
+    by = resolved(tree.runs, tuple(filter(None, options.by.split(",")))) if tree.runs else ()
+    wishes = Wishes(x=options.x, y=options.y, by=by, layer=options.layer, formats=_formats(options.figures))
+    page = write_report(options.folders, out, wishes, tree)
+    print("\n".join([tree.counts(), *tree.left_out()]))
+    for section in sections(tree.runs, wishes) if by else ():
+        if lines := printed(section):
+            print("\n".join(["", *lines, ""]))
+    if tree.runs:
+        print(f"each table as CSV, Markdown and LaTeX: {path_text(page.parent / 'tables')}")
     print(page)
+    if not tree.runs:
+        raise UserError("no run in it has finished; the page says why", key="report", value=page)
     if options.open:
         import webbrowser
 
-        webbrowser.open(page.resolve().as_uri())
+        if not webbrowser.open(page.resolve().as_uri()):
+            print("--open: there is no browser here; open the page elsewhere", file=sys.stderr)

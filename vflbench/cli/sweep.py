@@ -7,16 +7,19 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from vflbench.cli.sweep_failures import failures_text
+from vflbench.cli.sweep_meter import SweepMeter
 from vflbench.results.files import ERROR, SUMMARY, is_finished
 from vflbench.results.folder import error_in
 from vflbench.results.read import read_summary
+from vflbench.results.report.plain_numbers import auc_text
+from vflbench.results.report.run_line import run_line
+from vflbench.results.wrapping import for_stream, path_text, wrapped
 
 _POLL_SECONDS = 0.2
 Stamp = tuple[int, int] | None
@@ -34,7 +37,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a run ended. reason: of a failure, in one paragraph. test_auc: nan where there is none.
+    """How a run ended. reason: of a failure, in one paragraph. test_auc: nan where there is none. words: what it came to.
 
     folder: where the results are, if not where the sweep planned them: of a worker that found plug-ins or data edited.
     """
@@ -43,6 +46,7 @@ class JobOutcome:
     test_auc: float = math.nan
     reason: str = ""
     folder: str = ""
+    words: str = ""
 
 
 @dataclass
@@ -90,7 +94,7 @@ def outcome_in(folder: Path) -> JobOutcome | None:
 
 def finished_elsewhere(outcome: JobOutcome | None) -> JobOutcome | None:
     """The same outcome, counted as another process's work."""
-    return JobOutcome(Status.SKIPPED, outcome.test_auc) if outcome and outcome.status is Status.DONE else outcome
+    return replace(outcome, status=Status.SKIPPED) if outcome and outcome.status is Status.DONE else outcome
 
 
 def outcome_of(summary: dict[str, Any]) -> JobOutcome:
@@ -98,54 +102,59 @@ def outcome_of(summary: dict[str, Any]) -> JobOutcome:
     test_auc = summary.get("test_auc")
     test_auc = math.nan if test_auc is None else test_auc
     failed = summary.get("failed")
-    return JobOutcome(Status.FAILED, test_auc, failed) if failed else JobOutcome(Status.DONE, test_auc)
+    return JobOutcome(Status.FAILED if failed else Status.DONE, test_auc, failed or "", words=run_line(summary))
 
 
 class Sweep:
-    """All runs of one command: prints a line for each, and shows a bar with the time left if stderr is a terminal."""
+    """All runs of one command: prints what each came to, and how far the sweep has come."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self._lock = threading.Lock()
         self._said: set[str] = set()
-        self._bar: tqdm[Any] | None = None
+        self._meter = SweepMeter()
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Add runs. A sweeper that searches chooses the next runs only when the last ones have ended."""
         self.jobs += jobs
-        if self._bar is None:  # smoothing=0: the time left follows from the mean run, not from the last
-            self._bar = tqdm(total=len(self.jobs), desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
-        self._bar.total = len(self.jobs)
-        self._bar.refresh()
+        self._meter.expect(len(self.jobs))
 
     def report(self, job: Job, outcome: JobOutcome) -> None:
         """Record that a run ended, and print it once."""
+        from tqdm import tqdm  # late: of a single run, nothing is shown here
+
         with self._lock:
             if job.outcome is not None:  # printed already, from its folder; only the run itself knows whose work it was
                 job.outcome = outcome
                 return
             job.outcome = outcome
             place = sum(job.outcome is not None for job in self.jobs)
-            if outcome.status is Status.SKIPPED and self._bar is not None and not self._bar.disable:
-                self._bar.initial += 1  # it took no time, so it does not count for the time left
             line = self._line(job, outcome, f"{place}/{len(self.jobs)}")
-            tqdm.write(line, file=sys.stderr if outcome.status is Status.FAILED else sys.stdout)
+            if outcome.status is Status.FAILED:
+                tqdm.write(for_stream(line, sys.stderr), file=sys.stderr)
+            else:
+                tqdm.write(line, file=sys.stdout)
             sys.stdout.flush()
-            if self._bar is not None:
-                self._bar.update()
+            self._meter.ended(skipped=outcome.status is Status.SKIPPED)
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
         folder = outcome.folder or str(job.folder)
-        auc = "undefined" if math.isnan(outcome.test_auc) else f"{outcome.test_auc:.4f}"
-        if outcome.status is Status.SKIPPED:
-            return f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}"
         if outcome.status is Status.FAILED:
-            return f"failed: {' '.join(self.distinct_overrides(job))}: {outcome.reason}"
+            alike = next((other for other in self.failed if other is not job and _reason(other) == outcome.reason), None)
+            why = f"for the same reason as {' '.join(self.distinct_overrides(alike))}" if alike else outcome.reason
+            return f"failed: {' '.join(self.distinct_overrides(job))}: {why}"
+        start = f"done ({place}): "
+        if outcome.status is Status.SKIPPED:
+            start = "finished before, so not computed again (overwrite=true would): "
+        what = outcome.words or f"test AUC {auc_text(outcome.test_auc)}"
+        which = f"; {' '.join(self.distinct_overrides(job))}" if len(self.jobs) > 1 else ""
         edited = "" if folder == str(job.folder) else " (plug-ins, data or code were edited while this sweep ran)"
-        return f"done ({place}): {folder}, test AUC {auc}{edited}"
+        return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {path_text(Path(folder))}{edited}"])
 
     def say_once(self, line: str) -> None:
         """Print a line, unless it was printed before."""
+        from tqdm import tqdm
+
         if line not in self._said:
             self._said.add(line)
             tqdm.write(line)
@@ -158,8 +167,7 @@ class Sweep:
         def look() -> None:
             while not over.wait(_POLL_SECONDS):
                 self.look()
-                if self._bar is not None:
-                    self._bar.refresh()  # the time that passed
+                self._meter.show()
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
@@ -178,8 +186,7 @@ class Sweep:
                 self.report(job, outcome)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._meter.close()
 
     def distinct_overrides(self, job: Job) -> list[str]:
         """The overrides of a run that are not common to all runs."""
@@ -194,17 +201,25 @@ class Sweep:
         return [job for job in self.jobs if job.outcome is not None and job.outcome.status is Status.FAILED]
 
     def table(self) -> str:
-        """How many runs are done, skipped and failed; the folder of each failed one, and why it failed."""
+        """How many runs are done, skipped and failed."""
         counts = self.counts()
         lines = ["", f"{len(self.jobs)} runs", f"  done     {counts[Status.DONE]:>5}"]
         lines.append(f"  skipped  {counts[Status.SKIPPED]:>5}  (there already)")
         lines.append(f"  failed   {counts[Status.FAILED]:>5}")
         if counts[None]:
             lines.append(f"  to do    {counts[None]:>5}")
-        for job in self.failed:
-            reason = job.outcome.reason if job.outcome is not None else ""
-            lines += ["", f"failed: {' '.join(self.distinct_overrides(job))}", f"  {reason}", f"  {job.folder}"]
+        if counts[Status.DONE] + counts[Status.SKIPPED]:
+            lines += ["", f"next: vflbench report {path_text(self._common_folder())} --open"]
         return "\n".join(lines)
+
+    def failures(self) -> str:
+        """Why runs failed, each reason once, and the folders of the runs that did."""
+        return failures_text((" ".join(self.distinct_overrides(job)), _reason(job), job.folder) for job in self.failed)
+
+    def _common_folder(self) -> Path:
+        """The folder that all finished runs are in."""
+        ended = [(job, job.outcome) for job in self.jobs if job.outcome is not None]
+        return Path(os.path.commonpath([Path(outcome.folder or job.folder).parent for job, outcome in ended]))
 
     def stop_message(self) -> str:
         """What to print when the user stops a sweep."""
@@ -215,6 +230,10 @@ class Sweep:
             f"sweep stopped: of {len(self.jobs)} runs {finished} are finished{failed}; the same command goes on with the "
             "others, and resumes those that had begun"
         )
+
+
+def _reason(job: Job) -> str:
+    return "" if job.outcome is None else job.outcome.reason
 
 
 def _stamp(file: Path) -> Stamp:

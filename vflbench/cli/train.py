@@ -4,25 +4,31 @@ import dataclasses
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from tqdm import tqdm
 
+from vflbench.cli import collector
+from vflbench.cli.default_attacks import with_attacks
 from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.guard import guarded
-from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
+from vflbench.cli.hydra_internals import when_launching
+from vflbench.cli.hydra_shortcuts import help_by
+from vflbench.cli.plugins import recorded_folders, searched, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
 from vflbench.cli.run_folder import check_folder
 from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
 from vflbench.cli.trust import check_flags
+from vflbench.cli.words import in_order, refuse_unknown_flags, with_quoted_marks
 from vflbench.places import config_folder
+from vflbench.results.files import TABLE, is_finished
 from vflbench.results.folder import (
     BusyError,
     Earlier,
@@ -32,13 +38,16 @@ from vflbench.results.folder import (
     leave_error,
     look,
     other_versions,
+    recorded_config,
     remove_if_empty,
 )
+from vflbench.results.wrapping import path_text, wrapped
 from vflbench.run.plugin_modules import import_from
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
     "hydra/hydra_logging=disabled",
+    "hydra/launcher=fork",
     "hydra.output_subdir=null",
     "hydra.job.name=vflbench",
     "hydra.run.dir=outputs/${name}_${digest:}",
@@ -50,11 +59,11 @@ HYDRA_OPTIONS = [
 
 def train(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
-    from vflbench.cli.launch import surviving
-
     named, words = split_plugins(arguments)
     use_plugins(named)
-    words = with_privacy(words)
+    words = with_quoted_marks(with_privacy(words))
+    refuse_unknown_flags(words, "vflbench train")
+    words = with_attacks(in_order(words))
     if any(word.split("=")[0] in ("--config-name", "-cn") for word in words):
         # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
         is_override = [not word.startswith("-") and "=" in word for word in words]
@@ -63,7 +72,7 @@ def train(arguments: Sequence[str]) -> None:
     sys.argv = ["vflbench train", *words]
     sweep = Sweep()
     try:
-        with surviving(sweep):
+        with when_launching(lambda: _surviving(sweep)):
             hand_over_to_hydra(train_one)
     except KeyboardInterrupt:
         if sweep.jobs:
@@ -71,10 +80,18 @@ def train(arguments: Sequence[str]) -> None:
         raise
     finally:
         sweep.close()
+    if sweep.failed:
+        print(sweep.failures(), file=sys.stderr)
     if sweep.jobs:
         print(sweep.table(), flush=True)
     if sweep.failed:
         sys.exit(1)
+
+
+def _surviving(sweep: Sweep) -> AbstractContextManager[None]:
+    from vflbench.cli.launch import surviving  # late: a single run, help and mistakes need no launcher
+
+    return surviving(sweep)
 
 
 def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
@@ -83,8 +100,14 @@ def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train")
     What the trust boundary doesn't allow is refused before Hydra acts on it.
     """
     check_flags(sys.argv[1:])
-    with guarded():
+    with guarded(), help_by(_help):
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
+
+
+def _help(config: DictConfig, groups: Mapping[str, Sequence[str]]) -> str:
+    from vflbench.cli.option_help import train_help  # late: runs need none
+
+    return train_help(config, groups, [config_folder(), *map(Path, searched)])
 
 
 def train_one(config: DictConfig) -> Any:
@@ -96,6 +119,8 @@ def train_one(config: DictConfig) -> Any:
 
     hydra_config = HydraConfig.get()
     in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
+    if in_sweep:
+        collector.begin()  # many runs leave garbage, also those that are only shown
     try:
         outcome = run_and_report(config, in_sweep=in_sweep)
     except Exception as error:
@@ -124,10 +149,6 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
     error.txt. After a mistake in the options, the folder is as it was.
     """
-    from vflbench.cli.build import build
-    from vflbench.cli.elsewhere import record_elsewhere
-    from vflbench.cli.record import Started, record
-    from vflbench.results.report.table import final_table
     from vflbench.run.identity import origin_of, refuse_edited
     from vflbench.run.sources import plugin_digests
 
@@ -138,9 +159,23 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     origin = origin_of(resolved, folders)  # read before plug-ins are imported, which is refused if they are edited between
     plugin_digests(resolved, folders)  # likewise: the sources of a process are read once
     refuse_edited(folders, origin, loaded_suffices=in_sweep)
-    experiment = build(config)
-    settings = experiment.settings
     folder = Path(hydra_config.runtime.output_dir)
+    if config.get("overwrite") is False and is_finished_run(folder, resolved, origin):
+        if resolved != recorded_config(folder):  # in options that change no result; the others are as they were
+            check_options(config)
+        clear_error(folder)
+        return show_finished(folder, resolved["device"], in_sweep=in_sweep)
+    check_options(config)
+
+    from tqdm import tqdm  # late, as the rest: it imports what trains
+
+    from vflbench.cli.build import build
+    from vflbench.cli.record import Started, record
+    from vflbench.results.report.first_lines import result_text
+
+    experiment = build(config)
+    collector.begin()
+    settings = experiment.settings
     if not in_sweep:
         check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
@@ -149,7 +184,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
         if earlier is Earlier.FINISHED:
             return show_finished(folder, settings.device, in_sweep=in_sweep)
         for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
-            tqdm.write(line)
+            tqdm.write("\n".join(wrapped(line, "  ")))
         started = Started(
             resolved,
             list(map(str, hydra_config.overrides.task)),
@@ -158,27 +193,52 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
             origin,
             overwrite=settings.overwrite,
         )
-        begin = record if not experiment.engine.starts_processes else record_elsewhere
-        outcome = begin(started, experiment, folder, in_sweep=in_sweep)
+        if experiment.engine.starts_processes:
+            from vflbench.cli.elsewhere import record_elsewhere
+
+            outcome = record_elsewhere(started, experiment, folder, in_sweep=in_sweep)
+        else:
+            outcome = record(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
-        print(final_table(folder, colour=sys.stdout.isatty()), flush=True)
+        print(result_text(folder, colour=sys.stdout.isatty()), flush=True)
     return outcome
+
+
+def check_options(config: DictConfig) -> None:
+    """Raise UserError for a mistake in the options that belong to no component, or in loggers: none of them needs torch."""
+    from vflbench.cli.run_options import build_loggers, build_settings, checked
+
+    nodes = checked(config)
+    build_settings(nodes)
+    build_loggers(nodes)
+
+
+def is_finished_run(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> bool:
+    """Whether this very run was finished there, and nobody is at work on it."""
+    if not is_finished(folder):
+        return False
+    with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
+        return look(folder, resolved, origin) is Earlier.FINISHED
+    return False
 
 
 def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:
     """Print the results of a run that was finished before; in a sweep, the launcher reports it. device: an option."""
     from vflbench.results.read import read_summary
-    from vflbench.results.report.table import final_table, number
+    from vflbench.results.report.first_lines import result_text
+    from vflbench.results.report.table import write_table
+    from vflbench.run.device import device_name
     from vflbench.run.provenance import rounding_notices
-    from vflbench.run.settings import choose_device
 
     outcome = outcome_of(read_summary(folder))
-    notices = rounding_notices(folder, str(choose_device(device)))
+    notices = rounding_notices(folder, device_name(device))
     if not in_sweep:
-        auc = number(outcome.test_auc)
-        print(f"finished before, so not computed again (overwrite=true would): {folder}, test AUC {auc}")
+        print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
     for notice in notices:
         print(notice)
     if not in_sweep:
-        print(final_table(folder, colour=sys.stdout.isatty()), flush=True)
-    return outcome if outcome.reason else JobOutcome(Status.SKIPPED, outcome.test_auc)
+        if not (folder / TABLE).exists():  # a run of an older version
+            with suppress(OSError):
+                write_table(folder)
+        print(result_text(folder, colour=sys.stdout.isatty()), flush=True)
+    return outcome if outcome.reason else dataclasses.replace(outcome, status=Status.SKIPPED)

@@ -6,7 +6,7 @@ where results go and how a known launcher works. A config from elsewhere sets op
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import RangeSweep
@@ -16,11 +16,14 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.cli.classes import refuse_unwritable
 from vflbench.cli.composed import parsed
 from vflbench.cli.hydra_internals import current_config, flags_of
+from vflbench.cli.launcher_extras import require_launcher
+from vflbench.cli.leaves import leaves
 from vflbench.cli.run_folder import run_name
 from vflbench.cli.shared_files import HYDRAS
-from vflbench.errors import UserError
+from vflbench.errors import UserError, nearest
 
 LAUNCHERS = {
+    "fork": "vflbench.cli.fork_launcher.ForkLauncher",
     "basic": "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "joblib": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
@@ -78,7 +81,10 @@ def check_words(words: Sequence[str]) -> None:
         if key == "hydra.output_subdir" and value is not None:
             raise UserError("config.yaml and manifest.json have what Hydra would put there", key=key, value=value)
         if key in _KNOWN and not override.is_delete() and value not in _KNOWN[key]:
-            raise UserError(f"it must be one of {', '.join(_KNOWN[key])}", key=key, value=value)
+            near = nearest(str(value), _KNOWN[key])
+            raise UserError(f"it must be one of {', '.join(_KNOWN[key])}{near}", key=key, value=value)
+        if key == "hydra/launcher" and not override.is_delete():
+            require_launcher(str(value))
         if _is_under(key, "hydra.searchpath"):
             for place in value if isinstance(value, list) else [value]:
                 _check_place(place)
@@ -154,18 +160,6 @@ def check_composed(config: DictConfig) -> None:
         name = _quietly(lambda: OmegaConf.select(config, "name"), config)
         if name is not None:
             run_name(name)
-
-
-def leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The dotted keys of a nested mapping, with their values; empty mappings are values too."""
-    if isinstance(node, Mapping) and node:
-        for key, value in node.items():
-            yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(node, list) and any(isinstance(item, Mapping | list) for item in node):
-        for number, item in enumerate(node):
-            yield from leaves(item, f"{prefix}[{number}]")
-    else:
-        yield prefix, node
 
 
 def _check_plugin(node: Any, key: str, known: Mapping[str, str]) -> None:

@@ -11,6 +11,9 @@ from vflbench.data.table import Columns, Features, VerticalTable
 _HELD = 4
 """Tables that stay in memory: of training and test rows, a sample, and a batch across two buffers."""
 
+_DENSE = 2
+"""Where at least one in so many ids is held, a table of the places of all says where each stands: 4 bytes an id."""
+
 T = TypeVar("T", Features, Tensor)
 
 
@@ -163,14 +166,27 @@ class _Indexed:
 
     def __init__(self, ids: Tensor):
         self.of = ids
+        self._places: Tensor | None = None
+        if not len(ids):
+            return
+        self._least, most = (int(end) for end in ids.aminmax())
+        if most - self._least < _DENSE * len(ids):
+            self._places = ids.new_full((most - self._least + 1,), -1, dtype=torch.int32)
+            self._places[ids - self._least] = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
+            return
         self._ids, self._order = ids, None if _is_rising(ids) else ids.argsort()
         if self._order is not None:
             self._ids = ids[self._order]
 
     def places(self, ids: Tensor) -> Tensor | None:
         """(n,) places of these ids; None if one is missing."""
-        if not len(self._ids):
+        if not len(self.of):
             return None if len(ids) else ids
+        if self._places is not None:
+            at = ids - self._least
+            near = at.clamp(0, len(self._places) - 1)
+            places = self._places.index_select(0, near)
+            return places.long() if bool(((at == near) & (places >= 0)).all()) else None
         places = torch.searchsorted(self._ids, ids).clamp_(max=len(self._ids) - 1)
         if not bool((self._ids[places] == ids).all()):
             return None

@@ -3,13 +3,12 @@
 import lzma
 import stat
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, BinaryIO
-
-import pyarrow as pa
 
 _MOST_MEMBERS = 100_000
 _MOST_OF_A_HEADER = 1 << 20
@@ -21,8 +20,8 @@ _LONG_HEADERS = (
     tarfile.GNUTYPE_LONGLINK,
 )
 
-READ_ERRORS = (
-    *(OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, zipfile.BadZipFile, tarfile.TarError),
+_READ_ERRORS = (
+    *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
     *(
         RuntimeError,
         ValueError,
@@ -33,7 +32,13 @@ READ_ERRORS = (
         struct.error,
     ),  # encrypted; damaged headers
 )
-"""What reading a damaged or encrypted file or archive raises."""
+
+
+def read_errors() -> tuple[type[BaseException], ...]:
+    """What reading a damaged or encrypted file or archive raises. Those of pyarrow where something has loaded it."""
+    arrow = sys.modules.get("pyarrow")
+    return _READ_ERRORS if arrow is None else (*_READ_ERRORS, arrow.ArrowException)
+
 
 FREE_BYTES, MOST_EXPANSION = 256 << 20, 500
 """A text may be 500 times as long as what is stored of it, once it is longer than 256 MiB. Tables compress to a tenth."""
@@ -53,7 +58,7 @@ def check_expansion(text: int, stored: int) -> None:
 
 
 def member_names(stream: BinaryIO) -> list[str] | None:
-    """The regular files in an archive. None if it is no archive. Raises one of READ_ERRORS for a damaged archive."""
+    """The regular files in an archive. None if it is no archive. Raises one of read_errors() for a damaged archive."""
     if zipfile.is_zipfile(stream):
         stream.seek(0)
         with zipfile.ZipFile(stream) as archive:
@@ -65,7 +70,7 @@ def member_names(stream: BinaryIO) -> list[str] | None:
     stream.seek(0)
     try:
         tar = tarfile.open(fileobj=stream, mode="r:*", tarinfo=_Header)  # noqa: SIM115 (closed below)
-    except READ_ERRORS:
+    except read_errors():
         return None
     with tar:
         names, count, total = [], 0, 0

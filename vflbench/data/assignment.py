@@ -10,7 +10,7 @@ from pydantic import PlainValidator
 
 from vflbench.data.column_splits import KINDS, ColumnSplit, split_of
 from vflbench.data.table import LABEL_PARTY
-from vflbench.errors import UserError
+from vflbench.errors import UserError, nearest
 
 
 def _check_shape(parties: Any) -> Any:
@@ -56,7 +56,8 @@ def assign_columns(parties: Parties, columns: Sequence[str]) -> Assignment:
         for pattern in patterns:
             matches = [pattern] if pattern in columns else [name for name in columns if fnmatchcase(name, pattern)]
             if not matches:
-                raise _error(parties, f"party {party} names the column {pattern}, which is not one of {_list(columns)}")
+                problem = f"party {party} names the column {pattern}, which is not one of {_list(columns)}"
+                raise _error(parties, problem + nearest(pattern, columns))
             for name in matches:
                 if owner.setdefault(name, party) != party:
                     problem = f"both {owner[name]} and {party} name the column {name}; a column belongs to one party"

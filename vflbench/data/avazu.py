@@ -1,11 +1,9 @@
 """Avazu Click-Through Rate Prediction (Kaggle 2014), raw format."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from vflbench.data.days import DailyLog
 from vflbench.data.files import Part
@@ -13,6 +11,9 @@ from vflbench.data.raw import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError
 from vflbench.options import options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = TextFormat(
     name="labelled Avazu data (id, click and 22 columns; comma-separated, with a header)",
@@ -58,8 +59,11 @@ class Avazu(DailyLog):
         return {"hour": self.hour}
 
 
-def _split_hour(table: pa.Table) -> pa.Table:
+def _split_hour(table: "pa.Table") -> "pa.Table":
     """Replace `hour` (YYMMDDHH) by `day` (YYMMDD) and `hour_of_day` (HH)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     position, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
     day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
     table = table.set_column(position, "day", day.dictionary_encode())

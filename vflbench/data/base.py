@@ -4,21 +4,25 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
 from vflbench.data.column_splits import ColumnSplit, training_sample
 from vflbench.data.encode import Encoding, fit, measure
 from vflbench.data.overlap import shared_rows
 from vflbench.data.raw import RawTable
-from vflbench.data.rows import DROPPED, TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
+from vflbench.data.roles import DROPPED, TEST, TRAIN, VALIDATION
 from vflbench.data.strata import STRATUM, shares, strata, thin
 from vflbench.data.table import LABEL_PARTY
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
+
+if TYPE_CHECKING:
+    import torch
+
+    from vflbench.data.rows import TrainTest
 
 
 @options
@@ -53,37 +57,43 @@ class Dataset:
     numeric_transform: Literal["none", "log"] = "none"
     min_count: Count = 1
 
-    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+    def read(self, rng: "torch.Generator") -> tuple[RawTable, dict[str, Any]]:
         """The raw columns, and facts for the run's manifest. The fact `notes` is a list of lines to print instead."""
         raise NotImplementedError
 
-    def load(self, rng: torch.Generator) -> TrainTest:
+    def load(self, rng: "torch.Generator") -> "TrainTest":
         """Read the rows, split them and fit the encoding. The same generator state gives the same rows, bit for bit."""
         raw, facts = self.read(rng)
         notes = tuple(facts.pop("notes", ()))
-        names = list(raw.names)
         facts = {"class_rows": class_rows(raw, facts.get("classes_are") or facts.get("class_names")), **facts}
+        names, about_columns, doubts = self.usable(raw, facts)
+        facts, notes = {**facts, **about_columns}, (*notes, *doubts)
         if isinstance(self.parties, ColumnSplit):
-            role, more, lines = self.choose(raw, ascii_lowercase[: self.parties.count], rng)
+            role, more, lines = self.choose(raw, ascii_lowercase[: self.parties.count], rng, tuple(facts["class_rows"]))
             assignment, note = self.divide(names, raw, role)
             notes = (*notes, *lines, note)
         else:
             assignment = self.assign(names)
-            role, more, lines = self.choose(raw, [party for party in assignment if party != LABEL_PARTY], rng)
+            others = [party for party in assignment if party != LABEL_PARTY]
+            role, more, lines = self.choose(raw, others, rng, tuple(facts["class_rows"]))
             notes = (*notes, *lines)
         encoding = self.fitted(raw, assignment, role)
-        unused = unassigned_columns(assignment, names)
+        unused = unassigned_columns(assignment, raw.names)
         facts = {**facts, **more, **({"columns_left_out": list(unused)} if unused else {})}
         digest = hashlib.sha256(raw.fingerprint.encode())
         digest.update(role)
         encoding.update(digest)
         return self.split_rows(raw, encoding, role, digest.hexdigest(), facts, notes)
 
+    def usable(self, raw: RawTable, facts: Mapping[str, Any]) -> tuple[list[str], dict[str, Any], tuple[str, ...]]:
+        """The columns that are features, facts on them for the manifest, and lines to print. facts: of `read`."""
+        return list(raw.names), {}, ()
+
     def choose(
-        self, raw: RawTable, parties: Sequence[str], rng: torch.Generator
+        self, raw: RawTable, parties: Sequence[str], rng: "torch.Generator", classes: Sequence[str] = ()
     ) -> tuple[np.ndarray, dict[str, Any], tuple[str, ...]]:
         """(n,) uint8, what each row is for, from the labels alone; facts for the manifest, and lines to print. parties: the
-        non-label parties.
+        non-label parties. classes: their names, for errors.
         """
         kept = self._choose_rows(raw, rng)
         facts: dict[str, Any] = {}
@@ -94,7 +104,7 @@ class Dataset:
         role = self._test_rows(raw, kept, rng)
         if self.validation_fraction:
             role = self._hold_out(role, VALIDATION, "validation_fraction", rng)
-        self._check_classes(raw, role)
+        self._check_classes(raw, role, classes)
         return role, facts, notes
 
     def fitted(self, raw: RawTable, assignment: Assignment, role: np.ndarray) -> Encoding:
@@ -121,8 +131,10 @@ class Dataset:
         fingerprint: str,
         facts: Mapping[str, Any],
         notes: tuple[str, ...],
-    ) -> TrainTest:
+    ) -> "TrainTest":
         """The rows of each role, of one table and encoding."""
+        from vflbench.data.rows import EncodedRows, TrainTest
+
         train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
         validation = EncodedRows(raw, encoding, role, VALIDATION) if self.validation_fraction else None
         return TrainTest(train, test, fingerprint, facts, notes, validation)
@@ -140,7 +152,7 @@ class Dataset:
         """The positive ratio to reach by dropping rows; None drops no row."""
         return self.positive_ratio
 
-    def _choose_rows(self, raw: RawTable, rng: torch.Generator) -> np.ndarray:
+    def _choose_rows(self, raw: RawTable, rng: "torch.Generator") -> np.ndarray:
         """(n,) bool: the rows that remain after `sample` and `positive_ratio`."""
         kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
@@ -162,11 +174,11 @@ class Dataset:
             thin(kept, kept & positive, round(negatives * odds), rng)
         return kept
 
-    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
+    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: "torch.Generator") -> np.ndarray:
         """(n,) uint8: TEST for test rows, TRAIN for other rows that are kept, DROPPED for the rest. kept: (n,) bool."""
         return self._hold_out(kept.astype(np.uint8), TEST, "test_fraction", rng)
 
-    def _hold_out(self, role: np.ndarray, purpose: int, option: str, rng: torch.Generator) -> np.ndarray:
+    def _hold_out(self, role: np.ndarray, purpose: int, option: str, rng: "torch.Generator") -> np.ndarray:
         """(n,) uint8: `role` with training rows taken for this purpose; `option` names their share of all rows."""
         kept, rows = role == TRAIN, int(np.count_nonzero(role))
         count, left = max(1, math.floor(rows * getattr(self, option) + 0.5)), int(np.count_nonzero(kept))
@@ -178,6 +190,8 @@ class Dataset:
                 value=getattr(self, option),
             )
         if self.split == "random":
+            import torch
+
             for start, offsets, share in shares(kept, count):
                 role[start + offsets[torch.randperm(len(offsets), generator=rng)[:share].numpy()]] = purpose
             return role
@@ -187,14 +201,16 @@ class Dataset:
             role[start + offsets[len(offsets) - min(len(offsets), max(0, seen - (left - count))) :]] = purpose
         return role
 
-    @staticmethod
-    def _check_classes(raw: RawTable, role: np.ndarray) -> None:
+    def _check_classes(self, raw: RawTable, role: np.ndarray, names: Sequence[str]) -> None:
         seen: set[int] = set()
         for start, offsets in strata(role == TRAIN):
             seen.update(np.unique(raw.labels[start : start + STRATUM][offsets]).tolist())
             if len(seen) > 1:
                 return
-        problem = f"every training row has the label {min(seen)}; a label leak needs at least two classes"
+        label, column = min(seen), getattr(self, "label", None)
+        name = shown(names[label], 40) if label < len(names) else str(label)
+        where = f" in column {shown(column, 40)}" if column else ""
+        problem = f"every training row has the label {name}{where}; a label leak needs at least two classes"
         raise UserError(problem, key="dataset")
 
 

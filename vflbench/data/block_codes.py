@@ -15,13 +15,13 @@ class BlockCodes:
     """One block as numbers.
 
     numeric: (m, k) int32 or float64. values, codes, counts: of each categorical column and, last, of the label: the values
-    that occur, the code of each row, how often each value occurs.
+    that occur, as texts or as the numbers that `vocabulary.pack` makes of them, the code of each row, how often each occurs.
     names: each feature column, and whether it is numeric. bad: the rows left out.
     """
 
     rows: int
     numeric: np.ndarray
-    values: tuple[pa.Array, ...]
+    values: tuple[pa.Array | np.ndarray, ...]
     codes: tuple[np.ndarray, ...]
     counts: tuple[np.ndarray, ...]
     names: tuple[tuple[str, bool], ...]
@@ -46,6 +46,11 @@ def block_codes(parsed: Parsed, label: str) -> BlockCodes:
     )
 
 
+def code_type(values: int) -> np.dtype:
+    """What codes of so many values are stored as."""
+    return np.dtype(np.uint16 if values <= 1 << 16 else np.int32)
+
+
 def _dictionary_codes(column: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """The values that occur, the code of each row, the count of each value. A missing value is the empty string."""
     if not len(column):
@@ -59,7 +64,7 @@ def _dictionary_codes(column: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray, np
     occurs = counts > 0
     if not occurs.all():  # in a block that was cut at the row limit
         values, codes, counts = values.filter(pa.array(occurs)), (np.cumsum(occurs) - 1)[codes], counts[occurs]
-    return values, codes.astype(np.uint16 if len(values) <= 1 << 16 else np.int32), counts
+    return values, codes.astype(code_type(len(values))), counts
 
 
 def _numeric(columns: Sequence[pa.ChunkedArray], rows: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from sklearn.datasets import load_breast_cancer
 
 from vflbench.data.base import Dataset
 from vflbench.data.raw import RawNumeric, RawTable, raw_table
@@ -18,6 +17,8 @@ class BreastCancer(Dataset):
     """
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        from sklearn.datasets import load_breast_cancer  # takes a second to import
+
         bunch = load_breast_cancer()
         data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
         names = (str(name).replace(" ", "_") for name in bunch.feature_names)

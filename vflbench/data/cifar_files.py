@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vflbench.data.archives import READ_ERRORS, check_expansion, member_names
+from vflbench.data.archives import check_expansion, member_names, read_errors
 from vflbench.data.blocks import OpenPart, open_parts
 from vflbench.data.files import Part, listed
 from vflbench.data.labels import label_problem
@@ -75,7 +75,7 @@ def _archived(file: Path) -> dict[str, Part]:
     with open_regular(file) as stream:
         try:
             names = member_names(stream)
-        except READ_ERRORS as error:
+        except read_errors() as error:
             problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
             raise UserError(problem, key=KEY, value=file) from error
     if names is None:
@@ -181,7 +181,7 @@ def _content(opened: OpenPart, most: int, wanted: int | None = None) -> bytes:
             size += len(piece)
             check_expansion(size, opened.stored())
             pieces.append(piece)
-    except READ_ERRORS as error:
+    except read_errors() as error:
         raise _error(opened.part, f"it breaks off after {size:,} bytes: {shown(str(error), 200)}") from error
     if wanted is None and size >= most:
         raise _error(opened.part, f"it is longer than {size:,} bytes, as no such file is")

@@ -1,5 +1,6 @@
 """One party's delimited file, read into memory with its identifiers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pyarrow as pa
 from vflbench.data.arrow_columns import texts_of
 from vflbench.data.blocks import open_parts, read_blocks
 from vflbench.data.files import Part
+from vflbench.data.labels import with_remedy
 from vflbench.data.parse import BadRow, parse, with_columns
 from vflbench.data.text import TextFormat, fields_of, numbered_lines
 from vflbench.errors import UserError, shown
@@ -20,10 +22,12 @@ def read_table(part: Part, form: TextFormat, *, skip: bool) -> tuple[pa.Table, l
     bad: list[BadRow] = []
     digest = ""
     for opened in open_parts([part]):
-        for columns, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
+        for columns, block in with_columns(
+            map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
+        ):
             parsed = parse(block, form, columns, first_bad=not skip)
             if parsed.bad and not skip:
-                raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(part))
+                raise UserError(with_remedy(str(parsed.bad[0])), key="dataset.path", value=str(part))
             bad += parsed.bad
             tables.append(parsed.table)
         digest = opened.sha256()
@@ -31,6 +35,18 @@ def read_table(part: Part, form: TextFormat, *, skip: bool) -> tuple[pa.Table, l
     if table is None or not len(table):
         raise UserError(f"the file holds no rows of {form.name}", key="dataset.path", value=str(part))
     return table, bad, {"path": str(part.file.resolve()), "file_sha256": digest}
+
+
+def left_out_rows(party: str, bad: Sequence[BadRow], rows: int, most: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Facts and a line on bad rows, of so many good ones. most: the largest share. Raises UserError where they are more."""
+    if not bad:
+        return {}, ()
+    first, share = [str(row) for row in bad[:5]], len(bad) / (rows + len(bad))
+    if share > most:
+        problem = f"{share:.2%} of the rows of party {party} are bad, more than allowed; the first: {'; '.join(first)}"
+        raise UserError(problem, key="dataset.max_bad_fraction", value=most)
+    note = f"bad rows of party {party} left out: {len(bad):,} ({'; '.join(first)}{'; ...' if len(bad) > 5 else ''})"
+    return {"bad_rows": {"count": len(bad), "first": first}}, (note,)
 
 
 def identifiers(table: pa.Table, column: str, part: Part, form: TextFormat) -> list[str]:
@@ -56,7 +72,9 @@ def _lines_of(text: str | None, column: str, part: Part, form: TextFormat) -> li
     wanted = {word.encode() for word in ([text] if text is not None else ["", *form.missing])}
     lines: list[int] = []
     for opened in open_parts([part]):
-        for names, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
+        for names, block in with_columns(
+            map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
+        ):
             for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):
                 fields = fields_of(content, form.delimiter, quotes=form.quoted) or []
                 if len(fields) == len(names) and fields[list(names).index(column)] in wanted:

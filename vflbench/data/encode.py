@@ -1,11 +1,12 @@
 """Encoding of raw columns: missing values, vocabularies, transformation, min-max. Fitted once, applied as rows are read."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from vflbench.data.raw import MISSING_INTEGER, RawTable, Statistics
 from vflbench.data.table import Columns, Features
@@ -114,7 +115,7 @@ class Encoding:
         """Where a party's columns stand among the numeric and among the categorical columns of the raw table."""
         return self.parties[party].numeric, self.parties[party].categorical
 
-    def alone(self, party: str) -> "Encoding":
+    def alone(self, party: str) -> Encoding:
         """The same for a raw table of that party's columns alone, in its order."""
         whole = self.parties[party]
         numeric, categorical = (np.arange(len(places)) for places in (whole.numeric, whole.categorical))
@@ -138,9 +139,11 @@ class Encoding:
             for target, (j, ids) in enumerate(zip(party.categorical, party.ids, strict=True)):
                 codes = raw.categorical[piece, j]
                 categorical[piece, target] = codes if ids is None else ids[codes]
+        import torch
+
         return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
-    def update(self, digest: "hashlib._Hash") -> None:
+    def update(self, digest: hashlib._Hash) -> None:
         """Add everything that determines this encoding to a digest."""
         digest.update(self.transform.encode())
         for name, party in self.parties.items():
@@ -155,7 +158,7 @@ class Stored(Encoding):
     """The map of a table that holds encoded values already."""
 
     @classmethod
-    def of(cls, columns: Mapping[str, Columns]) -> "Stored":
+    def of(cls, columns: Mapping[str, Columns]) -> Stored:
         """columns: of each party; the table has those of the first party, then those of the next."""
         parties, numeric, categorical = {}, 0, 0
         for party, own in columns.items():
@@ -170,6 +173,8 @@ class Stored(Encoding):
 
     def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
         numeric, categorical = raw.numeric.take(party.numeric, axis=1), raw.categorical.take(party.categorical, axis=1)
+        import torch
+
         return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
 

@@ -4,19 +4,22 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts
 from vflbench.data.prepare import Prepared, prepare
 from vflbench.data.raw import RawTable
-from vflbench.data.streaming import Request
+from vflbench.data.request import Request
 from vflbench.data.text import TextFormat
 from vflbench.options import Range, options
 
+if TYPE_CHECKING:
+    import torch
+
+LOOK = 8 << 20  # bytes of a table to look at for damage, where it isn't read
 _OURS = __name__.partition(".")[0]
 
 
@@ -49,8 +52,8 @@ class FileDataset(Dataset):
         """Names of the classes in order, and the class of each label. labels: each label and its rows, sorted as texts."""
         return ["0", "1"], np.array([int(text) for text in labels])
 
-    def prepare(self) -> Prepared:
-        """The prepared table, from the cache or made now."""
+    def prepare(self, check: int | None = LOOK) -> Prepared:
+        """The prepared table, from the cache or made now. check: as for `data.prepare.prepare`."""
         parts = find_parts(self.path, self.members)
         request = Request(
             parts=parts,
@@ -61,10 +64,10 @@ class FileDataset(Dataset):
             skip=self.bad_rows == "skip",
             max_bad_fraction=self.max_bad_fraction,
         )
-        return prepare(request)
+        return prepare(request, check)
 
-    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        prepared = self.prepare()
+    def read(self, rng: "torch.Generator") -> tuple[RawTable, dict[str, Any]]:
+        prepared = self.prepare(check=None)
         facts = dict(prepared.facts)
         if "bad_rows" in facts:
             bad = facts["bad_rows"]

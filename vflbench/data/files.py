@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
-from vflbench.data.archives import READ_ERRORS, member_names
+from vflbench.data.archives import member_names, read_errors
+from vflbench.data.file_kinds import packed_document
 from vflbench.data.opening import kind_of, open_regular, why_not_regular
 from vflbench.errors import UserError, shown
 
@@ -92,6 +93,9 @@ def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
         if members:
             raise UserError(f"{shown(file, 200)} is not a .zip or .tar archive", key="dataset.members", value=list(members))
         return [Part(file)]
+    document = packed_document(names)
+    if document is not None and not members:
+        raise UserError(document, key="dataset.path", value=str(file))
     if not members:
         if len(names) != 1:
             choices = listed(names) or "none"
@@ -114,6 +118,6 @@ def _member_names(file: Path) -> list[str] | None:
     with open_regular(file) as stream:
         try:
             return member_names(stream)
-        except READ_ERRORS as error:
+        except read_errors() as error:
             problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
             raise UserError(problem, key="dataset.path", value=str(file)) from error

@@ -12,8 +12,13 @@ MOST_CLASSES = 1000
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 """Words that stand for a missing value, in tables of any columns."""
 
+NO_LABEL = "the row has no label"
+
 _LONGEST = 64
 _FREQUENT = 5  # rows of a class that is none by accident
+
+_YES = ("yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "positive", "pos", "+")
+_NO = ("no", "n", "false", "f", "nein", "non", "não", "nao", "negative", "neg", "-")
 
 Positive = str | int | float | bool | list[str | int | float] | None
 """The positive value of a label, or its spellings."""
@@ -30,7 +35,7 @@ class StrayLabelError(ValueError):
 def label_problem(text: str) -> str | None:
     """Why this text can't name a class; None if it can."""
     if text.strip() in MISSING:
-        return "the row has no label"
+        return NO_LABEL
     if not text.isprintable():
         return f"the label is {_quoted(text)}; a class has a name of printable characters"
     if len(text) > _LONGEST:
@@ -38,10 +43,17 @@ def label_problem(text: str) -> str | None:
     return None
 
 
+def with_remedy(problem: str) -> str:
+    """What is wrong with a line of a text, and for a row without a label what leaves it out."""
+    skips = "dataset.bad_rows=skip leaves such rows out, up to dataset.max_bad_fraction of all"
+    return f"{problem}; {skips}" if problem.endswith(NO_LABEL) else problem
+
+
 def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[list[str], dict[str, int]]:
     """Names of the classes in order, and the class of each label.
 
-    Numbers are sorted by value, and 1 and 1.0 are one class; texts by alphabet, without the blanks around them.
+    Numbers are sorted by value, and 1 and 1.0 are one class; texts by alphabet, without the blanks around them, but of two
+    that are yes and no, in several languages, yes is the second.
     rows_of: label -> its rows. positive: the label of class 1, with all others in class 0.
     Raises UserError for too many classes, StrayLabelError for a label that seems to be damage.
     """
@@ -54,6 +66,8 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
             raise UserError(problem, key="dataset.positive", value=positive)
         return [f"not {spellings[0]}", str(spellings[0])], {label: int(label in chosen) for label in in_order}
     names: dict[tuple[int, Decimal, str], str] = {}
+    if _is_yes_before_no([label.strip().lower() for label in in_order]):
+        in_order.reverse()
     for label in in_order:
         names.setdefault(_place(label), label.strip())
     places = {place: number for number, place in enumerate(names)}
@@ -63,6 +77,10 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
         rows[class_of[label]] += count
     _check(list(names.values()), rows)
     return list(names.values()), class_of
+
+
+def _is_yes_before_no(words: list[str]) -> bool:
+    return len(words) == 2 and words[0] in _YES and words[1] in _NO
 
 
 def _check(names: list[str], rows: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vflbench.data.blocks import MAX_LINE_BYTES
 from vflbench.data.files import listed
@@ -9,6 +10,9 @@ from vflbench.data.labels import label_problem
 from vflbench.data.numerals import is_integer, is_real
 from vflbench.data.text import TextFormat, fields_of
 from vflbench.errors import shown
+
+if TYPE_CHECKING:
+    from vflbench.data.readings import Reading
 
 _SHOWN_BYTES = 60  # of a wrong value
 
@@ -22,6 +26,10 @@ def names_error(names: Sequence[str]) -> str | None:
     if len(names) > MOST_COLUMNS:
         return f"the header names {len(names):,} columns; there are at most {MOST_COLUMNS:,}"
     for number, name in enumerate(names, 1):
+        if any("\udc80" <= sign <= "\udcff" for sign in name):
+            quoted = _quoted(name.encode(errors="surrogateescape"))
+            how = "for Latin-1 or Windows-1252, say dataset.encoding=cp1252"
+            return f"the header names column {number} {quoted}, which is not valid UTF-8; {how}"
         if not name.isprintable() or len(name) > _LONGEST_NAME:
             what = f"at most {_LONGEST_NAME} printable characters"
             return f"the header names column {number} {_quoted(name.encode(errors='surrogateescape'))}; a name has {what}"
@@ -70,7 +78,8 @@ def _field_error(column: str, value: bytes, form: TextFormat, within_quotes: boo
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
-        return f"column {shown(column)}: {_quoted(value)} is not valid UTF-8"
+        how = "; of a file in Latin-1 or Windows-1252, say dataset.encoding=cp1252" if form.read_as else ""
+        return f"column {shown(column)}: {_quoted(value)} is not valid UTF-8{how}"
     if "\0" in text:
         return f"column {shown(column)}: {_quoted(value)} holds a NUL byte"
     if "\r" in text and not within_quotes:
@@ -80,6 +89,8 @@ def _field_error(column: str, value: bytes, form: TextFormat, within_quotes: boo
             return f"column {shown(column)}: the label is {_quoted(value)}; it must be 0 or 1"
         problem = label_problem(text)
         return problem and f"column {shown(column)}: {problem}"
+    if column in form.readings and text not in form.missing and not _accepts(form.readings[column], text):
+        return f"column {shown(column)} holds {form.readings[column].words}, and {_quoted(value)} is none"
     if column in form.integers and text not in form.missing and not is_integer(text):
         return f"column {shown(column)}: {_quoted(value)} is not an integer"
     if column in form.reals and text not in form.missing and not is_real(text):
@@ -89,3 +100,9 @@ def _field_error(column: str, value: bytes, form: TextFormat, within_quotes: boo
 
 def _quoted(value: bytes) -> str:
     return repr(value[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")) + ("..." if len(value) > _SHOWN_BYTES else "")
+
+
+def _accepts(reading: "Reading", text: str) -> bool:
+    from vflbench.data.readings import accepts  # late: it imports pyarrow, and most lines have no such column
+
+    return accepts(reading, text)

@@ -56,12 +56,14 @@ def kind_of(path: str | Path) -> str | None:
     """None for a regular file or a link to one; else `a folder`, `a named pipe`, ..., `nothing`, or why that is unknown."""
     if not str(path).strip():
         return "it is empty and names no file"
+    if "\0" in str(path):
+        return "it can't be read: there is a NUL character in it"
     try:
         return _kind(os.stat(path).st_mode)
-    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return "it is a link to a file that is not there" if _is_link(path) else "nothing"
-        return f"it can't be read: {error.strerror if isinstance(error, OSError) else error}"
+        return f"it can't be read: {error.strerror}"
 
 
 def check_folder(path: str | Path, key: str = KEY) -> None:

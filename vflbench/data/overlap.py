@@ -1,13 +1,17 @@
 """Partial overlap: parties that each hold a part of the rows, of which those are trained on that all share."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from vflbench.data.strata import shares
 from vflbench.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def shared_rows(
@@ -18,6 +22,8 @@ def shared_rows(
     Each of the K parties holds round(share m) of the m rows of `kept`, drawn from a generator of its own, so about m share^K
     rows are shared. The label party holds all. kept: (n,) bool. Raises UserError where fewer than two rows are shared.
     """
+    import torch
+
     shared, total = kept.copy(), int(np.count_nonzero(kept))
     held = max(1, round(share * total))
     for _ in parties:

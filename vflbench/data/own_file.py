@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from vflbench.data.alignment import Alignment
-from vflbench.data.party_files import PartyFiles, PartySource, align, fitted_to
+from vflbench.data.party_files import PartyFiles, align, fitted_to
+from vflbench.data.party_source import PartySource
 from vflbench.data.party_table import PartyTable
-from vflbench.data.rows import DROPPED, VALIDATION, TrainTest
+from vflbench.data.roles import DROPPED, VALIDATION
+from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
 
@@ -24,7 +26,7 @@ class OwnFile:
 
     def __init__(self, dataset: PartyFiles, party: str):
         self.dataset, self.party = dataset, party
-        self._source: PartySource = dataset.read_party(party)
+        self._source: PartySource = dataset.party_source(party)
 
     def __len__(self) -> int:
         return len(self._source.ids)
@@ -36,7 +38,7 @@ class OwnFile:
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines that a person must not miss."""
-        return self._source.notes
+        return (*self._source.lines, *self._source.notes) if self.party != LABEL_PARTY else self._source.notes
 
     def table(self, positions: Tensor, role: Tensor) -> PartyTable:
         """Its columns of the shared rows, by their place among them. positions: (m,) int64, where they stand in its file.

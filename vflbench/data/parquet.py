@@ -1,6 +1,8 @@
 """Tables in Parquet files."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,11 +10,16 @@ import pyarrow.compute as pc
 import torch
 
 from vflbench.data.arrow_columns import labels_of, raw_of
-from vflbench.data.files import listed
+from vflbench.data.column_shapes import ColumnShape
+from vflbench.data.csv_format import TypeOf, readings_of
+from vflbench.data.files import Part, listed
+from vflbench.data.joined import check_labelled, join_problem, joined
 from vflbench.data.labels import Positive, StrayLabelError, label_problem
-from vflbench.data.parquet_files import read_parquet
-from vflbench.data.party_files import PartyFiles, PartySource, of_party, refuse_label_column
+from vflbench.data.parquet_files import names_of, parquet_files, read_parquet
+from vflbench.data.party_files import PartyFiles
+from vflbench.data.party_source import PartySource, of_party, refuse_label_column
 from vflbench.data.raw import RawTable
+from vflbench.data.readings import Date, Mark, columns_of
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError, shown
 from vflbench.options import options
@@ -20,67 +27,101 @@ from vflbench.options import options
 
 @options
 class Parquet(PartyFiles):
-    """A Parquet file, or a folder of them, read into memory; the user names the label column and each party's columns.
+    """Parquet files, read into memory; the user names the label column and each party's columns.
 
-    Integers, floating-point numbers and decimals are numeric. Texts, booleans, dictionaries, dates and times are categories,
-    by their text. `types` overrides both. A missing value (null, and NaN) is 0 in a numeric column and a category of its own
-    in a categorical one. Classes are the label's values, as in `dataset=csv`.
+    Integers, floating-point numbers and decimals are numeric. Dates and times become numbers (days since the first, month,
+    weekday, hour), and so do texts that stand for dates or amounts. Other texts, booleans, dictionaries and times of day are
+    categories, by their text. `types` overrides this. A column that tells every row apart, such as a customer's number, is
+    left out, and a line says so. A missing value (null, and NaN) is 0 in a numeric column and a category of its own in a
+    categorical one. Classes are the label's values, as in `dataset=csv`.
 
-    path: a file, or a folder whose files NAME.parquet are read by name and have the same columns. label: the column that
+    path: a file; a folder, whose files NAME.parquet, in it and below it, are read by name; a pattern; or several. Files have
+    the same columns, and rows follow one another; with `id`, files of other columns are joined. label: the column that
     holds the labels. positive: the label's positive value, or a list of its spellings; all others are negative. types:
-    column -> numeric, categorical or ignore.
+    column -> numeric, categorical, date or ignore. decimal, day_first: of texts that stand for numbers, as in `dataset=csv`.
     """
 
-    path: str | None = None
-    label: str
+    path: str | list[str] | None = None
+    label: str | None = None
     positive: Positive = None
-    types: dict[str, Literal["numeric", "categorical", "ignore"]] | None = None
+    types: dict[str, TypeOf] | None = None
+    decimal: Mark | None = None
+    day_first: bool | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        file = str(self.path)
-        table, facts = read_parquet(file, self.rows)
-        self._check_named(file, table.column_names, {"dataset.label": self.label})
-        for name in self.types or {}:
-            self._check_named(file, table.column_names, {"dataset.types": name})
-        features, (labels, names) = self._features(table, file, {self.label}), self._labels(table, file)
+        path, headers = self.path or [], self._headers()
+        if self.id is not None and len(set(headers.values())) > 1:
+            self.check_label([name for names in headers.values() for name in names])
+            check_labelled(self, headers)
+            return joined(self, [self._source(part.file.name, str(part.file), names) for part, names in headers.items()])
+        join_problem(headers, self.id)
+        table, facts = read_parquet(path, self.rows)
+        file = str(path)
+        self.check_named(table.column_names)
+        features, read_as = self._features(table, file, {str(self.label), str(self.id)})
+        labels, names = self._labels(table, file)
         raw = raw_of(features, features.column_names, labels, max(2, len(names)))
-        return raw, {**facts, **({} if names == ["0", "1"] else {"classes_are": names})}
+        rows = np.bincount(labels, minlength=len(names)).tolist()
+        classes = {} if names == ["0", "1"] else {"classes_are": names}
+        return raw, {**facts, **classes, "class_rows": dict(zip(names, rows, strict=False)), "read_as": read_as}
 
     def read_party(self, party: str) -> PartySource:
-        file, is_label = self.file_of(party), party == LABEL_PARTY
         with of_party(party):
-            table, facts = read_parquet(file, None)
-            names = table.column_names
-            self._check_named(
-                file, names, {"dataset.id": str(self.id), **({"dataset.label": self.label} if is_label else {})}
-            )
-            refuse_label_column(party, file, self.label, names)
-            ids = _identifiers(table[self.id], str(self.id), file)
-            features = self._features(table, file, {str(self.id), self.label})
-            labels = self._labels(table, file) if is_label else None
-        return PartySource.of(party, names, ids, features, labels, facts)
+            return self._source(party, self.file_of(party), None if party == LABEL_PARTY else ())
 
-    def _check_named(self, file: str, names: list[str], wanted: dict[str, str]) -> None:
-        for key, name in wanted.items():
+    def _headers(self) -> dict[Part, tuple[str, ...]]:
+        """The columns of each file, where several are named one by one or by a pattern."""
+        path = self.path or []
+        files = [Path(path)] if isinstance(path, str) and Path(path).is_dir() else parquet_files(path)
+        return {Part(file): names_of(file) for file in files} if len(files) > 1 else {}
+
+    def _source(self, party: str, file: str, columns: tuple[str, ...] | None) -> PartySource:
+        """One file, with its identifiers. columns: of a file that is joined; empty for a party that has no labels."""
+        is_label = columns is None or self.label in columns
+        table, facts = read_parquet(file, None)
+        names = table.column_names
+        self.check_label(names)
+        for key, name in {"dataset.id": str(self.id), **({"dataset.label": str(self.label)} if is_label else {})}.items():
             if name not in names:
                 problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
                 raise UserError(problem, key="dataset.path", value=file)
+        if self.party_files is not None:
+            refuse_label_column(party, file, str(self.label), names)
+        ids = _identifiers(table[str(self.id)], str(self.id), file)
+        features, read_as = self._features(table, file, {str(self.id), str(self.label)})
+        labels = self._labels(table, file) if is_label else None
+        return PartySource.of(party, names, ids, features, labels, {**facts, "read_as": read_as})
 
-    def _features(self, table: pa.Table, file: str, others: set[str]) -> pa.Table:
-        """The columns that are features: of float64, or of text."""
-        columns = {}
-        for name in table.column_names:
-            kind = (self.types or {}).get(name)
-            if name in others or kind == "ignore":
-                continue
-            if (kind or _kind(table[name].type, name, file)) == "numeric":
+    def _features(self, table: pa.Table, file: str, others: set[str]) -> tuple[pa.Table, dict[str, Any]]:
+        """The columns that are features, of float64 or of text; and how they were read."""
+        types: Mapping[str, str] = self.types or {}
+        names = [name for name in table.column_names if name not in others and types.get(name) != "ignore"]
+        kinds = {name: types.get(name) or _kind(table[name].type, name, file) for name in names}
+        read = [name for name in names if kinds[name] in ("categorical", "date") or pa.types.is_string(table[name].type)]
+        texts = {name: _texts(table[name], name, file) for name in read}
+        shapes = {name: _shape(column) for name, column in texts.items() if types.get(name) != "categorical"}
+        readings, doubts = readings_of(self, shapes, ())
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for name in names:
+            if name in readings:
+                made = columns_of(pc.if_else(pc.equal(texts[name], ""), None, texts[name]), readings[name])
+                columns |= {name + part: made[part] for part in made if not part or name + part not in names}
+            elif kinds[name] == "numeric":
                 columns[name] = _numbers(table[name], name, file)
             else:
-                columns[name] = _texts(table[name], name, file)
-        return pa.table(columns) if columns else table.select([])
+                columns[name] = texts[name]
+        missing = {name: table[name].null_count for name in names if table[name].null_count}
+        ignored = [name for name in table.column_names if types.get(name) == "ignore" and name not in others]
+        return pa.table(columns) if columns else table.select([]), {
+            "columns": {name: reading.words for name, reading in readings.items()},
+            "first": {name: reading.day(0) for name, reading in readings.items() if isinstance(reading, Date)},
+            **({"missing": missing} if missing else {}),
+            **({"ignored": dict.fromkeys(ignored, "as dataset.types says")} if ignored else {}),
+            **({"doubts": doubts} if doubts else {}),
+        }
 
     def _labels(self, table: pa.Table, file: str) -> tuple[np.ndarray, list[str]]:
-        column = _texts(table[self.label], self.label, file)
+        column = _texts(table[self.label], str(self.label), file)
         for text in column.unique().to_pylist():
             problem = label_problem(text or "")
             if problem:
@@ -91,6 +132,13 @@ class Parquet(PartyFiles):
         except StrayLabelError as error:
             row = pc.index(column, error.label).as_py() + 1
             raise UserError(f"row {row:,}: {error}", key="dataset.path", value=file) from error
+
+
+def _shape(column: pa.ChunkedArray) -> ColumnShape:
+    shape = ColumnShape()
+    values = column.drop_null().unique()
+    shape.add_texts(values.filter(pc.not_equal(values, "")))
+    return shape
 
 
 def _kind(kind: pa.DataType, name: str, file: str) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
@@ -146,6 +147,10 @@ def _is_reliable(table: pa.Table, data: bytes, form: TextFormat) -> bool:
         return False
     if form.label and not _are_labels(table.column(form.label), form):
         return False
+    for name, reading in form.readings.items():
+        values = _dictionary(table.column(name))
+        if np.isnan(reading.numbers(values)[0]).any():
+            return False
     reals = (column for name, column in zip(table.column_names, table.columns, strict=True) if name in form.reals)
     return all(pc.all(pc.is_finite(column)).as_py() is not False for column in reals)  # of missing values alone: None
 

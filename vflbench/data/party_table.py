@@ -13,7 +13,8 @@ from vflbench.data.encode import Stored
 from vflbench.data.own_rows import rising
 from vflbench.data.party_folder import FolderReader, FolderWriter
 from vflbench.data.raw import RawTable
-from vflbench.data.rows import BUFFER_ROWS, DROPPED, TEST, TRAIN, VALIDATION, EncodedRows, TrainTest
+from vflbench.data.roles import DROPPED, TEST, TRAIN, VALIDATION
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest
 from vflbench.data.table import LABEL_PARTY, Columns, Features
 
 

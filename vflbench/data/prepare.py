@@ -3,16 +3,14 @@
 import errno
 import hashlib
 import json
-import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
@@ -20,6 +18,7 @@ from vflbench.data import store
 from vflbench.data.blocks import open_parts
 from vflbench.data.labels import listed_rows
 from vflbench.data.private_folders import (
+    cache_folder,
     is_ours,
     make_marked,
     make_part,
@@ -29,8 +28,8 @@ from vflbench.data.private_folders import (
     remove_left_overs,
 )
 from vflbench.data.raw import RawTable
+from vflbench.data.request import Request
 from vflbench.data.stored_columns import DamagedStoreError
-from vflbench.data.streaming import Preparation, Request
 from vflbench.errors import UserError
 from vflbench.plain_files import is_there, sync_folder, written_whole
 
@@ -47,36 +46,36 @@ class Prepared:
     facts: dict[str, Any]
     made: bool
 
-    def line(self) -> str:
-        """A summary to print."""
+    def line(self, left_out: Collection[str] = ()) -> str:
+        """A summary to print. left_out: columns that are no features."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
         bad, classes = self.facts.get("bad_rows", {"count": 0})["count"], listed_rows(self.facts["class_rows"])
+        sizes = dict(zip(self.table.categorical_names, self.table.sizes, strict=True))
+        names, ids = [name for name in self.table.names if name not in left_out], sum(sizes.values())
+        ids -= sum(size for name, size in sizes.items() if name in left_out)
+        more = f" ({len(self.table.names) - len(names)} left out)" if len(names) < len(self.table.names) else ""
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
-            f"{len(self.table.names)} columns, {sum(self.table.sizes):,} ids"
+            f"{len(names)} column{'' if len(names) == 1 else 's'}{more}, {ids:,} ids"
             f"{f', bad rows left out: {bad:,}' if bad else ''}; classes {classes}; {size / 1e6:,.1f} MB in {self.folder}"
         )
 
 
-def cache_folder() -> Path:
-    """The folder in VFLBENCH_CACHE, by default the platform's folder for caches."""
-    named = os.environ.get("VFLBENCH_CACHE") or platformdirs.user_cache_dir("vflbench", appauthor=False)
-    return Path(os.path.expanduser(named))
-
-
-def prepare(request: Request) -> Prepared:
+def prepare(request: Request, check: int | None = None) -> Prepared:
     """Return the prepared table of these texts, from the cache or made now.
 
     The cache looks up a table by the paths, sizes and modification times of its texts, and then by the SHA-256 of their
     content. A damaged table is made again. If another process is making the table, wait for it.
+
+    check: bytes of a table in the cache to look at for damage now; None: as many as for reading all of it.
     """
     cache, signature = cache_folder(), _signature(request)
     _make_folders(cache)
-    cached = _with_signature(cache, signature, request)
+    cached = _with_signature(cache, signature, request, check)
     if cached is not None:
         return _prepared(cached, request, made=False)
     with _lock(cache, signature):
-        cached = _with_signature(cache, signature, request) or _with_same_content(cache, signature, request)
+        cached = _with_signature(cache, signature, request, check) or _with_same_content(cache, signature, request, check)
         if cached is not None:
             return _prepared(cached, request, made=False)
         return _prepared(_make(cache, signature, request), request, made=True)
@@ -106,21 +105,21 @@ def _state(file: Path) -> tuple[str, int, int, int, int]:
     return str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _with_signature(cache: Path, signature: str, request: Request) -> store.Store | None:
+def _with_signature(cache: Path, signature: str, request: Request, check: int | None) -> store.Store | None:
     """The store that was made from files in the same state."""
     try:
         key = read_own(cache / "known" / signature, _MOST_KEY).decode().removesuffix("\n")
     except (OSError, ValueError):
         return None
-    return _open(cache / "prepared" / key, request) if _KEY.fullmatch(key) else None
+    return _open(cache / "prepared" / key, request, check) if _KEY.fullmatch(key) else None
 
 
-def _open(folder: Path, request: Request) -> store.Store | None:
+def _open(folder: Path, request: Request, check: int | None = None) -> store.Store | None:
     """The store in that folder, if it is whole and of this request."""
     if not is_ours(folder):
         return None
     try:
-        opened = store.Store(folder)
+        opened = store.Store(folder, check)
         if (opened.schema["key"], opened.schema["options"]) != (folder.name, request.options_key()):
             raise DamagedStoreError("it is another table than its name says")
         return opened
@@ -136,7 +135,7 @@ def _in_the_way(folder: Path) -> UserError:
     return UserError(f"{problem}, or set VFLBENCH_CACHE to another folder", key="VFLBENCH_CACHE", value=folder)
 
 
-def _with_same_content(cache: Path, signature: str, request: Request) -> store.Store | None:
+def _with_same_content(cache: Path, signature: str, request: Request, check: int | None) -> store.Store | None:
     """The store that was made from the same bytes with the same options, under another path or time."""
     size = sum(part.file.stat().st_size for part in request.parts)
     for folder in sorted((cache / "prepared").iterdir()):
@@ -150,7 +149,7 @@ def _with_same_content(cache: Path, signature: str, request: Request) -> store.S
         if (content["raw_bytes"], content["options"]) != (size, request.options_key()) or None in hashes:
             continue
         if hashes == [part.raw.hexdigest() for part in open_parts(request.parts)]:
-            opened = _open(folder, request)
+            opened = _open(folder, request, check)
             if opened is not None:
                 _remember(cache, signature, folder.name)
             return opened
@@ -185,6 +184,8 @@ def _lock(cache: Path, signature: str) -> Iterator[None]:
 
 
 def _make(cache: Path, signature: str, request: Request) -> store.Store:
+    from vflbench.data.streaming import Preparation  # with what parses
+
     building = cache / "building" / f"{signature}.{secrets.token_hex(8)}"
     remove_left_overs(building.parent, f"{signature}.")
     remove_left_overs(cache / "prepared", ".removed-")
@@ -206,7 +207,7 @@ def _make(cache: Path, signature: str, request: Request) -> store.Store:
         raise _unreadable(request, error) or _unwritable(cache, error) from error
     finally:
         remove(building)
-    return store.Store(target)
+    return store.Store(target, 0)  # just written; what is read of it is checked
 
 
 def _remember(cache: Path, signature: str, key: str) -> None:

@@ -13,8 +13,16 @@ from vflbench.plain_files import is_there, open_plain, temporary_beside
 
 MARK = ".vflbench"
 """Stands in every folder that this cache has made, and may delete."""
-_PART = re.compile(r"(numeric|categorical|labels|counts|checksums|schema\.json|spool|\d{1,9}\.(keys|counts|ids))")
+_PART = re.compile(r"(numeric(\.reals)?|categorical|labels|counts|checksums|schema\.json|spool|\d{1,9}\.(keys|counts|ids))")
 """The files of a prepared table, and of one that is being made: nothing else is deleted."""
+
+
+def cache_folder() -> Path:
+    """The folder in VFLBENCH_CACHE, by default the platform's folder for caches."""
+    import platformdirs
+
+    named = os.environ.get("VFLBENCH_CACHE") or platformdirs.user_cache_dir("vflbench", appauthor=False)
+    return Path(os.path.expanduser(named))
 
 
 def make_private(folder: Path) -> None:

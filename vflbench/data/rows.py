@@ -18,9 +18,6 @@ from vflbench.data.table import Columns, VerticalTable, join
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
 
-DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
-"""What a row is for."""
-
 
 @dataclass(frozen=True)
 class EncodedRows:

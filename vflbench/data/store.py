@@ -24,7 +24,8 @@ VERSION = 1
 """Version of this layout. Stores of another version are prepared again."""
 
 _MOST_SCHEMA = 1 << 30  # bytes
-_CHECKED_AT_ONCE = 512 << 20  # bytes; the rest is checked when first read
+CHECKED_AT_ONCE = 512 << 20
+"""Bytes of a store that are checked when it is opened to be read; the rest is checked when first read."""
 _CHUNKS_MAPPED = 256  # chunks checked before their memory is released
 _TABLES = ("numeric", "categorical", "labels")
 
@@ -104,9 +105,12 @@ def read_schema(folder: Path) -> dict[str, Any]:
 
 
 class Store:
-    """An open prepared table. Raises DamagedStoreError if sizes or checksums differ."""
+    """An open prepared table. Raises DamagedStoreError if sizes or checksums differ.
 
-    def __init__(self, folder: Path):
+    most: bytes to check now, evenly spaced; None: CHECKED_AT_ONCE. Every chunk of rows is checked when it is first read.
+    """
+
+    def __init__(self, folder: Path, most: int | None = None):
         self.folder, self.schema = folder, read_schema(folder)
         rows, arrays = self.schema["rows"], self.schema["arrays"]
         chunks = -(-rows // CHUNK_ROWS)
@@ -117,7 +121,7 @@ class Store:
         if (self._counts < 0).any() or any(self._counts[a:b].sum() != rows for a, b in pairwise(ends)):
             raise DamagedStoreError("counts are not those of its rows")
         self._checked = np.zeros(chunks, dtype=bool)
-        self._check_some()
+        self._check_some(CHECKED_AT_ONCE if most is None else most)
 
     def table(self) -> RawTable:
         """The rows, memory-mapped, so that only rows that are read take memory."""
@@ -156,10 +160,10 @@ class Store:
             raise DamagedStoreError(f"{name} differs from its checksum")
         return np.frombuffer(data, dtype).reshape(shape)
 
-    def _check_some(self) -> None:
+    def _check_some(self, most: int) -> None:
         """Check chunks, evenly spaced, up to a limit of bytes; in most stores these are all chunks."""
         size = sum(table.array.nbytes for table in self._tables.values())
-        chunks = np.arange(0, len(self._checked), max(1, -(-size // _CHECKED_AT_ONCE)))
+        chunks = np.arange(0, len(self._checked), max(1, -(-size // most))) if most else np.arange(0)
         for start in range(0, len(chunks), _CHUNKS_MAPPED):
             self._check(chunks[start : start + _CHUNKS_MAPPED])
             self._forget()

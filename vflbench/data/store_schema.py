@@ -23,11 +23,21 @@ class _BadRows(TypedDict):
     first: list[str]
 
 
+class _ReadAs(TypedDict, total=False):
+    delimiter: str
+    columns: dict[str, str]
+    first: dict[str, str]
+    missing: dict[str, Annotated[int, Field(ge=0)]]
+    ignored: dict[str, str]
+    doubts: list[str]
+
+
 class _Facts(TypedDict, total=False):
     file_sha256: Required[list[Sha256 | None]]
     classes_are: list[str]
     class_rows: dict[str, Annotated[int, Field(ge=0)]]
     bad_rows: _BadRows
+    read_as: _ReadAs
 
 
 class _Schema(TypedDict):

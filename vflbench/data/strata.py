@@ -1,9 +1,14 @@
 """Random draws in strata of neighbouring rows, so that none needs memory for all rows."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 STRATUM = 1 << 18
 """Rows in a stratum."""
@@ -26,6 +31,8 @@ def shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, in
 
 def thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
     """Keep `count` of the candidates, drawn at random, and drop the others. kept, candidates: (n,) bool."""
+    import torch
+
     for start, offsets, share in shares(candidates, count):
         drawn = torch.randperm(len(offsets), generator=rng)[:share].numpy()
         kept[start + offsets] = False

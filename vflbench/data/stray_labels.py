@@ -14,7 +14,9 @@ def stray_label(error: StrayLabelError, parts: Sequence[Part], form: TextFormat)
     """The error that names the part and the line. Reads the texts once more."""
     label = error.label.encode()
     for opened in open_parts(parts):
-        for names, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
+        for names, block in with_columns(
+            map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
+        ):
             if label not in block.data:
                 continue
             for line, content, _ in numbered_lines(block, form.delimiter, multiline=form.multiline):

@@ -4,9 +4,8 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,46 +16,25 @@ from tqdm import tqdm
 from vflbench.data import store
 from vflbench.data.block_codes import BlockCodes, block_codes
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
+from vflbench.data.compiled import scanner
 from vflbench.data.files import Part
-from vflbench.data.labels import StrayLabelError
+from vflbench.data.fixed_layout import FixedLayout, is_fixed
+from vflbench.data.labels import StrayLabelError, with_remedy
+from vflbench.data.malloc import give_back, keep_memory
 from vflbench.data.parse import BadRow, Parsed, parse, with_columns
-from vflbench.data.raw import MISSING_INTEGER
+from vflbench.data.request import Request
 from vflbench.data.spool import Spool
 from vflbench.data.stray_labels import stray_label
+from vflbench.data.table_writer import TableWriter
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 
 _WORKERS = min(4, os.cpu_count() or 1)
 _BAD_ROWS_SHOWN = 5
-_READER = 2
-"""Version of what is accepted as a row. Tables that were prepared by another are prepared again."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to prepare.
-
-    parts: the texts, in the order of their rows. form: returns the layout; it may read the texts for that.
-    classes: all labels, each with its rows, and the number of rows -> names of the classes, and the class of each label.
-    options: everything a prepared table depends on besides the content of the texts. rows: limit on the number of good rows.
-    skip: leave bad rows out; the preparation fails if their share exceeds `max_bad_fraction`.
-    """
-
-    parts: Sequence[Part]
-    form: Callable[[], TextFormat]
-    classes: Callable[[Mapping[str, int], int], tuple[list[str], np.ndarray]]
-    options: Mapping[str, Any]
-    rows: int | None = None
-    skip: bool = False
-    max_bad_fraction: float = 0.01
-
-    def options_key(self) -> str:
-        limits = [self.rows, self.skip, self.max_bad_fraction if self.skip else None]
-        return json.dumps([store.VERSION, _READER, dict(self.options), limits], sort_keys=True, default=str)
 
 
 class Preparation:
-    """Prepares a table in two passes: the first over the texts, into a spool, the second over the spool, into the table."""
+    """Prepares a table in two passes: over the texts, into numbers and a spool, and over the spool, into ids."""
 
     def __init__(self, request: Request, folder: Path):
         self.request, self.folder = request, folder
@@ -65,25 +43,33 @@ class Preparation:
         self.bad_shown: list[str] = []
         self.hashes: list[str | None] = []
         self.text_digest = hashlib.sha256()
-        self.writers: dict[str, store.ArrayWriter] = {}
+        self.writer = TableWriter(folder)
+        self.layout: FixedLayout | None = None
 
     def run(self) -> dict[str, Any]:
         """Prepare the table in the folder and return its schema."""
         form = self.request.form()
-        spool = Spool(self.folder)
+        size = sum(part.file.stat().st_size for part in self.request.parts)
+        scan = scanner(size, self.request.rows) if is_fixed(form) else None
+        if scan is not None:
+            self.layout = FixedLayout(form, scan)
+            keep_memory()
+        spool = Spool(self.folder, scan)
         try:
             for codes in self._blocks(form):
                 self._count(codes)
                 if codes.rows:
                     spool.add(codes)
+                    self.writer.add_numbers(codes.numeric)
             if not self.rows:
                 raise self._no_rows(form)
             self._check_bad_rows()
             return self._assemble(spool, form)
         finally:
-            for writer in self.writers.values():
-                writer.abandon()
+            self.writer.abandon()
             spool.remove()
+            if self.layout is not None:
+                give_back()
 
     def _blocks(self, form: TextFormat) -> Iterator[BlockCodes]:
         """All blocks as numbers, in order. A few are encoded at a time."""
@@ -109,7 +95,9 @@ class Preparation:
     ) -> Generator[BlockCodes, None, bool]:
         """The blocks of one part. Returns whether the part was read to its end."""
         waiting: deque[Future[BlockCodes]] = deque()
-        for columns, block in with_columns(map(form.clean, read_blocks(opened, quotes=form.multiline)), form):
+        for columns, block in with_columns(
+            map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
+        ):
             show(opened.position())
             if self.request.rows is not None:  # with a limit, nothing after the last row may be parsed
                 codes = self._parse(block, form, columns, self.request.rows - self.rows)
@@ -126,9 +114,12 @@ class Preparation:
         return True
 
     def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> BlockCodes:
+        codes = None if self.layout is None else self.layout.codes(block, columns, limit)
+        if codes is not None:
+            return codes
         parsed = parse(block, form, columns, limit, first_bad=not self.request.skip)
         if parsed.bad and not self.request.skip:
-            raise UserError(str(parsed.bad[0]), key="dataset.path", value=str(block.part))
+            raise UserError(with_remedy(str(parsed.bad[0])), key="dataset.path", value=str(block.part))
         several = len(self.request.parts) > 1
         bad = tuple(BadRow(b.line, b.problem + (f" ({shown(block.part, 200)})" if several else "")) for b in parsed.bad)
         return block_codes(Parsed(parsed.table, bad), form.label)
@@ -166,7 +157,7 @@ class Preparation:
         except StrayLabelError as error:
             raise stray_label(error, self.request.parts, form) from error
         class_sizes = np.bincount(class_of, list(labels.values()), len(classes)).astype(int).tolist()
-        low, high = self._write_arrays(spool, len(classes), class_of)
+        self.writer.add_ids(spool, len(classes), class_of)
         schema = {
             "rows": self.rows,
             "names": [name for name, _ in spool.names],
@@ -174,48 +165,27 @@ class Preparation:
             "categorical_names": spool.categorical,
             "sizes": [len(count) for count in counts],
             "classes": max(2, len(classes)),
-            "low": low.tolist(),
-            "high": high.tolist(),
+            "low": self.writer.low.tolist(),
+            "high": self.writer.high.tolist(),
             "options": self.request.options_key(),
             "raw_bytes": sum(part.file.stat().st_size for part in self.request.parts),
-            "facts": self._facts(classes, class_sizes),
+            "facts": self._facts(form, classes, class_sizes),
         }
         values = [schema[key] for key in ("names", "numeric_names", "sizes", "classes")]
-        values += [writer.digest.hexdigest() for writer in self.writers.values()]
+        values += [writer.digest.hexdigest() for writer in self.writer.writers.values()]
         schema["fingerprint"] = hashlib.sha256(json.dumps(values).encode()).hexdigest()
         content = self.hashes if None not in self.hashes else [self.text_digest.hexdigest()]
         schema["key"] = hashlib.sha256(json.dumps([content, schema["options"]]).encode()).hexdigest()[:32]
         joined = np.concatenate(counts) if counts else np.zeros(0, np.int64)
-        store.write_schema(self.folder, self.writers, joined, schema)
+        store.write_schema(self.folder, self.writer.writers, joined, schema)
         return schema
 
-    def _write_arrays(self, spool: Spool, classes: int, class_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Write the arrays of the table. Returns minimum and maximum of each numeric column; missing counts as 0."""
-        width = len(spool.numeric)
-        kind = np.dtype(np.int32 if spool.all_int32 else np.float64)
-        label_kind = np.dtype(np.uint8 if classes <= 256 else np.int32)
-        writers = self.writers = {
-            "numeric": store.ArrayWriter(self.folder / "numeric", kind, width),
-            "categorical": store.ArrayWriter(self.folder / "categorical", np.dtype(np.int32), len(spool.categorical)),
-            "labels": store.ArrayWriter(self.folder / "labels", label_kind, None),
-        }
-        low, high = np.full(width, np.inf), np.full(width, -np.inf)
-        with tqdm(total=self.rows, desc="encoding", unit="row", unit_scale=True, disable=None, leave=False) as bar:
-            for numbers, ids, labels in spool.blocks():
-                missing = numbers == MISSING_INTEGER if numbers.dtype == np.int32 else np.isnan(numbers)
-                if width:
-                    filled = np.where(missing, 0, numbers)
-                    low, high = np.minimum(low, filled.min(axis=0)), np.maximum(high, filled.max(axis=0))
-                writers["numeric"].write(numbers if numbers.dtype == kind else np.where(missing, np.nan, numbers))
-                writers["labels"].write(class_of[labels])
-                writers["categorical"].write(ids)
-                bar.update(len(ids))
-        return low, high
-
-    def _facts(self, classes: list[str], rows: list[int]) -> dict[str, Any]:
+    def _facts(self, form: TextFormat, classes: list[str], rows: list[int]) -> dict[str, Any]:
         facts: dict[str, Any] = {"file_sha256": self.hashes, "class_rows": dict(zip(classes, rows, strict=False))}
         if classes != ["0", "1"]:
             facts["classes_are"] = classes
+        if form.read_as:
+            facts["read_as"] = dict(form.read_as)
         if self.bad_count:
             facts["bad_rows"] = {"count": self.bad_count, "first": self.bad_shown}
         return facts

@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
-from scipy.special import expit
 
 from vflbench.data.base import Dataset
 from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.memory import refuse_too_large
+from vflbench.numerics.roots import root
 from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
 
 _CALIBRATION_ROWS = 1 << 20
@@ -79,7 +78,7 @@ class Synthetic(Dataset):
         if self.categorical == 1:
             return [self.vocabulary]
         steps = np.arange(self.categorical) / (self.categorical - 1)
-        growth = brentq(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
+        growth = root(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
         sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
         sizes[-1] += self.vocabulary - sizes.sum()
         # Odd positions first, so that large and small vocabularies occur among strong and weak columns.
@@ -87,13 +86,15 @@ class Synthetic(Dataset):
 
     def _probabilities(self, signal: np.ndarray) -> np.ndarray:
         """eta. Slope and intercept are solved for on at most 2^20 rows."""
+        from vflbench.numerics.special import expit
+
         sample = signal[:_CALIBRATION_ROWS]
         if len(sample) < 2 or sample.min() == sample.max():
             return np.full(len(signal), self.positive_ratio)
 
         def intercept(a: float) -> float:
             bound = a * np.abs(sample).max() + 40
-            return brentq(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
+            return root(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
 
         def auc_gap(log_a: float) -> float:
             a = math.exp(log_a) / sample.std()
@@ -103,7 +104,7 @@ class Synthetic(Dataset):
         if auc_gap(weakest) > 0 or auc_gap(strongest) < 0:
             problem = f"{len(signal)} rows with positive_ratio={self.positive_ratio} can't reach this AUC"
             raise UserError(problem, key="dataset.bayes_auc", value=self.bayes_auc)
-        a = math.exp(brentq(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
+        a = math.exp(root(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
         return expit(a * signal + intercept(a))
 
 

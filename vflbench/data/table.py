@@ -1,10 +1,14 @@
 """What every loader returns: rows that all parties share, columns split between them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 LABEL_PARTY = "label"
 """The name of the party that holds the labels; it may hold features as well."""
@@ -29,7 +33,9 @@ class Columns:
 
 def _take(values: Tensor, index: Tensor | slice) -> Tensor:
     """values[index]; whole rows by position, which copies them in one go, several times faster."""
-    if isinstance(index, Tensor) and index.dtype == torch.int64:
+    import torch
+
+    if not isinstance(index, slice) and index.dtype == torch.int64:
         return values.index_select(0, index)
     return values[index]
 
@@ -42,10 +48,10 @@ class Features:
     numeric: Tensor
     categorical: Tensor
 
-    def rows(self, index: Tensor | slice) -> "Features":
+    def rows(self, index: Tensor | slice) -> Features:
         return Features(self.columns, _take(self.numeric, index), _take(self.categorical, index))
 
-    def to(self, device: torch.device) -> "Features":
+    def to(self, device: torch.device) -> Features:
         return Features(self.columns, self.numeric.to(device), self.categorical.to(device))
 
 
@@ -66,11 +72,11 @@ class VerticalTable:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def rows(self, index: Tensor | slice) -> "VerticalTable":
+    def rows(self, index: Tensor | slice) -> VerticalTable:
         features = {party: block.rows(index) for party, block in self.features.items()}
         return VerticalTable(_take(self.ids, index), features, _take(self.labels, index), self.classes)
 
-    def to(self, device: torch.device) -> "VerticalTable":
+    def to(self, device: torch.device) -> VerticalTable:
         features = {party: block.to(device) for party, block in self.features.items()}
         return VerticalTable(self.ids.to(device), features, self.labels.to(device), self.classes)
 
@@ -83,13 +89,15 @@ class VerticalTable:
         """Share of rows whose class is not 0."""
         return (self.labels != 0).double().mean().item()
 
-    def blocks(self, rng: torch.Generator | None) -> Iterator["VerticalTable"]:
+    def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
         """All rows at once: they are in memory already."""
         yield self
 
 
 def join(tables: Sequence[VerticalTable]) -> VerticalTable:
     """The rows of one table after those of another."""
+    import torch
+
     if len(tables) == 1:
         return tables[0]
     features = {}

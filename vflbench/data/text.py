@@ -1,15 +1,28 @@
 """Delimited text: its layout, its lines and their fields."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vflbench.data.blocks import Block
 from vflbench.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from vflbench.data.readings import Reading
+
+T = TypeVar("T")
+
+
+def unchanged(value: T) -> T:
+    """The value as it is."""
+    return value
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,8 @@ class TextFormat:
     header: whether the first line must hold these names. binary_label: labels are 0 and 1; otherwise any text.
     missing: the words that stand for a missing value. multiline: whether quoted values may hold line ends.
     quotes: whether values may be quoted; null: where there is a header. clean: leaves something out of each block.
-    finish: derives the final columns from the parsed ones.
+    encoding: of the bytes. readings: columns of texts that stand for numbers, and how they are read; finish makes numbers of
+    them. read_as: what a person may want to know of this. finish: derives the final columns from the parsed ones.
     """
 
     name: str
@@ -37,8 +51,11 @@ class TextFormat:
     missing: tuple[str, ...] = ("",)
     multiline: bool = False
     quotes: bool | None = None
-    clean: Callable[[Block], Block] = field(default=lambda block: block, compare=False)
-    finish: Callable[[pa.Table], pa.Table] = field(default=lambda table: table, compare=False)
+    encoding: str = "utf-8"
+    readings: Mapping[str, Reading] = field(default_factory=dict, compare=False)
+    read_as: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    clean: Callable[[Block], Block] = field(default=unchanged, compare=False)
+    finish: Callable[[pa.Table], pa.Table] = field(default=unchanged, compare=False)
 
     @property
     def quoted(self) -> bool:
@@ -50,6 +67,8 @@ class TextFormat:
         return tuple(c for c in self.columns if (c != self.label or not c) and c not in self.ignored)
 
     def arrow_type(self, column: str) -> pa.DataType:
+        import pyarrow as pa
+
         if column in self.integers:
             return pa.int64()
         return pa.float64() if column in self.reals else pa.dictionary(pa.int32(), pa.string())

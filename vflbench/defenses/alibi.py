@@ -18,24 +18,25 @@ from vflbench.options import Eps, attributes, options
 
 @options
 class Alibi(LabelDefense):
-    """Laplace noise on one-hot labels, once a row, and the soft labels that Bayes' rule makes of it: eps-label-DP. Where
-    features tell the label, `residual` reads more than its ceiling: 0.75 and 0.76 beside 0.731 at eps 1, as of `label_dp`.
+    """Laplace noise on one-hot labels, once for each row, and training on the posterior of the label: eps-label-DP. If
+    features predict the label, `residual` reads more than the ceiling of 0.731 at eps 1, as for `label_dp`: 0.75 and 0.76.
 
         x = onehot(y) + Laplace(2 / eps)^K,   q_j = p_j e^(-|x - onehot(j)|_1 eps / 2) / sum_i of the same,
         L = -mean_rows sum_j q_j log softmax(logits)_j
 
-    Two one-hot labels are 2 apart in L1, so x is eps-DP. What follows is computed from x, and from a model that has learned
-    from nothing else; so the whole run is eps-DP.
+    Two one-hot labels are 2 apart in L1, so x is eps-DP. Everything else is computed from x, and from a model that has
+    learned from nothing else. So the whole run is eps-DP.
 
-    eps > 0: of the run. prior: p of Bayes' rule, each class alike (`uniform`), or what the model predicts of the row at the
-    time (`prediction`), as published; the soft label q of a row is then another in each epoch, from the same x.
+    eps > 0: eps of the run. prior: p of Bayes' rule. It is the same for each class (`uniform`), or the model's current
+    prediction for the row (`prediction`), as published. With `prediction`, the soft label q of a row differs from epoch to
+    epoch, although x is the same.
 
     The noise of a row is computed from its id and a 64-bit key, drawn at the first call: it is the same in every epoch and
-    in a resumed run, and nothing is stored by row. Other defenses get the class with the largest x. As last of the defenses
-    that change labels, in a chain.
+    in a resumed run, and nothing is stored by row. Other defenses get the class with the largest x. In a chain, it must be
+    the last of the defenses that change labels.
 
     Noise is drawn in floating point, as if that were exact: the claim says so (`metrics.arithmetic`). It bounds what
-    messages add about one row's own label, and not what features tell of it: see `label_dp`.
+    messages add about one row's own label, and not what features predict: see `label_dp`.
 
     Source: Malek, Mironov, Prasad, Shilov and Tramer, "Antipodes of Label Differential Privacy: PATE and ALIBI", NeurIPS
     2021, and the authors' code, whose default the prior by prediction is.

@@ -11,19 +11,19 @@ from vflbench.options import Rows, options
 
 @options
 class BatchAverage(LabelDefense):
-    """The mean gradient of a group of rows in place of each of them; it falls to `ungroup`, which reads AUC 0.998 of groups
-    of two after two epochs and 0.993 of groups of eight after eight, without a label.
+    """The mean gradient of a group of rows instead of each gradient. Falls to `ungroup`, which needs no label: AUC 0.998 for
+    groups of two after two epochs, 0.993 for groups of eight after eight.
 
         g'_i = 1/|G| sum_(j in G) g_j,   G the group of row i
 
-    group: least number of rows that share a mean, of a batch that has as many; the whole batch if left out. The batch is
-    divided into as many groups as it has room for, equally large up to one row, in the order of a hash of row id and epoch:
-    the same for all parties and layers, and different in each epoch. A mean crosses once for each group, with the number of
-    the group for each row, ceil(log2 groups) bits, at least one.
+    group: least number of rows that share a mean, if the batch has as many rows; the whole batch if left out. The batch is
+    divided into as many groups as possible. Their sizes differ by at most one row. Rows are assigned in the order of a hash
+    of row id and epoch. So the groups are the same for all parties and layers, and different in each epoch. A mean crosses
+    once for each group. The number of its group crosses for each row, with ceil(log2 groups) bits, at least one.
 
-    Carries no guarantee. It hides which rows of a group are positive, and not how many; after as many epochs as a group has
-    rows, the counts tell every row. Of whole batches, two epochs on Criteo tell no more than embeddings do, and the model is
-    worse: test AUC 0.676, 0.719 with groups of eight, 0.739 without a defense.
+    It carries no guarantee. It hides which rows of a group are positive, but not how many. After as many epochs as a group
+    has rows, the counts reveal every row. Under means of whole batches, attacks read no more than from embeddings after two
+    epochs on Criteo, and the model is worse: test AUC 0.676, 0.719 with groups of eight, 0.739 without a defense.
 
     Source: Pal et al., "Server-side local gradient averaging and learning rate acceleration for scalable split learning",
     2021 (arXiv 2112.05929), whose server sends one gradient averaged at the cut to all clients. Groups are ours.

@@ -14,20 +14,22 @@ from vflbench.options import Count, Delta, Fraction, Range, options
 
 @options
 class Binomial(NonLabelDefense):
-    """A number of heads in n throws, added to each whole number c of what `quantize` leaves.
+    """The number of heads in n coin throws, added to each whole number c that `quantize` sends.
 
         c' = c + Z,   Z ~ Bin(n, p);   ceil(log2(levels + n)) bits a number
 
-    n, p in (0, 1): of the noise, known to everybody. The network of the receiver always gets low + step (c' - n p), which is
-    unbiased. biased: what crosses is read as low + step c', which an attacker who doesn't know n p takes for the embedding;
-    otherwise the mean is taken off as it is read. The bytes are the same. delta: of the guarantee, for one message.
-    Whole numbers have no least bits that tell inputs apart, but they are drawn by torch's sampler, in floating point, whose
-    distribution is near the binomial one and not proven to be it: the claim says so.
+    n, p in (0, 1): parameters of the noise, known to everybody. The network of the receiver always gets low + step (c' - n
+    p), which is unbiased. biased: what crosses is decoded as low + step c', which an attacker who doesn't know n p takes for
+    the embedding; otherwise the mean is subtracted when it is decoded. The bytes are the same. delta: delta of the guarantee
+    for one message. Whole numbers have no least significant bits that reveal the input. But torch's sampler draws them in
+    floating point, and its distribution is near the binomial distribution without a proof that it is equal. The claim says
+    so.
 
-    The guarantee is that of the theorem, from the sensitivities that the declared range, levels and `norm` of `quantize`
-    have; without a declared range, or with n too small for its condition, there is none, and the run says why. An exact
-    figure from the distribution of the noise stands beside it. Both are about one row's embedding, the network being given:
-    they do not bound what the weights, and through them messages about other rows, reveal about a row.
+    The guarantee is that of the theorem, with the sensitivities that follow from the declared range, levels and `norm` of
+    `quantize`. Without a declared range, or if n is too small for the condition of the theorem, there is no guarantee, and
+    the run says why. An exact figure from the distribution of the noise is reported as well. Both are about one row's
+    embedding, given the network: they do not bound what the weights, and through them messages about other rows, reveal
+    about a row.
 
     Source: Agarwal et al., "cpSGD: communication-efficient and differentially-private distributed SGD", NeurIPS 2018,
     Theorem 1; Dwork et al., "Our data, ourselves", 2006; Arif, "Building better defense mechanisms in VFL", 2022.

@@ -22,16 +22,16 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 @options
 class Cae(LabelDefense):
-    """Training on soft fake labels that an autoencoder makes of the classes, and decoding of what is predicted; it falls to
-    `direct`, which reads AUC 1.000 without a label, also with discrete gradients, as of an undefended network.
+    """Training on soft fake labels that an autoencoder makes from the classes; predictions are decoded. Falls to `direct`,
+    which needs no label: AUC 1.000, as without a defense, also with discrete gradients.
 
         L = CE(softmax(logits), E(onehot(y))),   prediction: D(softmax(logits)),
         E, D = argmin  10 CE(y, D(E(y))) - CE(y, softmax(E(y))) - entropy H(E(y)) / K
 
     E, D: K -> (6 K + 2)^2, 1024 at most -> K, ReLU between, softmax after; trained at the first batch, on random labels that
     are nearly one-hot (softmax of 40 uniform numbers), by Adam, from numbers that the label party draws. The contrast makes
-    E(y) unlike y: two classes change places. The entropy makes it soft, while D still tells the classes apart. Where a fake
-    label is still largest at its own class, it is trained again, five times at most.
+    E(y) unlike y: two classes exchange their places. The entropy makes E(y) soft, while D can still distinguish the classes.
+    If a fake label is still largest at its own class, the autoencoder is trained again, five times at most.
 
     entropy: lambda_2 of the paper; a larger one makes fake labels more alike. discrete: DCAE, whose gradients are rounded as
     well, each number of a message to the nearest of bins + 1 values, equally spaced from mean - 2 deviations to mean + 2

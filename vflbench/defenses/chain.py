@@ -24,6 +24,7 @@ from vflbench.messages.codec import Encoded
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
+from vflbench.numerics.precision import in_full_precision
 
 D = TypeVar("D", bound=Defense)
 
@@ -44,7 +45,10 @@ class Figures:
 
 
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
-    """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense."""
+    """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense.
+
+    They compute in full precision, also where products of the networks' layers are rounded.
+    """
 
     def __init__(self, defenses: Mapping[str, Defense], trace: Trace | None = None):
         self.named, self.trace = dict(defenses), trace or Trace()
@@ -55,12 +59,14 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         named = {name: defense for name, defense in self.named.items() if isinstance(defense, seat)}
         return {name: defense for name, defense in named.items() if SEATS[seat] in defense.seats}
 
+    @in_full_precision()
     def embedding(self, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
         for name, defense in self.at(NonLabelDefense).items():
             before, h = h, defense.embedding(h, context)
             self.trace.change(name, before, h)
         return h
 
+    @in_full_precision()
     def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
         for defense in self.at(NonLabelDefense).values():
             g = defense.received(g, h, context)
@@ -80,17 +86,20 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         networks = [network for network in made if network is not None]
         return nn.Sequential(*networks) if networks else None
 
+    @in_full_precision()
     def prediction(self, logits: Tensor) -> Tensor:
         """Back from the last to the first."""
         for defense in reversed(self.at(LabelDefense).values()):
             logits = defense.prediction(logits)
         return logits
 
+    @in_full_precision()
     def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
         for defense in self.at(LabelDefense).values():
             y = defense.labels(y, logits, context)
         return y
 
+    @in_full_precision()
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """The first loss that any of them gives."""
         for name, defense in self.at(LabelDefense).items():
@@ -100,6 +109,7 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
                 return loss
         return None
 
+    @in_full_precision()
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         total: Tensor | float = 0
         for name, defense in self.at(LabelDefense).items():
@@ -108,17 +118,20 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             total = total + penalty
         return total
 
+    @in_full_precision()
     def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Tensor | Encoded:
         for name, defense in self.at(LabelDefense).items():
             before, g = g, defense.gradient(g, y, context)
             self.trace.change(name, before, g)
         return g
 
+    @in_full_precision()
     def order(self, order: Tensor, context: Context) -> Tensor:
         for defense in self.at(ParticipantDefense).values():
             order = defense.order(order, context)
         return order
 
+    @in_full_precision()
     def update(self, u: Tensor, context: Context) -> Tensor:
         for name, defense in self.at(ParticipantDefense).items():
             before, u = u, defense.update(u, context)

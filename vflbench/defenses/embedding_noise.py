@@ -28,22 +28,23 @@ class EmbeddingNoise(NonLabelDefense):
         gaussian   h' = h min(1, C / |h|_2) + N(0, s^2 I),   the least s with (eps, delta)-DP for embeddings 2 C apart
         laplace    h' = h min(1, C / |h|_1) + Laplace(0, b),   b = 2 C / eps,   which is eps-DP
 
-    norm: C, L2 or L1. eps, delta: of one message about a row; laplace has delta = 0. The guarantee is about one row's
-    embedding, the network being given: it does not bound what the weights, and through them messages about other rows,
-    reveal about a row. It also holds for h' after any other defense.
+    norm: C, the L2 norm for gaussian and the L1 norm for laplace. eps, delta: of one message about a row; laplace has delta
+    = 0. The guarantee is about one row's embedding, given the network: it does not bound what the weights, and through them
+    messages about other rows, reveal about a row. It also holds for h' after any other defense.
 
-    arithmetic: `exact`: shortened embeddings become whole numbers, in steps of C / R, towards 0, so that their norm is R at
-    most; noise is a discrete Gaussian or Laplace distribution of whole numbers, drawn without rounding. So the guarantee is
-    one of the very numbers that cross; s is about 7 % larger than with real numbers. Rows that are not finite cross as they
-    are, and stop the run. `float`: floating-point noise, as before; its least bits tell embeddings apart, and the claim
-    says so. Neither generator is a cryptographic one.
-    memoise: what all messages about a row share. `none`: each has fresh noise, which averages out over the epochs; eps adds
-    up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; but the network
-    changes, and the difference of two messages is exactly that of two embeddings: no eps is claimed of more than one.
-    `message`: the first message about a row in training is sent again in all epochs, and the gradient that answers it
-    teaches nothing (0 in place of it), as the message does not depend on the network any more; it counts once.
-    It is kept by row: 4 bytes a coordinate. Rows that are only predicted, or before they are trained on, get fresh messages,
-    which add up.
+    arithmetic: `exact`: shortened embeddings are rounded towards 0 to whole numbers of steps C / R, so that their norm is at
+    most R. The noise is drawn without rounding from a discrete Gaussian or Laplace distribution of whole numbers. So the
+    guarantee holds for the numbers that actually cross; s is about 7 % larger than with real numbers. Rows that are not
+    finite cross as they are, and stop the run. `float`: floating-point noise, as before; its least significant bits
+    distinguish embeddings, and the claim says so. Neither generator is a cryptographic one.
+    memoise: what all messages about a row share. `none`: each message has fresh noise, which averages out over the epochs;
+    eps adds up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; But the
+    network changes, and the difference of two messages is exactly that of two embeddings. So no eps is claimed for more than
+    one message.
+    `message`: the first message about a row in training is sent again in all epochs, and the network learns nothing from the
+    gradient that answers it (which is replaced by 0), because the message no longer depends on the network. All these
+    messages count once. The message is kept for each row, with 4 bytes for each coordinate. Rows that are only predicted, or
+    not yet trained on, get fresh messages, which add up.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
     "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete

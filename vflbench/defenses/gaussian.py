@@ -11,16 +11,16 @@ from vflbench.options import RatioOrZero, Sigma, options
 
 @options
 class Gaussian(LabelDefense, ParticipantDefense):
-    """Isotropic Gaussian noise on each gradient, or on each update of federated training; on gradients it falls to `direct`,
-    which reads AUC 0.999 at ratio 1, without a label.
+    """Isotropic Gaussian noise on each gradient, or on each update of federated training. On gradients it falls to `direct`,
+    which needs no label: AUC 0.999 at ratio 1.
 
         g'_i = g_i + N(0, s^2 I),   s = ratio max_j |g_j| / sqrt(d),   so that the noise's length is about ratio max_j |g_j|
 
     An update is one such vector.
 
-    ratio: length of the noise beside the longest gradient of the batch. sigma: in its place, the standard deviation s, in
-    the units of the gradient (of the mean loss of a batch). Carries no guarantee: the gradients have no bound that is known
-    beforehand.
+    ratio: length of the noise, relative to the longest gradient of the batch. sigma: in place of ratio, the standard
+    deviation s, in the units of the gradient (of the mean loss of a batch). The defense carries no guarantee, because the
+    gradients have no bound that is known beforehand.
 
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "iso".
     """

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Defense, NonLabelDefense, changes
+from vflbench.numerics.precision import in_full_precision
 
 
 class Guards:
@@ -18,6 +19,7 @@ class Guards:
             if isinstance(one, NonLabelDefense) and any(changes(one, hook) for hook in hooks)
         }
 
+    @in_full_precision()
     def arrange(self, context: Context) -> Tensor | None:
         """(n,) places, one order after the other; None for no change."""
         places: Tensor | None = None
@@ -27,6 +29,7 @@ class Guards:
                 places = order if places is None else places[order]
         return places
 
+    @in_full_precision()
     def learns(self, gradient: Tensor, context: Context) -> bool:
         """Whether all of them let it learn; each is asked."""
         answers = [defense.learns(gradient, context) for defense in self.named.values()]

@@ -37,8 +37,8 @@ _UNSEEN = -1
 
 @options
 class LabelDp(LabelDefense):
-    """Randomized labels: whatever is sent, the likelihood ratio of two classes of a row is at most e^eps. Where features
-    tell the label, attacks read more than its ceiling: 0.82 beside 0.731 at eps 1, from embeddings and gradients together.
+    """Randomized labels: the likelihood ratio of two classes of a row is at most e^eps, whatever is sent. If features
+    predict the label, attacks read more than the ceiling of 0.731 at eps 1: 0.82 from embeddings and gradients together.
 
         randomized_response   P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
         zero_sum              the same y', and noise that adds up to 0 over the T epochs, which hides it from the network:
@@ -72,7 +72,7 @@ class LabelDp(LabelDefense):
 
     Source: Warner, "Randomized response", 1965; Ghazi et al., "Deep learning with label differential privacy", NeurIPS 2021,
     Algorithms 1 to 3; Natarajan et al., "Learning with noisy labels", NeurIPS 2013. Near to zero_sum: Chen et al., "Noise
-    against noise", ICLR 2021; Erlingsson et al., "RAPPOR", CCS 2014 (docs/findings.md).
+    against noise", ICLR 2021; Erlingsson et al., "RAPPOR", CCS 2014 (docs/experiments/findings.md).
     """
 
     eps: EpsOrZero = 1.0

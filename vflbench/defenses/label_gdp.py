@@ -26,31 +26,33 @@ from vflbench.options import Mu, options
 
 @options
 class LabelGdp(LabelDefense):
-    """Gaussian noise on the residual of the loss, a budget for the whole run: whatever is sent, mu-Gaussian label privacy.
+    """Gaussian noise on the residual of the loss, with one budget for the whole run: mu-Gaussian label privacy, whatever is
+    sent.
 
         dL / dlogit = p - x_t,   x_t = y + N(0, 1 / mu_0^2),   for the visit t of a row
         K classes: x_t = one_hot(y) + N(0, (2 / mu_0^2) (I - 11' / K))
 
     The noise is drawn before the residual flows back through top and cut, so that the gradients of every party, those of a
-    wide part and the weights of the top are computed from x_1, x_2, ... and not from y. Telling one class of a row from
-    another is then as hard as telling N(0, 1) from N(mu, 1), with
+    wide part and the weights of the top are computed from x_1, x_2, ... and not from y. To distinguish two classes of a row
+    is then as hard as to distinguish N(0, 1) from N(mu, 1), with
 
         mu^2 = 1' S^+ 1,   S the covariance of the noise over a row's visits, if 1 lies in its range; else nothing is hidden
 
-    mu > 0: of all epochs of the run together; the largest of any row. noise: `fresh` draws x_t anew in each of the T epochs,
-    mu_0 = mu / sqrt(T), S = I / mu_0^2. `once` keeps one x for all of them, mu_0 = mu, S = 11' / mu^2: networks learn it
-    by heart. A row that an epoch meets twice has the same x_t both times. After the T planned epochs x is the mean of
-    x_1 ... x_T, which tells nothing new.
+    mu > 0: budget of all epochs of the run together; the largest mu of any row. noise: `fresh` draws x_t anew in each of the
+    T epochs, mu_0 = mu / sqrt(T), S = I / mu_0^2. `once` keeps one x for all of them, mu_0 = mu, S = 11' / mu^2: networks
+    memorise it. A row that occurs twice in an epoch has the same x_t both times. After the T planned epochs x is the mean of
+    x_1 ... x_T, which reveals nothing new.
     target: what takes the place of x in the residual. `estimate`: x itself. `posterior`: P(class | x_t) for a prior of the
     model's own prediction, which is computed from x_t and lies in [0, 1].
 
     The promise holds for neighbours that differ in one row's label; ids, features, batches, learning rates and settings are
-    public. It bounds what the messages add about that label, given all else, not what features tell. AUC <= Phi(mu /
-    sqrt(2)); balanced error >= Phi(-mu / 2); delta(eps) = Phi(-eps / mu + mu / 2) - e^eps Phi(-eps / mu - mu / 2). No
-    amplification by sampling is claimed, as ids are visible. Outside the promise: train AUC, class shares and counts that
-    are computed from true labels, and rows that were chosen by them (`dataset.positive_ratio`); an attacker who guesses the
-    seed, or searches 64-bit keys (noise comes from 53 bits of a mixing function, which is no cipher, and floating-point
-    numbers are not real numbers: Mironov, 2012); other runs on the same labels, whose mu adds up, as the root of squares.
+    public. It bounds what the messages add about that label, given everything else. It does not bound what features predict.
+    AUC <= Phi(mu / sqrt(2)); balanced error >= Phi(-mu / 2); delta(eps) = Phi(-eps / mu + mu / 2) - e^eps Phi(-eps / mu - mu
+    / 2). No amplification by sampling is claimed, as ids are visible. Outside the promise: train AUC, class shares and
+    counts that are computed from true labels, and rows that were chosen by them (`dataset.positive_ratio`); an attacker who
+    guesses the seed, or searches 64-bit keys (noise comes from 53 bits of a mixing function, which is no cipher, and
+    floating-point numbers are not real numbers: Mironov, 2012); other runs on the same labels, whose mu adds up, as the root
+    of squares.
 
     Noise on gradients along the difference that the label makes to them is noise on the residual: this is the mechanism of
     TPSL (`tpsl`, Laplace noise and pure eps a message) with Gaussian noise, which composes exactly over the epochs. The

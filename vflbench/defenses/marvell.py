@@ -23,35 +23,50 @@ _SAFE_RANGE = (1e-15, 1e15)  # of float32 numbers whose squares are added up
 
 @options
 class Marvell(LabelDefense):
-    """Gaussian noise of least power for which a batch's classes would be at most sumKL apart, were they isotropic Gaussians;
-    it falls to `remainder`, which reads AUC 0.999 to 1.000 of gradients of real networks, of one message, without a label.
+    """The least Gaussian noise that leaves the classes of a batch at most sumKL apart, if they are isotropic Gaussians.
+    Gradients of real networks are not: it falls to `remainder`, which needs no label and reads AUC 0.999 to 1.000 from
+    one message.
 
         g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
 
     with the variances l that `numerics.sumkl` computes from the moments of the batch: class means m0, m1, population
     variances u, v averaged over coordinates, share of positives p. Each batch and layer that crosses is solved anew.
 
-    noise: `published`, as above. The others use the classes' covariances S0, S1 in full, of any rank, and are ours
-    (`numerics.class_noise`); d = m1 - m0:
-    `full`: N_0 = (S1 - S0)_+ + T, N_1 = (S0 - S1)_+ + T, with positive parts. Both classes then have one covariance, S + T,
-    and T is what has least power for d^T (S + T)^-1 d <= sumkl. It promises nothing: real gradients are no Gaussians, and
-    off T mostly one class has noise. `recurrence` finds the other, whose directions come back: it reads 0.67 to 0.71 of one
-    message, without a label.
-    `shared`: N = tr(M^1/2) / sumkl M^1/2 for both, with M = S0 + S1 + d d^T, the noise of least power for a bound on sumKL
-    that holds for classes of any shape: its ceiling assumes no distribution. It takes about three times the power of the
-    other two, and the model loses as much as that.
-    sumkl: KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds nothing. In its place, at most one of
-    error_bound L in [0, 0.5): sumkl = (2 - 4 L)^2, so that no detector errs on less than a share L;
-    power s > 0: the noise of power s |m1 - m0|^2 that leaves the least sumKL, as published; promises nothing.
-    one_class: the treatment of a batch of a single class, which has no such moments. `last` adds the noise that the last
-    batch of both classes needed, and withholds the gradient while there is none; `withhold` always withholds it.
+    noise: `published` is the noise above. `full` and `shared` are ours (`numerics.class_noise`). They use the whole
+    covariances S0, S1 of the classes, of any rank, and the difference d = m1 - m0.
 
-    The bound is on what gradients tell to somebody who reads nothing else. That of `published` assumes that the classes of
-    a batch are the Gaussians N(m_y, u_y I), isotropic and of full rank. Real gradients have low rank, and the optimum gives
-    the noise across e to one class only: whoever has noise where nobody has gradient is of that class. The assumption is
-    tested on the gradients of the run, on the first batch and every 32nd after it, class by class
-    (`numerics.sphericity`).
-    Noise is drawn afresh in each epoch, so an attacker who joins n messages about a row has n sumkl (attack=averaging).
+    With `full`, each class gets the noise that it lacks beside the other (the positive part of the difference). Both get T:
+
+        N_0 = (S1 - S0)_+ + T,   N_1 = (S0 - S1)_+ + T
+
+    Both classes then have one covariance, S + T. T has the least power for which d^T (S + T)^-1 d <= sumkl. This promises
+    nothing: real gradients are not Gaussian, and apart from T mostly one class has noise. `recurrence` finds the other
+    class, whose directions recur in several rows: it reads 0.67 to 0.71 from one message, without a label.
+
+    With `shared`, both classes get the same noise:
+
+        N = tr(M^1/2) / sumkl M^1/2,   M = S0 + S1 + d d^T
+
+    This is the noise of least power for a bound on sumKL that holds for classes of any shape: its ceiling assumes no
+    distribution. It takes about three times the power of the other two, and the model loses as much as that.
+
+    sumkl: the largest KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds no noise. You can give error_bound or
+    power instead.
+
+    error_bound: L in [0, 0.5). It sets sumkl = (2 - 4 L)^2, so that no detector errs on less than a share L.
+
+    power: s > 0. The noise has power s |m1 - m0|^2, and leaves the least sumKL that is possible with it, as published. This
+    promises nothing.
+
+    one_class: what happens to a batch of a single class, which has no such moments. `last` adds the noise that the last
+    batch of both classes needed, and withholds the gradient while there is no such batch. `withhold` always withholds it.
+
+    The bound holds for an attacker who reads gradients and nothing else. The bound of `published` assumes that the classes
+    of a batch are the Gaussians N(m_y, u_y I), isotropic and of full rank. Real gradients have low rank, and the optimum
+    gives the noise across e to one class only. So a row with noise in directions without gradients belongs to that class.
+    The assumption is tested on the gradients of the run, on the first batch and every 32nd after it, class by class
+    (`numerics.sphericity`). Noise is drawn again in each epoch. So for an attacker who joins n messages about a row, sumkl
+    is n times as large (attack=averaging).
 
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022; ByteDance, "Technical Report of
     Label Leakage and Protection in Federated Learning".

@@ -9,12 +9,13 @@ from vflbench.options import options
 
 @options
 class MaxNorm(LabelDefense):
-    """Noise along each gradient, so that every expected norm is that of the longest in the batch, which falls to
-    `posterior`: AUC 0.92 to 0.94 after two epochs, without a label. Where one class is always longer, `norm` reads 0.683.
+    """Noise along each gradient, so that every expected norm is that of the longest in the batch. Falls to `posterior`,
+    which needs no label: AUC 0.92 to 0.94 after two epochs. If one class is always longer, `norm` reads 0.683.
 
         g'_i = g_i (1 + s_i e_i),   s_i^2 = max_j |g_j|^2 / |g_i|^2 - 1,   e_i ~ N(0, 1)
 
-    Makes expected norms equal, not their distributions, and leaves the line of each gradient as it is. Carries no guarantee.
+    It makes expected norms equal, but not their distributions, and it does not change the line of each gradient. It carries
+    no guarantee.
 
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "Max Norm
     Alignment".

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.defenses.base import LabelDefense
+from vflbench.numerics.bare_layers import BareLinear
 from vflbench.options import Weight, Width, options
 
 _STD_SHIFT = 0.5  # this, and the form of the networks, are those of the authors' VFLAIR, `MID_model`
@@ -17,22 +18,22 @@ _DECODER = 5  # width of the decoder's hidden layer, in widths of the bottleneck
 
 @options
 class Mid(LabelDefense):
-    """A variational bottleneck in front of the top, which passes on little of each embedding; it falls to `posterior`, which
-    reads AUC 1.000 of gradients without a label, as of an undefended network.
+    """A variational bottleneck in front of the top, which passes on little of each embedding. Falls to `posterior`, which
+    needs no label: AUC 1.000 from gradients, as without a defense.
 
         m, r = ReLU(W h + b),   s = softplus(r - 1/2),   z = m + s e,  e ~ N(0, I),   h' = ReLU(W2 ReLU(W1 z + b1) + b2)
         L = L_c + beta sum_parties mean_i KL(N(m_i, diag s_i^2) || N(0, I))
         KL(N(m, diag s^2) || N(0, I)) = 1/2 sum_j (m_j^2 + s_j^2 - 1 - 2 log s_j)
 
-    one bottleneck a non-label party, which learns with the top. The top reads h' in place of h. The mean KL bounds the
-    mutual information of h and z, in nats. Where rows are predicted there is no noise: z = m.
+    There is one bottleneck for each non-label party. It is trained with the top. The top reads h' in place of h. The mean KL
+    bounds the mutual information of h and z, in nats. When rows are predicted, there is no noise: z = m.
 
     beta: weight, published as lambda; 0 leaves the noise, whose s is at least softplus(-1/2) = 0.474. width: of z; that of
     the embedding if left out. Large weights leave no model: on Criteo, after two epochs, 0.1 left a test AUC of 0.48.
 
     It changes nothing that crosses. Embeddings go up before the bottleneck, and the gradient of its input comes down: p - y
-    times a noisy derivative of the logit, whose sign is the label. Not covered: the logits of a linear part (`wide`), which
-    don't pass the bottleneck, and the label party's own columns, which needn't.
+    times a noisy derivative of the logit, whose sign is the label. The logits of a linear part (`wide`) do not pass the
+    bottleneck, and the label party's own columns need not pass it.
 
     Source: Zou, Liu and Zhang, "Mutual Information Regularization for Vertical Federated Learning", arXiv 2301.01142, 2023;
     after Wang, Zhang and Jia, "Improving Robustness to Model Inversion Attacks via Mutual Information Regularization", 2021.
@@ -121,7 +122,7 @@ def divergence(mean: Tensor, deviation: Tensor) -> Tensor:
 
 def _linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
     """Weights U(-b, b), b = sqrt(6 / inputs), which suits a ReLU (He et al. 2015); zero bias."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = BareLinear(inputs, outputs)
     bound = math.sqrt(6 / inputs)
     with torch.no_grad():
         layer.weight.uniform_(-bound, bound, generator=rng)

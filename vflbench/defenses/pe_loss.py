@@ -14,8 +14,8 @@ _OPPOSITE = -1 + 1e-15  # cosine, below which rows are opposite, and can't be pu
 
 @options
 class PeLoss(LabelDefense):
-    """A penalty on how near a batch's embeddings of one class are to each other; it falls to `direct`, which reads AUC 0.998
-    to 1.000 of gradients without a label, as of an undefended network.
+    """A penalty if embeddings of one class in a batch are near each other. Falls to `direct`, which needs no label: AUC
+    0.998 to 1.000 from gradients, as without a defense.
 
         L = L_c + alpha sum_parties E(h, y),   E = sum_k 1 / n_k sum_{i != j of class k} 1 / d(h_i, h_j)
 
@@ -24,12 +24,12 @@ class PeLoss(LabelDefense):
 
     alpha: weight; 0 is no penalty. distance: `angular`, between the embeddings as layer normalization leaves them, each less
     its mean over coordinates and of length 1: an angle in [0, pi]. `euclidean`: |h_i - h_j|, which embeddings can also raise
-    by growing, and get no less alike. A pair nearer than 1e-3 (radians, or of the mean length) has no direction to push
-    along, nor has a row without an angle: such pairs are left out of E, and counted. Time and memory grow with n^2.
+    by growing, without becoming less similar. A pair nearer than 1e-3 (radians, or of the mean length) has no direction to
+    push along, nor has a row without an angle: such pairs are left out of E, and counted. Time and memory grow with n^2.
 
     Made against `completion` with few known labels: rows of a class that are spread out are harder to separate. Gradients
-    still name the label. Where alpha is so large that the force drowns p - y, rows of a class are pushed alike: `kmeans` on
-    gradients reads them without a label.
+    still reveal the label. If alpha is so large that the force exceeds p - y, rows of a class are pushed in the same way:
+    `kmeans` on gradients reads them without a label.
 
     Source: Zheng et al., "Protecting Split Learning by Potential Energy Loss", IJCAI 2024; the sums, and both distances, as
     in `PELoss` of SecretFlow, whose default alpha is 2 and distance euclidean.

@@ -17,8 +17,8 @@ _STANDARDS: dict[str, Callable[[Tensor], Tensor]] = {"min": torch.min, "mean": t
 
 @options
 class SecDt(LabelDefense):
-    """Training on more classes than there are, with noise on their labels and gradients of one length; it falls to
-    `fake_classes`, which reads AUC 0.996 to 0.999 of gradients at the cut, without a label.
+    """Training on more classes than there are, with noise on their labels and gradients of one length. Falls to
+    `fake_classes`, which needs no label: AUC 0.996 to 0.999 from gradients at the cut.
 
         t = (1 - mu) onehot(f) + mu softmax(z),   f ~ uniform on F_y,   z ~ N(0, I),   L = CE(softmax(logits), t)
         g'_i = g_i s / |g_i|,                     s: min, mean or max of the batch's |g_j|
@@ -27,7 +27,8 @@ class SecDt(LabelDefense):
     K = width outputs; a random partition, drawn at the first batch, gives each class its fake classes F_c, as many as the
     others or one more. f and z are drawn anew each time. A zero row of a gradient stays zero.
 
-    mu: 0 is no noise. standard: the length that gradients get. It claims nothing. Other defenses get the fake classes.
+    mu: share of the noise; 0 is no noise. standard: the length that gradients get. The defense promises nothing. Other
+    defenses get the fake classes.
 
     Source: Jiang, Wang, Lin, Huang and Cheng, "Training on Fake Labels: Mitigating Label Leakage in Split Learning via
     Secure Dimension Transformation", 2024 (arXiv:2410.09125), by its abstract and published reviews: a mapping of labels to

@@ -12,12 +12,12 @@ from vflbench.options import Share, options
 
 @options
 class SelectiveUpdate(ParticipantDefense):
-    """Share a part of each update's coordinates; the others are sent as 0.
+    """Share only a part of the coordinates of each update; the others are sent as 0.
 
         u'_j = u_j  for j in S,  0 elsewhere;   |S| = ceil(fraction d)
 
-    choose: S are the `largest` |u_j|, or `random` ones, drawn anew in each round. No guarantee: what is shared is exact, and
-    an attacker who waits collects enough rounds for each coordinate.
+    choose: S has the `largest` |u_j|, or `random` coordinates, drawn again in each round. The defense carries no guarantee:
+    what is shared is exact, and an attacker who waits collects enough rounds for each coordinate.
 
     Source: Shokri and Shmatikov, "Privacy-Preserving Deep Learning", 2015 (distributed selective SGD).
     """

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
+from vflbench.numerics.alarm import alarm
 from vflbench.options import Count, Fraction, NonNegativeInt, Positive, options
 
 _FAKE, _FIRST, _SECOND = range(3)
@@ -14,32 +15,33 @@ _FAKE, _FIRST, _SECOND = range(3)
 
 @options
 class SplitGuard(NonLabelDefense):
-    """Send some batches in an order of its own, so that rows and labels don't belong together, and compare the gradients:
-    those of an honest label party are longer and point elsewhere, those of one that hijacks are like all others.
+    """Send some batches with rows and labels that do not belong together, and compare the gradients that come back. Those of
+    an honest label party are longer and have another direction; those of a party that hijacks are like all others.
 
         S = (theta(F, R) d(F, R) - theta(R1, R2) d(R1, R2)) / (d(F, R) + d(R1, R2)),   score = sigmoid(alpha S)^beta
 
-    F: gradients of fake batches by the parameters of the party's first layer; R: of all other batches since `burn_in`, in
-    two random halves R1 and R2. theta(A, B): the angle between the means of A and B, in radians. d(A, B): the difference of
-    their mean lengths. An honest label party's score goes to sigmoid(alpha theta)^beta, that of one whose answer doesn't
-    depend on the order varies about 2^-beta, 0.25 as published. The party never learns from a fake batch, sends none while
-    rows are predicted, and gives a score after each.
+    F: gradients of fake batches with respect to the parameters of the party's first layer. R: those of all other batches
+    since `burn_in`, in two random halves R1 and R2. theta(A, B): the angle between the means of A and B, in radians. d(A,
+    B): the difference of their mean lengths. The score of an honest label party tends to sigmoid(alpha theta)^beta. The
+    score of a label party whose answer doesn't depend on the order varies about 2^-beta, 0.25 as published. The party never
+    learns from a fake batch, sends none while rows are predicted, and computes a score after each.
 
-    The published client has labels, of which it sends wrong ones. This one has none: it takes the rows of the batch in a
-    random cycle, so that each gets the label of another. Of K equally frequent classes, a K-th of the rows keeps its class
-    by chance. The label party learns from the fake batches as they are, which costs test AUC; what it rebuilds of their rows
-    it takes for that of others, and is graded so.
+    The published client has labels, and sends wrong ones. This party has none: it takes the rows of the batch in a random
+    cycle, so that each row gets the label of another row. With K equally frequent classes, a K-th of the rows keeps its
+    class by chance. The label party learns from the fake batches as they are, which costs test AUC. It takes what it
+    rebuilds from them for the rows that it asked for, and is graded in this way.
 
-    It falls to a hijacker who is honest until its top has learned and then answers batches honestly that look fake
-    (`adversary.hijack.start` with `evades`): the score then rises to 0.999. One that mixes in honest gradients is noticed
-    less, and rebuilds less. Where a party's embeddings matter little, or the top has not learned yet, honest answers look
-    alike too: a false alarm, the rule on a table of two classes (docs/features/hijack.md).
+    It falls to a hijacker who is honest until its top has learned and then answers batches that look fake honestly
+    (`adversary.hijack.start` with `evades`): the score then rises to 0.999. A hijacker who mixes in honest gradients is
+    noticed less often, and rebuilds less. If a party's embeddings matter little, or the top has not learned yet, the answers
+    to honest and fake batches look alike as well. This causes false alarms, in three of four honest runs on a table of two
+    classes (docs/experiments/hijack.md).
 
     p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
     policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;
     voting, the means of groups of `window`, of which more than half must be below. memory: the weight of a gradient in its
-    group shrinks by 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it,
-    or stop: training ends with the batch in hand, and the run counts as failed.
+    group shrinks by 1 - 1 / memory with each later one; null: all weigh the same, as published. on_alarm: report it, or
+    stop: training ends with the current batch, and the run counts as failed.
 
     Source: Erdogan, Kupcu and Cicek, "SplitGuard: detecting and mitigating training-hijacking attacks in split learning",
     WPES 2022, arXiv 2108.09052; details after the authors' public code.
@@ -143,19 +145,6 @@ def split_guard_score(
         return float((1 + math.exp(0.0)) ** -beta)
     s = (_angle(fake, first + second) * apart - _angle(first, second) * usual) / (apart + usual)
     return float((1 + math.exp(-alpha * s)) ** -beta)
-
-
-def alarm(scores: list[float], policy: str, window: int, threshold: float) -> bool:
-    """Whether the policy raises an alarm after the last of these scores, of which there is at least one."""
-    if policy == "fast":
-        return scores[-1] < threshold
-    if len(scores) < window:
-        return False
-    if policy == "average":
-        return math.fsum(scores[-window:]) / window < threshold
-    groups = [scores[i : i + window] for i in range(0, len(scores) - window + 1, window)]
-    below = sum(math.fsum(group) / window < threshold for group in groups)
-    return 2 * below > len(groups)
 
 
 def _angle(a: Tensor, b: Tensor) -> float:

@@ -14,18 +14,19 @@ from vflbench.options import Share, options
 
 @options
 class TopK(NonLabelDefense, LabelDefense):
-    """The coordinates of largest magnitude of each row, the others 0; it falls to `model_inversion`, which recognises 0.92
-    of digits from an eighth of the coordinates, and of gradients to `direct`: AUC 1.000 of 3 % of them, without a label.
+    """Send the largest coordinates of each row and set the others to 0. Falls to `model_inversion`, which rebuilds
+    digits from an eighth of the coordinates, of which 0.92 are recognised. From 3 % of the coordinates of gradients,
+    `direct` reads AUC 1.000, without a label.
 
         h'_j = h_j  if |h_j| is among the k largest of its row,  0 otherwise;   k = fraction d, rounded, at least 1
 
-    fraction in (0, 1]; 1 sends the embedding as it is. A row takes k float32 and its places: k ceil(log2 d) bits, or d bits
-    where these are fewer.
+    fraction in (0, 1]; 1 sends the embedding as it is. A row takes k float32 and their places: k ceil(log2 d) bits, or d
+    bits if these are fewer.
 
     message: `embeddings`, which a non-label party sends, or `gradients`, which the label party sends: then h is the gradient
     of a row, and the party learns from h'. What a gradient loses is not sent later (no error feedback).
 
-    Carries no guarantee: what is kept crosses as it is, and the places depend on the row as well.
+    It carries no guarantee: what is kept crosses as it is, and the places depend on the row as well.
 
     Source: Castiglia et al., "Compressed-VFL: communication-efficient learning with vertically partitioned data", ICML 2022;
     Stich et al., "Sparsified SGD with memory", NeurIPS 2018; of gradients against label inference, Fu et al., "Label

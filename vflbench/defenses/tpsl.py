@@ -16,25 +16,27 @@ from vflbench.options import Eps, attributes, options
 
 @options
 class Tpsl(LabelDefense):
-    """Noise on each gradient along the difference that the label makes to it, anew in each epoch: eps-label-DP a message;
-    epochs add up, and `posterior` reads 0.81 and 0.82 after two of eps 1, which is what features and messages tell together.
+    """Noise on each gradient along the difference that the label makes to it, again in each epoch: eps-label-DP of each
+    message. Epochs add up. `posterior` reads 0.81 and 0.82 after two epochs at eps 1, which is what features and messages
+    reveal together.
 
         two classes   g'_i = g_i(y) + u_i (g_i(1 - y) - g_i(y)),   u_i ~ Laplace(1 / eps), or Bernoulli(1 / (1 + e^eps))
         K > 2         g'_i = g_i(y) + sum_c u_ic g_i(c),           u_ic ~ Laplace(2 / eps), independent
 
-    g_i(c): the gradient of row i, had it class c. As g_i(c) = (p_i - onehot(c)) J_i, this is the cross-entropy's gradient
-    for a label that is no class, and it is computed so, by the loss: the noise flows through top and cut alike,
+    g_i(c): the gradient of row i if it had class c. Because g_i(c) = (p_i - onehot(c)) J_i, g'_i is the gradient of the
+    cross-entropy for a noisy label that is not a class. It is computed in this way, by the loss, so the noise flows through
+    top and cut:
 
         two classes   g'_i = (p_i - y_i - z_i) J_i,                z_i = (1 - 2 y_i) u_i
         K > 2         g'_i = (p_i sum_c t_ic - t_i) J_i,           t_i = onehot(y_i) + u_i
 
-    so that one number, or t_i, is released, whatever the layers, parties and parameters that it reaches. It is a label with
-    noise of sensitivity 1 (2 in L1 for K > 2), hence eps-DP. Bernoulli flips the label, as `label_dp` with
-    fresh_every_epoch does, and is for two classes only.
+    So one number, or t_i, is released, whatever layers, parties and parameters it reaches. It is a label with noise, with
+    sensitivity 1 (2 in L1 for K > 2), and therefore eps-DP. Bernoulli flips the label, as `label_dp` with fresh_every_epoch
+    does, and is for two classes only.
 
-    eps > 0: of one message. A row is met once an epoch, and T epochs are T eps-DP. Other defenses get the class nearest to
-    the noisy label. As last of the defenses that change labels, in a chain. Laplace noise is drawn in floating point, as if
-    that were exact: the claim says so (`metrics.arithmetic`).
+    eps > 0: eps of one message. A row occurs once in an epoch, and T epochs are T eps-DP. Other defenses get the class
+    nearest to the noisy label. In a chain, it must be the last of the defenses that change labels. Laplace noise is drawn in
+    floating point, as if that were exact: the claim says so (`metrics.arithmetic`).
 
     Source: Yang, Sun, Yao, Xie and Wang, "Differentially Private Label Protection in Split Learning" (TPSL), 2022
     (arXiv:2203.02073); the formulas as three independent implementations have them, in FederatedScope (two classes), EFLS

@@ -15,16 +15,17 @@ _MOST_PARTS = 65_536  # that a codebook is made of
 
 @options
 class VectorQuantize(NonLabelDefense):
-    """Product quantization; it falls to `model_inversion`, which recognises 0.96 of digits. Each run of `size` coordinates
-    crosses as the number of the nearest of `words` words.
+    """Product quantization: each group of `size` coordinates crosses as the number of the nearest of `words` words. Falls to
+    `model_inversion`, which rebuilds digits of which 0.96 are recognised.
 
         h'_(run) = w_c,   c = argmin_c |h_(run) - w_c|,   ceil(d / size) ceil(log2 words) bits a row
 
-    words >= 2, size: coordinates a word; the last run is filled up with zeros. One codebook serves all runs of a layer: the
-    k-means centres of the runs of all batches so far, up to `learn_batches`, and fixed from then on. It crosses, as float32,
-    with each message that it is new in. iterations: of Lloyd's algorithm at each of these.
+    words >= 2: words of the codebook. size: coordinates in a group (a run); the last run is filled up with zeros. One
+    codebook serves all runs of a layer: the k-means centres of the runs of all batches so far, up to `learn_batches`, and
+    fixed from then on. It crosses, as float32, with each message in which it is new. iterations: iterations of Lloyd's
+    algorithm at each of these batches.
 
-    Carries no guarantee.
+    It carries no guarantee.
 
     Source: Castiglia et al., "Compressed-VFL: communication-efficient learning with vertically partitioned data", ICML 2022;
     Jegou et al., "Product quantization for nearest neighbor search", 2011.

@@ -1,4 +1,4 @@
-"""Writes recorded messages that are NumPy arrays, from a loop in any framework. The format: docs/audit/format.md."""
+"""Writes recorded messages that are NumPy arrays, from a loop in any framework. The format: docs/reference/messages.md."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
 from vflbench.messages.manifest import LABEL_PARTY
-from vflbench.messages.message_batch import FLOATS
+from vflbench.messages.message_batch import FLOATS, type_name
 from vflbench.messages.recording_folder import MOST_STEPS, RecordingFolder
 from vflbench.messages.row_ids import row_ids
 
@@ -110,7 +110,7 @@ def _floats(name: str, values: ArrayLike) -> Tensor:
         made = torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     else:
         raise UserError("values are float32, float16, float64 or bfloat16", key=name, value=array.dtype)
-    assert made.dtype in FLOATS
+    assert type_name(made) in FLOATS
     if not bool(made.isfinite().all()):
         raise UserError("NaN or infinite values can't be recorded; leave the batch out", key=name, value=tuple(array.shape))
     return made

@@ -1,14 +1,17 @@
 """Compressed embeddings and gradients: the bytes that cross, and how their receiver decodes them."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Tensor
-
+from vflbench.numerics.late import torch
 from vflbench.numerics.packing import bits_for, pack, packed_bytes, unpack
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _DISTANCES = 2**24  # computed at a time
 
@@ -69,10 +72,10 @@ class RowGrid:
     def numbers(self, codes: Tensor, *, corrected: bool) -> Tensor:
         return (self.low.double() + self.step.double() * codes.double()).float()
 
-    def rows(self, index: Tensor) -> "RowGrid":
+    def rows(self, index: Tensor) -> RowGrid:
         return RowGrid(self.low[index], self.step[index], self.levels)
 
-    def copy(self) -> "RowGrid":
+    def copy(self) -> RowGrid:
         return RowGrid(self.low.clone(), self.step.clone(), self.levels)
 
 
@@ -102,7 +105,7 @@ class Codebook:
         size = self.words.shape[1]
         return torch.nn.functional.pad(h, (0, -h.shape[1] % size)).view(len(h), -1, size)
 
-    def copy(self) -> "Codebook":
+    def copy(self) -> Codebook:
         return Codebook(self.words.clone())
 
     def numbers(self, codes: Tensor, width: int) -> Tensor:
@@ -141,7 +144,7 @@ class Encoded:
         return len(self.payload)
 
     @cached_property
-    def arrived(self) -> "Encoded":
+    def arrived(self) -> Encoded:
         """The same, read from the bytes."""
         start = 0 if self.announced is None else 4 * len(self.announced)
         places = None
@@ -149,11 +152,8 @@ class Encoded:
             end = start + packed_bytes(*self._place_layout)
             places, start = self._unpacked_places(self.payload[start:end]), end
         rest, shape = self.payload[start:], self.numbers.shape
-        if self.code is None:
-            numbers = rest.clone().view(torch.float32).view(shape)
-        else:
-            numbers = unpack(rest, self.numbers.numel(), self.code.bits).view(shape)
-        return replace(self, numbers=numbers, places=places)
+        read = rest.clone().view(torch.float32) if self.code is None else unpack(rest, self.numbers.numel(), self.code.bits)
+        return replace(self, numbers=read.view(shape), places=places)
 
     @cached_property
     def values(self) -> Tensor:
@@ -171,13 +171,13 @@ class Encoded:
         """Whether the mean of the noise is still in `values`."""
         return isinstance(self.code, Grid) and bool(self.code.noise_mean) and not self.code.corrected
 
-    def copy(self) -> "Encoded":
+    def copy(self) -> Encoded:
         """The same in tensors of its own."""
         code = self.code if isinstance(self.code, Grid | None) else self.code.copy()
         places, announced = (None if part is None else part.clone() for part in (self.places, self.announced))
         return replace(self, numbers=self.numbers.clone(), code=code, places=places, announced=announced)
 
-    def rows(self, index: Tensor) -> "Encoded":
+    def rows(self, index: Tensor) -> Encoded:
         """The encoding of these rows alone."""
         places = None if self.places is None else self.places[index]
         code = self.code.rows(index) if isinstance(self.code, RowGrid) else self.code

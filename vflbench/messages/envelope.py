@@ -1,6 +1,6 @@
 """Plain values and tensors as bytes and back, for messages between processes: nothing that could be executed.
 
-    VFLB | length of the head, 8 bytes | head, JSON | padding | bytes of the tensors, each from a multiple of 8
+    VFLB | length of the head, 8 bytes | head, JSON | padding | bytes of the tensors, each from a multiple of 64
 
 The head holds the values, where a tensor is {"t": its number} and a dict {"d": {...}}, and type and shape of each tensor.
 """
@@ -18,7 +18,7 @@ from vflbench.messages.manifest import no_name_twice
 Content = Mapping[str, Any]
 """None, bool, int, float, str, Tensor, and lists and dicts of them."""
 
-_MAGIC, _ALIGNED, _DEEPEST = b"VFLB", 8, 12
+_MAGIC, _ALIGNED, _DEEPEST = b"VFLB", 64, 12  # as torch aligns: elsewhere in memory, some matrix products round otherwise
 _LONGEST_HEAD, _MOST_DIMENSIONS, _LARGEST = 1 << 25, 8, 1 << 4096
 _PLAIN = (type(None), bool, int, float, str)
 _TYPES = {
@@ -60,7 +60,9 @@ def decode(data: bytes, most: int = 1 << 32) -> dict[str, Any]:
         raise ValueError("a message of too many levels") from error
     if type(head) is not dict or set(head) != {"values", "tensors"} or type(head["tensors"]) is not list:
         raise ValueError("a message whose head holds no values and tensors")
-    memory, place, tensors = bytearray(data), start + length, []
+    memory = torch.empty(len(data), dtype=torch.uint8).numpy()
+    memory[:] = memoryview(data)
+    place, tensors = start + length, []
     for part in head["tensors"]:
         dtype, shape = _part(part)
         place += -place % _ALIGNED

@@ -1,16 +1,20 @@
 """Fact: one kind of knowledge, the base of all others."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from vflbench.messages.codec import Encoded
 from vflbench.messages.message import Kind
+from vflbench.numerics.late import torch
 
-Layers = Mapping[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Layers = Mapping[str, "Tensor"]
 """Layer name -> (n, d), one row for each row of the batch."""
 
 
@@ -57,7 +61,7 @@ def _lent(value: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """Tensors cloned, and those in mappings, lists, facts and encodings; networks deeply; anything else as it is."""
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, Encoded | Fact):
         return value.copy()

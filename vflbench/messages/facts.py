@@ -1,14 +1,18 @@
 """Facts about what a party itself holds, sends and receives. A new kind is a new class, and code that supplies it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Self
 
 from vflbench.messages.fact import Fact, Layers, rows_of
 from vflbench.messages.message import Kind
-from vflbench.options import Count, Positive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.messages.rules import Rules
 
 
 @dataclass(frozen=True)
@@ -153,37 +157,6 @@ class OwnModel(Fact):
     def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
         embed = self.embed
         return type(self)(lambda names: embed(ids_of(names)))
-
-
-@dataclass(frozen=True)
-class Schema:
-    """What participants of federated training know of their columns, because they all have the same ones.
-
-    binary: the columns that hold only 0 and 1, by number. intercept: whether column 0 is a column of ones. one_hot: first
-    column and size of each categorical column; every row has exactly one 1 among these.
-    """
-
-    binary: tuple[int, ...]
-    intercept: bool = False
-    one_hot: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What every participant of federated training has agreed to.
-
-    parties: participants. rate: of a local step. reduction: of a batch's gradients, sum or mean. batches: local steps a
-    round, one a batch. batch_size: rows of one such batch. schema: of their columns, or None if it is not known. whole:
-    whether every coordinate of an update is sent, or None if it is not known.
-    """
-
-    parties: Count
-    rate: Positive
-    reduction: Literal["sum", "mean"]
-    batches: Count
-    batch_size: Count
-    schema: Schema | None = None
-    whole: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The manifest of recorded messages: what holds for all batches. docs/audit/format.md describes the format."""
+"""The manifest of recorded messages: what holds for all batches. docs/reference/messages.md describes the format."""
 
 import json
 import re
@@ -11,11 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Rules
+from vflbench.messages.rules import Rules
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, open_plain
 
 FORMAT = "vflbench-messages/1"
+FORMAT_PAGE = "the documentation, The format of recorded messages"
+"""A page, by its title: who installed a wheel has no file of it."""
 MANIFEST, MESSAGES, LABELS, KNOWN, FEATURES = "manifest.json", "messages", "labels.parquet", "known.parquet", "features"
 LABEL_PARTY = "label"
 
@@ -70,7 +72,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What holds for all batches: see docs/audit/format.md for each key."""
+    """What holds for all batches: see docs/reference/messages.md for each key."""
 
     __pydantic_config__ = _STRICT
 
@@ -150,9 +152,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except FileNotFoundError as error:
-        raise UserError(
-            f"there is no {name} in this folder", key="recording", value=folder, see="docs/audit/format.md"
-        ) from error
+        raise UserError(f"there is no {name} in this folder", key="recording", value=folder, see=FORMAT_PAGE) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{name} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
     return content

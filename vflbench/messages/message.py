@@ -1,12 +1,16 @@
 """Messages: what one party sends to another about a batch."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from vflbench.messages.codec import Encoded
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Kind(StrEnum):

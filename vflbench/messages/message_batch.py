@@ -1,16 +1,21 @@
 """One party's messages about one batch as a file has them, and as facts."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, SummedGradients, Updates
 from vflbench.messages.manifest import LAYER, Manifest
+from vflbench.messages.rules import Rules
+from vflbench.numerics.late import torch
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
 _PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")
 FACTS: Mapping[str, type[Fact]] = {
     "embedding": Embeddings,
@@ -100,8 +105,8 @@ def _single(values: Tensor) -> Tensor:
     return values.float()
 
 
-def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int, party: str, manifest: Manifest) -> None:
-    """Raises ValueError unless `KIND/NAME` may have this shape and type in a batch of so many rows."""
+def check_shape(name: str, shape: tuple[int, ...], dtype: str, rows: int, party: str, manifest: Manifest) -> None:
+    """Raises ValueError unless `KIND/NAME` may have this shape and type in a batch of so many rows. dtype: its name."""
     kind, _, rest = name.partition("/")
     shown = name[:120]
     if (kind not in FACTS and kind != "received") or not LAYER.fullmatch(rest):
@@ -109,10 +114,10 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
     if kind in _PER_ROW and (len(shape) != 2 or shape[0] != rows):
         raise ValueError(f"{shown}: its shape is {shape}, and it must be ({rows}, width), as there are {rows} ids")
     is_categorical = name == "columns/categorical"
-    if is_categorical and dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"{shown}: it must hold int32 or int64, not {_type(dtype)}")
+    if is_categorical and dtype not in ("int32", "int64"):
+        raise ValueError(f"{shown}: it must hold int32 or int64, not {dtype}")
     if not is_categorical and dtype not in FLOATS:
-        raise ValueError(f"{shown}: it must hold floating-point numbers, not {_type(dtype)}")
+        raise ValueError(f"{shown}: it must hold floating-point numbers, not {dtype}")
     if kind in ("embedding", "gradient"):
         layers = manifest.parties[party].layers
         if rest not in layers:
@@ -127,7 +132,7 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int
         )
     if kind == "columns" and rest not in ("numeric", "categorical"):
         raise ValueError(f"{shown}: columns are `columns/numeric` and `columns/categorical`")
-    if kind == "update" and (dtype is not torch.float64 or len(shape) != 1):
+    if kind == "update" and (dtype != "float64" or len(shape) != 1):
         raise ValueError(f"{shown}: models and updates must be vectors in float64")
 
 
@@ -171,5 +176,6 @@ def without(batch: Batch, *kinds: str) -> Batch:
     return replace(batch, tensors={n: v for n, v in batch.tensors.items() if n.partition("/")[0] not in kinds})
 
 
-def _type(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def type_name(values: Tensor) -> str:
+    """float32 for torch.float32."""
+    return str(values.dtype).removeprefix("torch.")

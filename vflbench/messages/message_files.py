@@ -1,19 +1,22 @@
-"""Writes recorded messages, in the format of docs/audit/format.md: a file a batch, whole or not at all."""
+"""Writes recorded messages, in the format of docs/reference/messages.md: a file a batch, whole or not at all."""
+
+from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors.torch import save_file
-from torch import Tensor
+import numpy as np
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER, MANIFEST, MESSAGES, PARTY, Manifest, Phase
+from vflbench.numerics.arrays import array_of
 from vflbench.plain_files import replaced
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -44,6 +47,8 @@ def write_batch_file(
     ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d). number: of the file; batches
     are read in the order of epoch and step, whatever their files' numbers.
     """
+    from safetensors.torch import save_file  # late: it loads torch
+
     if not PARTY.fullmatch(party):
         raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party)
     for name in tensors:
@@ -71,9 +76,12 @@ def _own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return made
 
 
-def write_rows(path: Path, columns: Mapping[str, Tensor | Sequence[Any]]) -> None:
+def write_rows(path: Path, columns: Mapping[str, Tensor | np.ndarray | Sequence[Any]]) -> None:
     """Write a Parquet table, as labels.parquet, whole or not at all. columns: name -> (n,) values."""
-    arrays = {name: pa.array(v.cpu().numpy() if isinstance(v, Tensor) else v) for name, v in columns.items()}
+    import pyarrow as pa  # late: most runs write no table
+    import pyarrow.parquet as pq
+
+    arrays = {name: pa.array(v if isinstance(v, Sequence) else array_of(v)) for name, v in columns.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path) as temporary:
         pq.write_table(pa.table(arrays), temporary, compression="zstd")

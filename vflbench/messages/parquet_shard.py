@@ -1,20 +1,25 @@
 """Reads the messages of one party from a Parquet file: a row for each row of a batch and each layer."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from vflbench.messages.manifest import Manifest, Phase
-from vflbench.messages.message_batch import Batch, check_bytes, check_shape
+from vflbench.messages.message_batch import Batch, check_bytes, check_shape, type_name
 from vflbench.messages.parquet_columns import Lists, codes_of, float_type, integers
 from vflbench.messages.parquet_pages import Group, open_parquet, row_groups
 from vflbench.messages.safetensors_shard import MOST_STEPS, Place
+from vflbench.numerics.late import torch
 from vflbench.plain_files import check_plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROWS = 4096  # read at a time, of usual widths
 _BYTES = 2**25  # read at a time, of great ones
@@ -95,15 +100,15 @@ class ParquetShard:
             places = (codes == code).nonzero()[0]
             ids[name] = torch.from_numpy(numbers[places])
             values[name] = torch.from_numpy(lists.matrix(places, name))
-            check_shape(name, tuple(values[name].shape), values[name].dtype, len(places), self._party, self._manifest)
+            check_shape(name, tuple(values[name].shape), type_name(values[name]), len(places), self._party, self._manifest)
         first = next(iter(ids.values()))
         return Batch(first, {name: _in_order(name, ids[name], first, h) for name, h in values.items()})
 
-    def read_ids(self, place: Place) -> Tensor:
+    def read_ids(self, place: Place) -> np.ndarray:
         _, _, codes, numbers = self._named(self._without, place)
-        return torch.from_numpy(numbers[codes == 0])
+        return numbers[codes == 0]
 
-    def _named(self, cursor: "_Cursor", place: Place) -> tuple[pa.Table, list[str], np.ndarray, np.ndarray]:
+    def _named(self, cursor: _Cursor, place: Place) -> tuple[pa.Table, list[str], np.ndarray, np.ndarray]:
         """Rows of a batch, the `KIND/LAYER` in it, that of each row by its number, and each row's id."""
         rows = pa.Table.from_batches(cursor.rows(*place.key))
         known: dict[str, int] = {}

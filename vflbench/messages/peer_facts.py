@@ -1,15 +1,18 @@
 """Facts about other parties: their models, what they would send, how they compress it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Self
 
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import Fact, Layers, Network, rows_of
 from vflbench.messages.facts import OwnColumns
+from vflbench.numerics.late import no_grad, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class PeerArchitectures(Fact):
     peers: Mapping[str, Architecture]
 
 
-Answerer = Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]
+Answerer = Callable[["Tensor", "Tensor", "torch.Generator"], Mapping[str, "Tensor"]]
 """(numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that the party would send."""
 
 
@@ -134,7 +137,7 @@ class PeerDecoder(Network):
     numeric: int
     ids: tuple[Tensor, ...]
 
-    @torch.no_grad()
+    @no_grad
     def __call__(self, received: Layers) -> OwnColumns:
         """received: layer -> (n, d)."""
         z = torch.cat([received[layer].float() for layer in self.layers], dim=1)

@@ -1,15 +1,16 @@
 """Recorded messages: batches in a folder, which read as the rounds of training that they come from."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
@@ -17,11 +18,14 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGra
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
 from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
 from vflbench.messages.parquet_shard import ParquetShard
-from vflbench.messages.private_files import read_private
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.safetensors_shard import Place, SafetensorsShard
 from vflbench.messages.threat import Seat
+from vflbench.numerics.late import torch
 from vflbench.plain_files import in_a_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
 _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
@@ -38,11 +42,11 @@ class Coverage:
 
     batches: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    types: set[torch.dtype] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
 
 
 class RecordedMessages:
-    """Messages in a folder of the format vflbench-messages/1, described in docs/audit/format.md.
+    """Messages in a folder of the format vflbench-messages/1, described in docs/reference/messages.md.
 
     manifest: what holds for all of them. coverage: party -> what its batches hold. Opening it reads and checks the names,
     shapes and types of all files; values are read a batch at a time. Whatever is wrong with a file raises UserError.
@@ -73,9 +77,12 @@ class RecordedMessages:
     def know_shares(self, shares: Sequence[float]) -> None:
         """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
         try:
+            if not all(0 <= share <= 1 for share in shares):
+                raise ValueError("they must be numbers from 0 to 1")
             self.manifest = replace(self.manifest, class_shares=tuple(shares))
         except ValueError as error:
-            raise UserError(str(error), key="class_shares", value=",".join(map(str, shares))) from error
+            problem = str(error).removeprefix("class_shares: ")
+            raise UserError(problem, key="--class-shares", value=",".join(map(str, shares))) from error
 
     @cached_property
     def epochs(self) -> dict[int, list[int]]:
@@ -125,9 +132,9 @@ class RecordedMessages:
             return torch.empty(0, dtype=torch.int64)
         shard, place = next(iter(self._places["end", epoch, 0].values()))
         with self._explained(shard.path):
-            return shard.read_ids(place)
+            return torch.from_numpy(shard.read_ids(place))
 
-    def ids(self, epoch: int) -> Iterator[Tensor]:
+    def ids(self, epoch: int) -> Iterator[np.ndarray]:
         """The ids of each recorded round of an epoch."""
         for step in self.epochs.get(epoch, ()):
             shard, place = next(iter(self._places["train", epoch, step].values()))
@@ -152,6 +159,8 @@ class RecordedMessages:
                     raise UserError(problem, key="recording", value=self.folder)
                 batch = in_order_of(ids, batch)
             facts[party] = self._facts(party, batch)
+        from vflbench.messages.private_files import read_private
+
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 
@@ -202,7 +211,7 @@ class RecordedMessages:
                 if len(self._places) > MOST_BATCHES:
                     raise ValueError(f"there are more than {MOST_BATCHES:,} batches")
 
-    def _explained(self, path: Path) -> "_Explained":
+    def _explained(self, path: Path) -> _Explained:
         return _Explained(self, path)
 
     def _unreadable(self, path: Path, reason: object) -> UserError:

@@ -1,4 +1,4 @@
-"""Records what crosses the cut in a training loop of your own, in the format of docs/audit/format.md."""
+"""Records what crosses the cut in a training loop of your own, in the format of docs/reference/messages.md."""
 
 import atexit
 import os
@@ -16,6 +16,7 @@ from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
 from vflbench.messages.manifest import LABEL_PARTY
 from vflbench.messages.recording_folder import RecordingFolder
+from vflbench.messages.repeated_rows import AGAIN, RepeatedRows
 from vflbench.messages.watched_batch import WatchedBatch
 
 MOST_COMPLETE = 4  # batches kept in memory although they have their gradients: another backward may add to them
@@ -24,10 +25,12 @@ MOST_COMPLETE = 4  # batches kept in memory although they have their gradients: 
 class Recording:
     """What one party sends and receives, batch by batch, written to a folder that `vflbench audit` reads.
 
-        rec = Recording("recorded", party="media")
-        h = rec.watch(bottom(x), ids=ids)
-        loss_of(top(h), y).backward()
-        rec.close()                                     # or `with Recording(...) as rec:`
+        with Recording("recorded", party="media") as rec:   # or rec.close() at the end
+            for epoch in rec.epochs(5):
+                for ids, x, y in batches:
+                    h = rec.watch(bottom(x), ids=ids)
+                    rec.label(ids, y)                       # where this process has them
+                    loss_of(top(h), y).backward()
 
     folder: one for all parties. labels: the party that holds the labels. classes: how many there are.
     every: records one batch in this many, the first of each epoch among them. most: batches at most, of this object.
@@ -78,6 +81,7 @@ class Recording:
         self._labels, self._replace_labels = CollectedLabels(classes), overwrite
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[WatchedBatch] = []
+        self._repeated: RepeatedRows | None = RepeatedRows()  # until an epoch is begun
         self._current: WatchedBatch | None = None
         self._widths: dict[str, int] = {}  # of layers
         self._closed = False
@@ -105,8 +109,10 @@ class Recording:
         self._watched = True
         if not torch.is_grad_enabled() or _in_backward() or not self._open():
             return h
-        if epoch is not None and epoch != self.epoch:
-            self.begin_epoch(epoch)
+        if epoch is not None:
+            self._repeated = None
+            if epoch != self.epoch:
+                self.begin_epoch(epoch)
         batch = self._batch(ids, ("layer", layer))
         if batch.recorded:
             batch.watch(layer, h, self._widths)
@@ -138,7 +144,7 @@ class Recording:
         epoch = self.epoch + 1 if epoch is None else epoch
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UserError("epochs are counted from 0", key="epoch", value=epoch)
-        self.epoch, self._current = epoch, None
+        self.epoch, self._current, self._repeated = epoch, None, None
 
     def epochs(self, epochs: int | Iterable[int]) -> Iterator[int]:
         """As range(epochs), or as given, each begun: `for epoch in rec.epochs(5):`."""
@@ -231,6 +237,9 @@ class Recording:
             raise UserError(problem, key="step", value=f"{batch.step} of epoch {batch.epoch}")
         self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
+        if self._repeated is not None and self._repeated.add(batch.ids):
+            self._repeated = None
+            warnings.warn(f"{AGAIN} (step {batch.step}, party {self._folder.party})", stacklevel=5)
 
 
 def _in_backward() -> bool:

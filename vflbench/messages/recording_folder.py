@@ -1,4 +1,4 @@
-"""A folder of recorded messages that is being written: manifest, files, labels. The format: docs/audit/format.md."""
+"""A folder of recorded messages that is being written: manifest, files, labels. The format: docs/reference/messages.md."""
 
 import copy
 import os
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
-from vflbench.messages.manifest import LABELS, MANIFEST, MESSAGES, PARTY, Manifest, checked, read_manifest
+from vflbench.messages.manifest import FORMAT_PAGE, LABELS, MANIFEST, MESSAGES, PARTY, Manifest, checked, read_manifest
 from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.parquet_shard import ParquetShard
 from vflbench.messages.row_files import read_labels
@@ -140,7 +140,7 @@ class RecordingFolder:
         try:
             return checked(_MANIFEST, {key: value for key, value in content.items() if key != "format"})
         except ValueError as error:
-            raise UserError(str(error), key="recording", value=self.folder, see="docs/audit/format.md") from error
+            raise UserError(str(error), key="recording", value=self.folder, see=FORMAT_PAGE) from error
 
     def _write(self, content: dict[str, Any], before: Mapping[str, Any]) -> None:
         """Raises UserError for content that is no manifest, or that denies what was said before."""

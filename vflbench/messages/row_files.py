@@ -6,12 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
-from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns
-from vflbench.messages.parquet_columns import codes_of, integers
+from vflbench.messages.parquet_columns import codes_of, integers, numbers_of
 from vflbench.messages.parquet_pages import open_parquet
 from vflbench.plain_files import in_a_line
 
@@ -23,9 +20,18 @@ MOST_VALUES = 10**9  # of features, which are held in memory
 class Labels:
     """ids, labels: (n,) int64, in the order of the file. canary: (n,) bool, rows whose label is a coin."""
 
-    ids: Tensor
-    labels: Tensor
-    canary: Tensor
+    ids: np.ndarray
+    labels: np.ndarray
+    canary: np.ndarray
+
+
+@dataclass(frozen=True)
+class Features:
+    """A party's own columns. ids: (n,) int64. numeric: (n, k) float32. categorical: (n, c) int32 ids."""
+
+    ids: np.ndarray
+    numeric: np.ndarray
+    categorical: np.ndarray
 
 
 def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
@@ -44,7 +50,7 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
         _refuse_repeated(ids)
     except Exception as error:  # whatever pyarrow makes of a damaged file
         raise unreadable(path, error) from error
-    return Labels(torch.from_numpy(ids), torch.from_numpy(labels).long(), torch.from_numpy(canary))
+    return Labels(ids, labels.astype(np.int64), canary)
 
 
 _TYPES = (np.int64, np.int16, np.bool_)
@@ -52,24 +58,23 @@ _TYPES = (np.int64, np.int16, np.bool_)
 
 def _label_part(part: pa.RecordBatch, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     ids, labels = _whole(part.column("id"), "id"), part.column("label")
-    if pa.types.is_boolean(labels.type):
-        labels = labels.cast(pa.int8())
-    if labels.null_count or not pa.types.is_integer(labels.type):
+    is_truth = pa.types.is_boolean(labels.type)
+    if labels.null_count or not (is_truth or pa.types.is_integer(labels.type)):
         raise ValueError(
             f"column label must hold a whole number or a truth value in every row, not {str(labels.type)[:200]}"
         )
-    values = labels.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    values = numbers_of(labels).astype(np.int64) if is_truth else integers(labels, "label")
     if len(values) and not 0 <= values.min() <= values.max() < classes:
         raise ValueError(f"column label holds {values.min()} to {values.max()}, and classes are 0 to {classes - 1}")
     canary = np.zeros(len(ids), np.bool_)
     if "canary" in part.schema.names:
         if not pa.types.is_boolean(part.column("canary").type) or part.column("canary").null_count:
             raise ValueError("column canary must hold a truth value in every row")
-        canary = part.column("canary").to_numpy(zero_copy_only=False).astype(np.bool_)
+        canary = numbers_of(part.column("canary"))
     return ids, values.astype(np.int16), canary
 
 
-def read_ids(path: Path) -> Tensor:
+def read_ids(path: Path) -> np.ndarray:
     """The column id of a Parquet table, in its order. Raises UserError."""
     try:
         with open_parquet(path) as file:
@@ -77,11 +82,11 @@ def read_ids(path: Path) -> Tensor:
             ids = [_whole(part.column("id"), "id") for part in file.iter_batches(2**16, columns=["id"])]
     except Exception as error:
         raise unreadable(path, error) from error
-    return torch.from_numpy(np.concatenate([*ids, np.zeros(0, np.int64)]))
+    return np.concatenate([*ids, np.zeros(0, np.int64)])
 
 
-def read_features(path: Path) -> tuple[Tensor, OwnColumns]:
-    """ids (n,), and the columns: floating-point ones numeric, whole numbers and text categorical. Raises UserError."""
+def read_features(path: Path) -> Features:
+    """Floating-point columns are numeric, whole numbers and text categorical. Raises UserError."""
     try:
         with open_parquet(path) as file:
             names = _checked_names(file.schema_arrow.names, ("id",))
@@ -96,12 +101,21 @@ def read_features(path: Path) -> tuple[Tensor, OwnColumns]:
                     parts[name].append(_column(part.column(name), name, texts[name]))
             ids = np.concatenate([*parts.pop("id"), np.zeros(0, np.int64)])
         _refuse_repeated(ids)
-        columns = OwnColumns(_stacked(parts, len(ids), np.float32), _stacked(parts, len(ids), np.int32))
-        if not bool(columns.numeric.isfinite().all()):
+        made = Features(ids, _stacked(parts, len(ids), np.float32), _stacked(parts, len(ids), np.int32))
+        if not bool(np.isfinite(made.numeric).all()):
             raise ValueError("it has numbers that are not finite (NaN or infinite)")
     except Exception as error:
         raise unreadable(path, error) from error
-    return torch.from_numpy(ids), columns
+    return made
+
+
+def named_labels(path: Path, classes: int, key: str) -> Labels:
+    """As `read_labels`, of a file that a user names under this key. Raises UserError."""
+    try:
+        return read_labels(path, classes)
+    except UserError as error:
+        problem = f"{error.problem}; it must be a Parquet file with the columns id and label"
+        raise UserError(problem, key=key, value=path) from error
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
@@ -133,13 +147,13 @@ def _column(column: pa.Array, name: str, texts: dict[str, int]) -> np.ndarray:
     raise ValueError(f"column {name[:80]} must hold numbers or text, not {str(kind)[:200]}")
 
 
-def _stacked(columns: Mapping[str, Sequence[np.ndarray]], rows: int, kind: type) -> Tensor:
+def _stacked(columns: Mapping[str, Sequence[np.ndarray]], rows: int, kind: type) -> np.ndarray:
     """(rows, d) of the columns of that type, in their order."""
     chosen = [parts for parts in columns.values() if parts and parts[0].dtype == kind]
     made: np.ndarray = np.zeros((rows, len(chosen)), kind)
     for place, parts in enumerate(chosen):
         np.concatenate(parts, out=made[:, place])
-    return torch.from_numpy(made)
+    return made
 
 
 def _whole(column: pa.Array, name: str) -> np.ndarray:

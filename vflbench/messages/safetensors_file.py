@@ -4,38 +4,37 @@ The library maps a file into memory: a file that is cut off while it is read wou
 ordinary way, and its header is checked as strictly as the library does.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from vflbench.messages.manifest import no_name_twice, refuse_constant
+from vflbench.numerics.late import torch
 from vflbench.plain_files import open_plain
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MOST_HEADER = 2**24  # bytes
-_TYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-}
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a tensor stands in its file: the first byte, how many, and what they are."""
+    """Where a tensor stands in its file: the first byte, how many, and what they are: the name of a type of torch's."""
 
     start: int
     bytes: int
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: str
 
 
 def read_header(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
@@ -74,20 +73,31 @@ def _part(name: str, described: Any, begin: int) -> Part:
         raise ValueError(f"{name[:120]!r}: its type is {str(kind)[:20]!r}, and only {', '.join(_TYPES)} are read")
     if not all(isinstance(some, list) and all(type(n) is int and 0 <= n < 2**62 for n in some) for some in (shape, offsets)):
         raise ValueError(f"{name[:120]!r}: its shape and its data_offsets must be lists of whole numbers from 0")
-    if len(offsets) != 2 or len(shape) > 8 or offsets[1] - offsets[0] != math.prod(shape) * _TYPES[kind].itemsize:
+    if len(offsets) != 2 or len(shape) > 8 or offsets[1] - offsets[0] != math.prod(shape) * _ITEM_BYTES[kind]:
         raise ValueError(f"{name[:120]!r}: its shape doesn't fit its bytes")
     return Part(begin + offsets[0], offsets[1] - offsets[0], tuple(shape), _TYPES[kind])
 
 
 def read_part(file: BinaryIO, part: Part) -> Tensor:
     """A copy of its values: a file that is changed while it is read can't change them afterwards."""
-    values = torch.empty(part.shape, dtype=part.dtype)
+    values = torch.empty(part.shape, dtype=getattr(torch, part.dtype))
     if part.bytes:
-        view = memoryview(values.view(-1).view(torch.uint8).numpy())
-        file.seek(part.start)
-        while view:
-            count = file.readinto(view)  # type: ignore[attr-defined]
-            if not count:
-                raise ValueError("the file ends too early")
-            view = view[count:]
+        _read(file, part, memoryview(values.view(-1).view(torch.uint8).numpy()))
     return values
+
+
+def read_integers(file: BinaryIO, part: Part) -> np.ndarray:
+    """The same of int64 or int32, as an array."""
+    values = np.empty(part.shape, part.dtype)
+    if part.bytes:
+        _read(file, part, memoryview(values.reshape(-1).view(np.uint8)))
+    return values
+
+
+def _read(file: BinaryIO, part: Part, view: memoryview) -> None:
+    file.seek(part.start)
+    while view:
+        count = file.readinto(view)  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError("the file ends too early")
+        view = view[count:]

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
+import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
-from torch import Tensor
 
 from vflbench.messages.manifest import Manifest, Phase, checked, no_name_twice, refuse_constant
 from vflbench.messages.message_batch import Batch, check_bytes, check_shape
-from vflbench.messages.safetensors_file import Part, read_header, read_part
+from vflbench.messages.safetensors_file import Part, read_header, read_integers, read_part
 from vflbench.plain_files import open_plain
 
 MOST_STEPS = 10**9
@@ -41,7 +40,7 @@ class Place:
     phase: Phase
     key: Any
     kinds: frozenset[str]
-    types: frozenset[torch.dtype] = frozenset()
+    types: frozenset[str] = frozenset()
 
 
 class SafetensorsShard:
@@ -65,7 +64,7 @@ class SafetensorsShard:
 
     def _place(self, step: str, parts: dict[str, Part], metadata: Mapping[str, str]) -> Place:
         ids = parts.get("ids")
-        if ids is None or len(ids.shape) != 1 or ids.dtype is not torch.int64:
+        if ids is None or len(ids.shape) != 1 or ids.dtype != "int64":
             raise ValueError(f"{step}/ids: there must be (n,) int64 ids of its rows")
         if not ids.shape[0]:
             raise ValueError(f"{step}/ids: it is a batch of no rows")
@@ -88,6 +87,6 @@ class SafetensorsShard:
             values = {name: read_part(file, part) for name, part in place.key.items()}
         return Batch(values.pop("ids"), values)
 
-    def read_ids(self, place: Place) -> Tensor:
+    def read_ids(self, place: Place) -> np.ndarray:
         with open_plain(self.path) as file:
-            return read_part(file, place.key["ids"])
+            return read_integers(file, place.key["ids"])

@@ -3,7 +3,7 @@
 The column `exact` is 1 if scores were float64 and not float32, plus 2 if candidates were.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from vflbench.messages.manifest import LAYER
+from vflbench.messages.parquet_columns import codes_of, integers, numbers_of
 from vflbench.messages.parquet_pages import open_parquet
 from vflbench.messages.row_files import unreadable
 from vflbench.plain_files import temporary_beside
@@ -40,6 +39,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _NAMES = ("attack", "message", "party", "layer")
+_LISTS = ("scores", "candidates", "difference")
+_ALIKE = ("epoch", *_NAMES, "visible", "exact")  # in all rows of a part
 MOST_COLUMNS = 4096  # of scores and candidates
 
 
@@ -54,16 +55,16 @@ class ScoredRows:
 
     epoch: int
     key: tuple[str, str, str, str, bool]
-    ids: Tensor
-    known: Tensor
-    scores: Tensor
-    candidates: Tensor | None = None
-    difference: Tensor | None = None
+    ids: np.ndarray
+    known: np.ndarray
+    scores: np.ndarray
+    candidates: np.ndarray | None = None
+    difference: np.ndarray | None = None
 
 
-def ordered(values: Tensor) -> Tensor:
+def ordered(values: np.ndarray) -> np.ndarray:
     """The ranks of values, from 0, equal ones of equal values, among all of them. Of the same type."""
-    return values.double().unique(return_inverse=True)[1].to(values.dtype).view(values.shape)
+    return np.unique(values, return_inverse=True)[1].astype(values.dtype).reshape(values.shape)
 
 
 class ScoreWriter:
@@ -87,10 +88,10 @@ class ScoreWriter:
             *(pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), [text]) for text in rows.key[:4]),
             pa.array(np.full(n, rows.key[4], np.bool_)),
             pa.array(np.full(n, _exact(rows.scores) + 2 * _exact(rows.candidates), np.int8)),
-            pa.array(rows.ids.cpu().numpy()),
-            pa.array(rows.known.cpu().numpy()),
+            pa.array(rows.ids),
+            pa.array(rows.known),
             _lists(rows.scores),
-            *(_lists(rows.scores.new_empty(n, 0) if v is None else v) for v in (rows.candidates, rows.difference)),
+            *(_lists(np.empty((n, 0)) if v is None else v) for v in (rows.candidates, rows.difference)),
         ]
         self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
         self._parts, self._rows = self._parts + 1, self._rows + n
@@ -121,73 +122,113 @@ def read_scores(folder: Path) -> Iterator[ScoredRows]:
         with open_parquet(path) as file:
             if file.schema_arrow.names != _SCHEMA.names:
                 raise ValueError(f"its columns must be {', '.join(_SCHEMA.names)}")
-            waiting: list[pa.RecordBatch] = []
+            waiting: list[_Rows] = []
             part = -1
             for batch in file.iter_batches(_ROWS):
-                numbers = batch.column("part").to_numpy(zero_copy_only=False)
-                if batch.column("part").null_count or (len(numbers) and (np.diff(numbers) < 0).any()):
+                if not len(batch):
+                    continue
+                rows = _rows(batch)
+                numbers = rows["part"]
+                if (numbers[1:] < numbers[:-1]).any():
                     raise ValueError("its parts are not in order")
-                ends = np.flatnonzero(np.diff(numbers)) + 1
+                ends = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
                 for start, end in zip([0, *ends], [*ends, len(numbers)], strict=True):
                     if waiting and numbers[start] != part:
-                        yield _part(pa.Table.from_batches(waiting))
+                        yield _part(waiting)
                         waiting = []
                     if numbers[start] < part:
                         raise ValueError("its parts are not in order")
                     part = int(numbers[start])
-                    waiting.append(batch.slice(start, end - start))
+                    waiting.append(_some(rows, start, end))
             if waiting:
-                yield _part(pa.Table.from_batches(waiting))
+                yield _part(waiting)
     except GeneratorExit:
         raise
     except Exception as error:  # whatever pyarrow makes of a damaged file
         raise unreadable(path, error) from error
 
 
-def _part(rows: pa.Table) -> ScoredRows:
+_Rows = dict[str, np.ndarray]
+"""Columns by name; of one of lists the values, and under `NAME lengths` how many each row has. Names are texts. differs:
+whether a row has another epoch, name or mark than the one before it.
+"""
+
+
+def _rows(batch: pa.RecordBatch) -> _Rows:
+    made: _Rows = {}
     for name in _SCHEMA.names:
-        if rows.column(name).null_count:
+        column = batch.column(name)
+        if column.null_count:
             raise ValueError(f"column {name} has rows without a value")
+        if name in _NAMES:
+            known: dict[str, int] = {}
+            codes = codes_of(column, name, known)
+            made[name] = np.array([*known, ""], object)[codes]
+        elif name in _LISTS:
+            offsets = numbers_of(column.offsets)
+            made[name] = numbers_of(column.values.slice(offsets[0], offsets[-1] - offsets[0]))
+            made[f"{name} lengths"] = np.diff(offsets)
+        else:
+            made[name] = integers(column, name) if name in ("part", "id") else numbers_of(column)
+    made["differs"] = np.zeros(len(batch), np.bool_)
+    for name in _ALIKE:
+        made["differs"][1:] |= made[name][1:] != made[name][:-1]
+    for name in _LISTS:
+        made[f"{name} ends"] = made[f"{name} lengths"].cumsum()
+    return made
+
+
+def _some(rows: _Rows, start: int, end: int) -> _Rows:
+    """The rows from start to end - 1."""
+    made = {name: values[start:end] for name, values in rows.items() if name not in _LISTS}
+    for name in _LISTS:
+        ends = rows[f"{name} ends"]
+        made[name] = rows[name][ends[start - 1] if start else 0 : ends[end - 1]]
+    return made
+
+
+def _part(pieces: Sequence[_Rows]) -> ScoredRows:
+    rows = pieces[0] if len(pieces) == 1 else {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
     one: dict[str, Any] = {}
-    for name in ("epoch", *_NAMES, "visible", "exact"):
-        values = rows.column(name).unique().to_pylist()
-        if len(values) != 1:
+    may_differ = len(pieces) > 1 or bool(rows["differs"][1:].any())
+    for name in _ALIKE:
+        one[name] = rows[name][0]
+        if may_differ and (rows[name] != one[name]).any():
             raise ValueError(f"column {name} differs within a part")
-        one[name] = values[0]
     if not 0 <= one["epoch"] < 10**6 or not all(LAYER.fullmatch(one[name]) for name in _NAMES):
         raise ValueError("an epoch must be a number from 0, and names must have 1 to 200 characters, none of them control")
-    ids = torch.from_numpy(rows.column("id").to_numpy().astype(np.int64).copy())
-    if len(ids.unique()) != len(ids):
+    ids, exact = rows["id"], int(one["exact"])
+    in_order = np.sort(ids)
+    if (in_order[1:] == in_order[:-1]).any():
         raise ValueError("a row is scored twice in one part")
-    known = torch.from_numpy(rows.column("known").to_numpy().astype(np.bool_).copy())
-    names = ("scores", "candidates", "difference")
-    scores, candidates, difference = (_matrix(rows.column(name).combine_chunks(), name) for name in names)
-    key = (*(one[name] for name in _NAMES), bool(one["visible"]))
+    scores, candidates, difference = (_matrix(rows, name) for name in _LISTS)
+    key = (one["attack"], one["message"], one["party"], one["layer"], bool(one["visible"]))
     column = scores[:, 0] if scores.shape[1] == 1 else scores
-    column = column if one["exact"] & 1 else column.float()
-    candidates = candidates if one["exact"] & 2 else candidates.float()
+    column = column if exact & 1 else column.astype(np.float32)
+    candidates = candidates if exact & 2 else candidates.astype(np.float32)
     if difference.shape[1] and (difference.shape[1] > 1 or scores.shape[1] != 2):
         raise ValueError("column difference is of two columns of scores")
-    order = difference[:, 0].to(column.dtype) if difference.shape[1] else None
-    return ScoredRows(one["epoch"], key, ids, known, column, candidates if candidates.shape[1] else None, order)
+    order = difference[:, 0].astype(column.dtype) if difference.shape[1] else None
+    known = rows["known"].astype(np.bool_)
+    return ScoredRows(int(one["epoch"]), key, ids, known, column, candidates if candidates.shape[1] else None, order)
 
 
-def _exact(values: Tensor | None) -> bool:
+def _exact(values: np.ndarray | None) -> bool:
     """Whether they are float64; everything else fits into float32, and is graded as such."""
-    return values is not None and values.dtype is torch.float64
+    return values is not None and values.dtype == np.float64
 
 
-def _lists(values: Tensor) -> pa.Array:
-    rows = values.double().cpu().reshape(len(values), -1)
+def _lists(values: np.ndarray) -> pa.Array:
+    rows = values.astype(np.float64).reshape(len(values), -1)
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.numpy().reshape(-1)))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
 
 
-def _matrix(lists: pa.Array, name: str) -> Tensor:
-    numbers, lengths = lists.flatten().to_numpy(zero_copy_only=False), np.diff(lists.offsets.to_numpy())
+def _matrix(rows: _Rows, name: str) -> np.ndarray:
+    numbers, lengths = rows[name], rows[f"{name} lengths"]
     width = int(lengths[0])
     if (lengths != width).any() or width > MOST_COLUMNS or (name == "scores" and not width):
         raise ValueError(f"column {name} must hold lists of one length, {MOST_COLUMNS} at most")
     if not np.isfinite(numbers).all():
         raise ValueError(f"column {name} has numbers that are not finite (NaN or infinite)")
-    return torch.from_numpy(np.array(numbers, np.float64)).view(len(lengths), width)
+    return np.array(numbers, np.float64).reshape(len(lengths), width)

@@ -1,14 +1,17 @@
 """View: the facts that an attack declared, of the party at which it sits."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.threat import Threat
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 F = TypeVar("F", bound=Fact)
 
@@ -63,7 +66,7 @@ class View:
     def __contains__(self, kind: type[Fact]) -> bool:
         return kind in self._facts
 
-    def passed_on(self, threat: Threat, *facts: Fact) -> "View":
+    def passed_on(self, threat: Threat, *facts: Fact) -> View:
         """A view of the same rows for another attack, with the facts that it declares.
 
         facts: given in place of those of this view. Raises Undeclared if the other attack declares a fact that is neither

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER
-from vflbench.messages.message_batch import FLOATS
+from vflbench.messages.message_batch import FLOATS, type_name
 from vflbench.messages.row_ids import row_ids
 
 
@@ -62,7 +62,7 @@ class WatchedBatch:
             raise UserError(
                 "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(layer)[:80]
             )
-        if h.dtype not in FLOATS:
+        if type_name(h) not in FLOATS:
             raise UserError("embeddings are float32, float16, bfloat16 or float64", key=f"layer {layer}", value=h.dtype)
         if h.ndim < 1 or len(h) != len(self.ids) or not h.numel():
             problem = f"it must have a row for each of the {len(self.ids)} ids, batch first"
@@ -93,7 +93,7 @@ class WatchedBatch:
             if values is None:
                 continue
             made = torch.as_tensor(values).detach().to("cpu", copy=True)
-            floats = made.dtype in FLOATS
+            floats = type_name(made) in FLOATS
             if made.ndim != 2 or len(made) != len(self.ids) or made.is_complex() or floats != (name == "numeric"):
                 what = "floats" if name == "numeric" else "integers from 0"
                 problem = f"columns are ({len(self.ids)}, any number) of {what}, not {made.dtype}"

@@ -9,7 +9,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
-    from scipy.special import log_ndtr, ndtr  # see vflbench.numerics.interval
+    from vflbench.numerics.special import log_ndtr, ndtr
 
     return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))))
 

@@ -9,7 +9,7 @@ _BITS = "random bits that nobody can predict, and the generator of this run is n
 
 EXACT = f"whole numbers, drawn without rounding: this holds of the very numbers that cross, for {_BITS}"
 ALSO_FLOAT = (
-    "real numbers: its noise is drawn in floating point, whose least bits may tell what the proof hides (Mironov, 2012); "
+    "real numbers: its noise is drawn in floating point, whose least bits may reveal what the proof hides (Mironov, 2012); "
     f"and {_BITS}"
 )
 BINOMIAL_SAMPLER = (

@@ -1,13 +1,19 @@
 """Lower bounds on eps from guesses about canaries, rows whose label is a fair coin."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from vflbench.numerics.arrays import array_of
 from vflbench.numerics.interval import least_probability
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Guesses:
     low: int = 0
     low_right: int = 0
 
-    def __add__(self, other: "Guesses") -> "Guesses":
+    def __add__(self, other: Guesses) -> Guesses:
         return Guesses(
             self.high + other.high,
             self.high_right + other.high_right,
@@ -74,27 +80,26 @@ class Guesses:
         return max(0.0, 2 * NormalDist().inv_cdf(least)) if least > 0 else 0.0
 
 
-def guess(scores: Tensor, positive: Tensor, canary: Tensor) -> Guesses:
+def guess(scores: Tensor | np.ndarray, positive: Tensor | np.ndarray, canary: Tensor | np.ndarray) -> Guesses:
     """Guess positive for each canary with a score above the threshold, and 0 for all other canaries.
 
     scores, positive, canary: (n,), the last two bool. The threshold separates the classes of the other rows best. It does
     not depend on the labels of canaries.
     """
-    above = scores > _threshold(scores[~canary], positive[~canary])
-    high, low = canary & above, canary & ~above
-    return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
+    values, ones, is_canary = array_of(scores), array_of(positive), array_of(canary)
+    above = values > _threshold(values[~is_canary], ones[~is_canary])
+    high, low = is_canary & above, is_canary & ~above
+    return Guesses(*(int(rows.sum()) for rows in (high, high & ones, low, low & ~ones)))
 
 
-def _threshold(scores: Tensor, positive: Tensor) -> float:
+def _threshold(scores: np.ndarray, positive: np.ndarray) -> float:
     """The score t with the largest |P(s > t | 1) - P(s > t | 0)|; the median if there is only one class."""
     if not len(scores):
         return 0.0
-    values, order = scores.double().sort()
-    ones = positive[order].double()
+    order = scores.argsort(kind="stable")
+    values, ones = scores[order].astype(np.float64), positive[order].astype(np.float64)
     if not 0 < ones.sum() < len(ones):
-        return values[len(values) // 2].item()
-    gap = (ones.cumsum(0) / ones.sum() - (1 - ones).cumsum(0) / (1 - ones).sum()).abs()
-    ends = torch.cat(
-        [values[1:] != values[:-1], values.new_ones(1, dtype=torch.bool)]
-    )  # last index of each run of equal scores
-    return values[torch.where(ends, gap, -1.0).argmax()].item()
+        return float(values[len(values) // 2])
+    gap = np.abs(ones.cumsum() / ones.sum() - (1 - ones).cumsum() / (1 - ones).sum())
+    ends = np.append(values[1:] != values[:-1], True)  # last index of each run of equal scores
+    return float(values[np.where(ends, gap, -1.0).argmax()])

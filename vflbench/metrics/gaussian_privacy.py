@@ -4,8 +4,6 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from scipy.special import log_ndtr
-
 from vflbench.metrics.exposure import Exposure
 
 _NORMAL = statistics.NormalDist()
@@ -47,6 +45,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
     Source: Dong, Roth and Su, 2022, Corollary 2.13; Balle and Wang, ICML 2018, Theorem 8.
     """
+    from vflbench.numerics.special import log_ndtr
+
     first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
     return math.exp(first) * -math.expm1(min(0.0, second - first)) if first > -700 else 0.0
 

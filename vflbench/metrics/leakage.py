@@ -1,19 +1,29 @@
 """What an attack's scores give away: (scores, truth) -> numbers, over the audited batches of an epoch."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from vflbench.errors import UserError
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.metrics.leak import CLASS_FIGURES, Key, Leak, leak_of, two_sided
+from vflbench.numerics.arrays import array_of
 from vflbench.numerics.auc import auc
+from vflbench.numerics.late import torch
 
-__all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "checked_scores", "class_figures", "two_sided"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "Values", "checked_scores", "class_figures", "two_sided"]
+
+Values: TypeAlias = "Tensor | np.ndarray"
+"""Of torch, on any device, or of numpy."""
+Several = TypeVar("Several", "Tensor", np.ndarray)
 
 
 @dataclass
@@ -26,12 +36,12 @@ class LeakTable:
     def add(
         self,
         key: Key,
-        scores: Tensor,
-        truth: Tensor,
-        known: Tensor | None = None,
-        canary: Tensor | None = None,
-        candidates: Tensor | None = None,
-        difference: Tensor | None = None,
+        scores: Values,
+        truth: Values,
+        known: Values | None = None,
+        canary: Values | None = None,
+        candidates: Values | None = None,
+        difference: Values | None = None,
     ) -> None:
         """key: (attack, message, party, layer, visible); scores (n,) or (n, 1): higher = more likely positive, or (n, K): a
         column for each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told,
@@ -40,30 +50,35 @@ class LeakTable:
         ends, the attacker can't decide; for two classes.
 
         Of (n, 2) scores the difference gives the leak AUC; difference: (n,), or any with its order, where it is given.
-        Raises UserError as `checked_scores` does.
+        Raises UserError as `checked_scores` does. Arrays are taken for checked.
         """
-        scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
-        several = scores.ndim == 2
-        columns = _checked_candidates(candidates, len(truth), attack=key[0], layer=key[3])
-        truth = truth.to(scores.device)
+        checked: Any = scores
+        if not isinstance(scores, np.ndarray):
+            checked = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
+        columns = array_of(_checked_candidates(candidates, len(truth), attack=key[0], layer=key[3]))
+        apart = difference if difference is not None or checked.ndim == 1 else between(checked)
+        values, classes = array_of(checked), array_of(truth)
+        several, two = values.ndim == 2, None if apart is None else array_of(apart)
+        two = two if several else values
+        is_canary = None if canary is None else array_of(canary)
         if known is not None and len(known):
-            asked = torch.ones_like(truth, dtype=torch.bool).index_fill_(0, known.to(truth.device), False)
-            scores, truth, columns = scores[asked], truth[asked], columns[asked.to(columns.device)]
-            difference = None if difference is None else difference[asked.to(difference.device)]
-            canary = None if canary is None else canary.to(truth.device)[asked]
-        two = scores if not several else between(scores) if difference is None else difference
-        if canary is not None and bool(canary.any()):
-            canary = canary.to(truth.device)
+            asked = np.ones(len(classes), np.bool_)
+            asked[array_of(known)] = False
+            values, classes, columns = values[asked], classes[asked], columns[asked]
+            two = None if two is None else two[asked]
+            is_canary = None if is_canary is None else is_canary[asked]
+        if is_canary is not None and bool(is_canary.any()):
             if two is not None:
-                self._guesses[key] = self._guesses.get(key, Guesses()) + guess(two, truth != 0, canary)
-                two = two[~canary]
-            scores, truth, columns = scores[~canary], truth[~canary], columns[~canary.to(columns.device)]
-        figures: dict[str, Any] = {**class_figures(scores, truth)} if several else {}
+                self._guesses[key] = self._guesses.get(key, Guesses()) + guess(two, classes != 0, is_canary)
+                two = two[~is_canary]
+            values, classes, columns = values[~is_canary], classes[~is_canary], columns[~is_canary]
+        figures: dict[str, Any] = {**class_figures(values, classes)} if several else {}
         if two is not None:
-            positives = int((truth != 0).sum())
-            figures |= {"auc": auc(two, truth != 0), "positives": positives, "negatives": len(truth) - positives}
+            is_positive = classes != 0
+            positives = int(is_positive.sum())
+            figures |= {"auc": auc(two, is_positive), "positives": positives, "negatives": len(classes) - positives}
             if columns.shape[1]:
-                figures["candidates"] = [auc(column, truth != 0) for column in columns.T]
+                figures["candidates"] = [auc(column, is_positive) for column in columns.T]
         self._batches.setdefault(key, []).append(figures)
 
     def has(self, attack: str) -> bool:
@@ -91,7 +106,7 @@ class LeakTable:
         return [leak_of(key, batches, self._guesses.get(key, Guesses())) for key, batches in self._batches.items()]
 
 
-def between(scores: Tensor) -> Tensor | None:
+def between(scores: Several) -> Several | None:
     """(n,) by how much class 1 scores above class 0; None for more than two classes. scores: (n, K)."""
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else None
 
@@ -103,10 +118,10 @@ def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, att
     scores: (n,), (n, 1) or (n, K). rows: n. classes: K; None allows any number of columns.
     """
     wanted = f"({rows},), or ({rows}, {classes or 'K'}) with a column for each class"
-    if not isinstance(scores, Tensor):
+    if not isinstance(scores, torch.Tensor):
         problem = f"its scores on {layer} must be a tensor of shape {wanted}, got {type(scores).__name__}"
         raise UserError(problem, key="attack", value=attack)
-    scores = scores.detach().as_subclass(Tensor)  # a subclass could read what it is compared with
+    scores = scores.detach().as_subclass(torch.Tensor)  # a subclass could read what it is compared with
     shape = tuple(scores.shape)
     if shape == (rows, 1):
         scores = scores[:, 0]
@@ -119,12 +134,16 @@ def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, att
     return scores if scores.is_floating_point() else scores.double()
 
 
-def _checked_candidates(candidates: Tensor | None, rows: int, *, attack: str, layer: str) -> Tensor:
+def _checked_candidates(
+    candidates: Tensor | np.ndarray | None, rows: int, *, attack: str, layer: str
+) -> Tensor | np.ndarray:
     """(n, m) floating-point scores; (n, 0) where there are none. Raises UserError as `checked_scores` does."""
     if candidates is None:
-        return torch.empty(rows, 0)
-    if not isinstance(candidates, Tensor) or candidates.ndim != 2 or len(candidates) != rows:
-        shape = tuple(candidates.shape) if isinstance(candidates, Tensor) else type(candidates).__name__
+        return np.empty((rows, 0), np.float32)
+    if isinstance(candidates, np.ndarray):
+        return candidates
+    if not isinstance(candidates, torch.Tensor) or candidates.ndim != 2 or len(candidates) != rows:
+        shape = tuple(candidates.shape) if isinstance(candidates, torch.Tensor) else type(candidates).__name__
         raise UserError(
             f"its candidates on {layer} must have the shape ({rows}, m), got {shape}", key="attack", value=attack
         )
@@ -132,7 +151,7 @@ def _checked_candidates(candidates: Tensor | None, rows: int, *, attack: str, la
     return scores[:, None] if scores.ndim == 1 else scores
 
 
-def class_figures(scores: Tensor, truth: Tensor) -> dict[str, float]:
+def class_figures(scores: Values, truth: Values) -> dict[str, float]:
     """accuracy: the share of rows whose highest score is that of their class. ami: the adjusted mutual information of the
     answer and the classes, 0 for a coin and 1 for an answer that is the classes under any names. macro_auc: the mean, over
     the classes that have rows here and don't fill them all, of the AUC of a class's scores against the rest; nan for none.
@@ -143,15 +162,16 @@ def class_figures(scores: Tensor, truth: Tensor) -> dict[str, float]:
 
     Source: Vinh, Epps and Bailey, "Information Theoretic Measures for Clusterings Comparison", 2010.
     """
-    if not len(truth):
+    values, classes = array_of(scores), array_of(truth)
+    if not len(classes):
         return dict.fromkeys(CLASS_FIGURES, math.nan)
     from sklearn.metrics import adjusted_mutual_info_score  # takes a second to import, which most runs needn't wait
 
-    answer = scores.argmax(dim=1)
-    areas = [auc(column, truth == k) for k, column in enumerate(scores.T)]
+    answer = values.argmax(axis=1)
+    areas = [auc(column, classes == k) for k, column in enumerate(values.T)]
     defined = [area for area in areas if not math.isnan(area)]
     return {
-        "accuracy": (answer == truth).double().mean().item(),
-        "ami": float(adjusted_mutual_info_score(truth.cpu().numpy(), answer.cpu().numpy())),
+        "accuracy": float((answer == classes).mean()),
+        "ami": float(adjusted_mutual_info_score(classes, answer)),
         "macro_auc": math.fsum(defined) / len(defined) if defined else math.nan,
     }

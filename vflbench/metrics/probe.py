@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.auc import auc
+from vflbench.numerics.lbfgs import Lbfgs
 
 _LEAST = 40  # usable rows, below which there is no probe
 _PENALTIES = (1e-2, 0.15)
@@ -102,7 +104,7 @@ def _logistic(x: Tensor, labels: Tensor, classes: int, penalty: float, rows: Ten
     inputs, truth = x[rows], labels[rows]
     weights = torch.zeros(x.shape[1], classes, requires_grad=True)
     bias = torch.zeros(classes, requires_grad=True)
-    solver = torch.optim.LBFGS([weights, bias], max_iter=12, line_search_fn="strong_wolfe")
+    solver = Lbfgs([weights, bias], max_iter=12, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         solver.zero_grad()
@@ -125,7 +127,7 @@ def _network(x: Tensor, labels: Tensor, classes: int, rng: torch.Generator, rows
     def logits(z: Tensor) -> Tensor:
         return F.linear(F.relu(F.linear(z, layers[0], biases[0])), layers[1], biases[1])
 
-    solver = torch.optim.Adam([*layers, *biases], lr=0.03, weight_decay=0.01, fused=True)
+    solver = AdamSteps([*layers, *biases], lr=0.03, weight_decay=0.01, fused=True)
     for _ in range(_STEPS):
         solver.zero_grad(set_to_none=True)
         F.cross_entropy(logits(inputs), truth).backward()

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.bare_layers import BareConv2d, BareLinear
+
 _STEPS, _BATCH, _RATE = 500, 64, 2e-3
 _PLACES = 14
 
@@ -23,22 +26,22 @@ class Recogniser:
         x, labels = _planes(pictures).cpu(), labels.cpu()
         sides = [math.ceil(side / 4) for side in x.shape[2:]]
         self.network = nn.Sequential(
-            nn.utils.skip_init(nn.Conv2d, x.shape[1], 16, 3, stride=2, padding=1),
+            BareConv2d(x.shape[1], 16, 3, stride=2, padding=1),
             nn.ReLU(),
-            nn.utils.skip_init(nn.Conv2d, 16, 32, 3, stride=2, padding=1),
+            BareConv2d(16, 32, 3, stride=2, padding=1),
             nn.ReLU(),
             nn.Flatten(),
-            nn.utils.skip_init(nn.Linear, 32 * sides[0] * sides[1], 64),
+            BareLinear(32 * sides[0] * sides[1], 64),
             nn.ReLU(),
-            nn.utils.skip_init(nn.Linear, 64, classes),
+            BareLinear(64, classes),
         )
         for weights in self.network.parameters():
             inputs = weights[0].numel() if weights.ndim > 1 else 0
             nn.init.normal_(weights, 0.0, math.sqrt(2 / inputs), generator=rng) if inputs else nn.init.zeros_(weights)
-        optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
+        optimizer = AdamSteps(self.network.parameters(), lr=_RATE)
         for step in range(_STEPS):
             chosen = torch.randint(len(x), (min(_BATCH, len(x)),), generator=rng)
-            optimizer.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS)
+            optimizer.lr = _RATE * (1 - step / _STEPS)
             optimizer.zero_grad(set_to_none=True)
             F.cross_entropy(self.network(x[chosen]), labels[chosen]).backward()
             optimizer.step()

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.errors import UserError
+from vflbench.models.layer_names import WIDE as WIDE
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
 from vflbench.options import Layers, TopLayers, Width, options
 
 N = TypeVar("N", bound=nn.Module)
-
-WIDE = "wide"
-"""The name of the linear part's output where a model sends one across the cut."""
 
 
 @contextmanager
@@ -40,7 +38,8 @@ class Bottom(nn.Module):
     cut_width: width of the cut layer.
 
     A subclass's forward(numeric (n, k), categorical (n, c)) returns name -> (n, width) for every name in layers and sends.
-    One that embeds categorical columns also overrides `tables` and `from_vectors`.
+    One that embeds categorical columns also overrides `tables` and `from_vectors`. One whose layers are a `ReluStack` in the
+    attribute `stack` may define `before_stack`, so that the bottoms of several parties can be computed in one pass.
     """
 
     layers: tuple[str, ...]
@@ -60,6 +59,12 @@ class Bottom(nn.Module):
         none. Differentiable in both.
         """
         return self(numeric, vectors.new_empty(len(vectors), 0, dtype=torch.int32))
+
+    def before_stack(self, numeric: Tensor, categorical: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the stack reads, (n, inputs), and what is sent beside its layers. `forward` is the stack on the first, and
+        the second.
+        """
+        raise NotImplementedError
 
     def frozen(self) -> Self:
         """A copy as it stands, which no later step changes, and through which gradients reach the inputs only."""
@@ -108,7 +113,7 @@ class Top(TopModel):
         self.output = linear(width if layers else inputs, outputs, rng)
 
     def forward(self, embeddings: Sequence[Tensor], wide: Sequence[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        x = torch.cat(list(embeddings), dim=1)
+        x = embeddings[0] if len(embeddings) == 1 else torch.cat(list(embeddings), dim=1)
         activations = self.stack(x)
         logits = self.output(activations[self.layers[-1]] if self.layers else x)
         return activations, sum(wide, start=logits)

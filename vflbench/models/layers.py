@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vflbench.models.joined import joined
+from vflbench.numerics.bare_layers import BareConv2d, BareLinear
 from vflbench.numerics.memory import refuse_too_large
 
 _TRAINED = 8  # bytes of a weight: itself and its gradient, at least
@@ -20,7 +22,7 @@ def _room_for(weights: int) -> None:
 def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -> nn.Linear:
     """A linear layer with weights U(-b, b), b = gain sqrt(3 / inputs), so that Var(Wx) = gain^2 mean(x^2); zero bias."""
     _room_for(inputs * outputs)
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = BareLinear(inputs, outputs)
     bound = gain * math.sqrt(3 / inputs)
     with torch.no_grad():
         layer.weight.uniform_(-bound, bound, generator=rng)
@@ -31,7 +33,7 @@ def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -
 def convolution(channels: int, outputs: int, stride: int, rng: torch.Generator, gain: float = 1.0) -> nn.Conv2d:
     """A 3 x 3 convolution with zero padding, initialised like `linear` with inputs = 9 channels."""
     _room_for(9 * channels * outputs)
-    layer = nn.utils.skip_init(nn.Conv2d, channels, outputs, 3, stride=stride, padding=1)
+    layer = BareConv2d(channels, outputs, 3, stride=stride, padding=1)
     bound = gain * math.sqrt(3 / (9 * channels))
     with torch.no_grad():
         layer.weight.uniform_(-bound, bound, generator=rng)
@@ -56,6 +58,9 @@ class ReluStack(nn.Module):
         )
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
+        together = joined(list(self.layers.values()), x)
+        if together is not None:
+            return dict(zip(self.layers, together, strict=True))
         activations = {}
         for name, layer in self.layers.items():
             x = activations[name] = F.relu(layer(x), inplace=True)  # values before the ReLU are not needed

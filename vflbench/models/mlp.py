@@ -34,5 +34,8 @@ class _MlpBottom(Bottom):
         self.stack = ReluStack(self.layers, numeric, model.bottom_widths, rng)
         self.sends = (self.cut,)
 
+    def before_stack(self, numeric: Tensor, categorical: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return numeric, {}
+
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
         return self.stack(numeric)

@@ -47,10 +47,10 @@ class Torch(CutModel):
     pixels; null: flat.
     bottom returns the embedding (n, d), or layer -> (n, width), of which the last is the embedding. top returns logits
     (n, outputs), or (n,) for two classes.
-    layers: the submodules whose output is measured beside the cut, by their dotted names, with `top.` before those of the
-    top. null: the named children that put out one row a row, a Sequential's in its place; none where the bottom
-    returns a dict.
-    width: of a typical layer. It decides nothing but the number of threads.
+    layers: the submodules whose output is measured in addition to the cut, by their dotted names, with `top.` before those
+    of the top. null: the named children whose output has one row for each row, and the children of a Sequential in its
+    place; none if the bottom returns a dict.
+    width: width of a typical layer. Only the number of threads depends on it.
     """
 
     bottom: type[nn.Module]

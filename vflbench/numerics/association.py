@@ -1,7 +1,6 @@
 """How strongly columns go together, numeric and categorical ones alike."""
 
 import numpy as np
-from scipy.stats import rankdata
 
 _MOST_VALUES = 32
 """Values of a category that are told apart; all rarer ones count as one."""
@@ -21,7 +20,7 @@ def association(numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:
     Source: Bergsma, "A bias-correction for Cramer's V and Tschuprow's T", Journal of the Korean Statistical Society, 2013.
     """
     k, c = numeric.shape[1], categorical.shape[1]
-    ranks = np.stack([_standard(rankdata(x)) for x in numeric.T]) if k else np.zeros((0, len(numeric)))
+    ranks = np.stack([_standard(_ranks(x)) for x in numeric.T]) if k else np.zeros((0, len(numeric)))
     values = [_frequent(codes) for codes in categorical.T]
     whole = np.zeros((k + c, k + c))
     whole[:k, :k] = ranks @ ranks.T / max(1, ranks.shape[1])
@@ -33,6 +32,13 @@ def association(numeric: np.ndarray, categorical: np.ndarray) -> np.ndarray:
     varies = [bool(x.any()) for x in ranks] + [bool(codes.max(initial=0)) for codes in values]
     whole[np.diag_indices(k + c)] = varies
     return whole.clip(-1.0, 1.0)
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    """(n,) from 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (counts.cumsum() - (counts - 1) / 2)[inverse]
+    return ranks
 
 
 def _standard(x: np.ndarray) -> np.ndarray:

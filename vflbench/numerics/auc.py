@@ -1,11 +1,18 @@
 """Area under the ROC curve, exactly."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor
+
+from vflbench.numerics.arrays import array_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def auc(scores: Tensor, truth: Tensor) -> float:
+def auc(scores: Tensor | np.ndarray, truth: Tensor | np.ndarray) -> float:
     """Share of pairs in which the positive scores above the negative; a tie counts one half.
 
         AUC = (1 / (P N)) sum_(i: y_i=1, j: y_j=0) [s_i > s_j] + 1/2 [s_i = s_j]
@@ -15,14 +22,13 @@ def auc(scores: Tensor, truth: Tensor) -> float:
 
     Source: Hanley and McNeil, "The meaning and use of the area under a ROC curve", 1982.
     """
-    is_positive = truth.bool().cpu().numpy()
+    values, is_positive = array_of(scores), array_of(truth).astype(np.bool_, copy=False)
     positives = int(np.count_nonzero(is_positive))
     negatives = len(is_positive) - positives
-    if not positives or not negatives or bool(scores.isnan().any()):
+    if not positives or not negatives or bool(np.isnan(values).any()):
         return float("nan")
-    if scores.dtype != torch.float64:  # narrower types convert to float32 without loss
-        return _packed_auc(scores.detach().float().cpu().numpy(), is_positive, positives, negatives)
-    values = scores.detach().cpu().numpy()
+    if values.dtype != np.float64:  # narrower types convert to float32 without loss
+        return _packed_auc(values.astype(np.float32, copy=False), is_positive, positives, negatives)
     below, above = np.sort(values[~is_positive]), np.sort(values[is_positive])
     lower, upper = (np.searchsorted(below, above, side=side) for side in ("left", "right"))
     return (int(lower.sum()) + int(upper.sum())) / (2 * positives * negatives)

@@ -1,11 +1,17 @@
 """A network that learns the inverse of a function from pairs of inputs and outputs."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from vflbench.numerics.late import F, nn, no_grad, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+from vflbench.numerics.adam import AdamSteps
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,7 @@ class Decoder:
     numeric: int
     ids: tuple[Tensor, ...]
 
-    @torch.no_grad()
+    @no_grad
     def __call__(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """h: (n, d). Returns numeric (n, k) in [0, 1] and categorical (n, c) int32 ids."""
         numeric, *logits = self.outputs(h)
@@ -49,7 +55,7 @@ def fit_decoder(
     outputs = numeric.shape[1] + sum(map(len, ids))
     network = nn.Sequential(_dense(h.shape[1], width, rng), nn.ReLU(), _dense(width, outputs, rng))
     decoder = Decoder(network, mean, scale, numeric.shape[1], ids)
-    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+    optimizer = AdamSteps(network.parameters(), lr=2e-3)
     for step in range(steps):
         chosen = torch.randint(len(h), (min(batch, len(h)),), generator=rng, device=h.device)
         predicted, *logits = decoder.outputs(h[chosen])
@@ -57,7 +63,7 @@ def fit_decoder(
         loss = sum(entropies, predicted.new_zeros(()))
         if numeric.shape[1]:
             loss = loss + (predicted - numeric[chosen]).square().sum(dim=1).mean()
-        optimizer.param_groups[0]["lr"] = 2e-3 * (1 - step / steps)
+        optimizer.lr = 2e-3 * (1 - step / steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -65,7 +71,9 @@ def fit_decoder(
 
 
 def _dense(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, device=rng.device)
+    from vflbench.numerics.bare_layers import BareLinear
+
+    layer = BareLinear(inputs, outputs, device=rng.device)
     with torch.no_grad():
         layer.weight.normal_(0.0, math.sqrt(2 / inputs), generator=rng)
         layer.bias.zero_()

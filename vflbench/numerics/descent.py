@@ -1,17 +1,22 @@
 """Projected gradient descent on many small, independent problems at once."""
 
-from collections.abc import Callable
-from typing import Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _EVERY = 10  # steps between two checks of the progress of each row
 _GAIN = 0.02  # a row whose objective fell by a smaller share since the last check gets a smaller step
 _SMALLEST = 2.0**-6  # a row is finished when its step is this share of the first step, or smaller
 _BETA1, _BETA2, _EPS = 0.9, 0.99, 1e-12
 
-Objective = Callable[[Tensor, Tensor], Tensor]
+Objective = Callable[["Tensor", "Tensor"], "Tensor"]
 """(x (m, d), rows (m,)) -> (m,): the values at x of the problems with these indices, differentiable in x."""
 
 

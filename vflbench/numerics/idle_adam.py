@@ -28,6 +28,7 @@ class IdleAdam:
     def __init__(self, beta1: float, beta2: float):
         self.beta1, self.beta2 = beta1, beta2
         self.tables = torch.zeros(0, 6, dtype=torch.float64)
+        self._elsewhere = self.tables  # a copy on another device, made once for each length
 
     def tables_up_to(self, step: int) -> Tensor:
         """Columns T(i), T'(i), r^i, r'^i, b1^i, b2^i for i = 0 .. n - 1: (n, 6) float64, n > step.
@@ -37,6 +38,14 @@ class IdleAdam:
         if len(self.tables) <= step:
             self.tables = self._tabulate(max(1024, 2 * step))
         return self.tables
+
+    def _on(self, device: torch.device, step: int) -> Tensor:
+        tables = self.tables_up_to(step)
+        if device.type == "cpu":
+            return tables
+        if len(self._elsewhere) != len(tables):
+            self._elsewhere = tables.to(device)
+        return self._elsewhere
 
     def _tabulate(self, last: int) -> Tensor:
         i = torch.arange(last + _HORIZON + 1, dtype=torch.float64)
@@ -54,14 +63,14 @@ class IdleAdam:
 
         last: (u,) int. Returns (u,) float64 each.
         """
-        tables = self.tables_up_to(now).to(last.device)
+        tables = self._on(last.device, now)
         total = tables.index_select(0, last)[:, :2] - tables.index_select(0, now - last)[:, 2:4] * tables[now, :2]
         moves = (last > 0) & (last < now) & (total[:, 0] > 0)  # with beta1 = 0, a weight without gradient stays
         return torch.where(moves, total[:, 0], 0.0), torch.where(moves, total[:, 1] / total[:, 0], 1.0)
 
     def decay(self, last: Tensor, now: int) -> tuple[Tensor, Tensor]:
         """b1^k and b2^k for the k = now - last steps; (u,) float64 each."""
-        powers = self.tables_up_to(now).to(last.device).index_select(0, now - last)
+        powers = self._on(last.device, now).index_select(0, now - last)
         return powers[:, 4], powers[:, 5]
 
 

@@ -1,8 +1,13 @@
 """Points of two clouds matched one to one, class by class."""
 
-import torch
-from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vflbench.numerics.late import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST = 512  # points of a class that are matched at once; the time grows with the cube
 
@@ -16,6 +21,8 @@ def matched(points: Tensor, classes: Tensor, others: Tensor, classes_of_others: 
 
     points: (n, k). others: (m, k). classes: (n,), (m,).
     """
+    from scipy.optimize import linear_sum_assignment  # late: it takes half a second to import
+
     partner = torch.zeros(len(points), dtype=torch.int64, device=points.device)
     for k in classes.unique().tolist():
         own = (classes == k).nonzero()[:, 0]

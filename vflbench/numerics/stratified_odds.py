@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 Counts = NDArray[np.int64]
 _MOST = 60.0  # log odds ratio that no bound exceeds
@@ -40,7 +39,7 @@ class StratifiedTable:
 
         Where no exchange of one positive row of the low group for a row of the high group in its stratum multiplies the
         probability of the labels by more than e^w, the observed t exceeds T's (1 - alpha) quantile with probability at most
-        alpha. Rows need not be independent beyond that (docs/audit/observational.md has the proof).
+        alpha. Rows need not be independent beyond that (docs/explain/observational.md has the proof).
 
         Source: Fisher, "The logic of inductive inference", 1935, for the law of T; Rosenbaum, "Observational Studies", 2002,
         chapter 4, for its use where odds are known up to a factor.
@@ -94,6 +93,8 @@ def _log_weights(table: StratifiedTable) -> list[tuple[int, NDArray[np.float64]]
 
 
 def _log_choose(n: int, k: Counts) -> NDArray[np.float64]:
+    from vflbench.numerics.special import gammaln
+
     result: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
     return result
 

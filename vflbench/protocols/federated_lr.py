@@ -14,8 +14,9 @@ from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import OwnColumns, Rules, Updates
+from vflbench.messages.facts import OwnColumns, Updates
 from vflbench.messages.round import PrivateBatch, Round, Training
+from vflbench.messages.rules import Rules
 from vflbench.messages.threat import Seat
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import by_party
@@ -25,6 +26,8 @@ from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _SPARE_ROUNDS = 9
+_MANY_ROWS = 100
+"""Of a private batch, above which a user is told how large they are."""
 
 
 @options
@@ -35,13 +38,14 @@ class FederatedLr(Protocol):
         u_i = -rate grad,   theta <- theta + (1/k) sum_i u_i
 
     parties: k participants a, b, c, ...; training rows are dealt out to them evenly, at random. The last one is curious: it
-    sees every model and its own updates. batch_size: rows of a batch, `auto` as many as the dataset says, or 8. mode:
+    sees every model and its own updates. batch_size: rows of a batch; `auto`: as many as the dataset states, or 8. mode:
     `synchronous` (one batch a round) or `asynchronous` (`batches` local steps, one a batch, and then the difference is
-    sent). reduction: of a batch's gradients. intercept: a column of ones before the features. aggregation: `sum_only`, where
-    only the sum of all updates can be read (homomorphic or secure aggregation, or a server that all trust), so the curious
-    one sees the sum of the others'; `plain`, where it sees the update of each (it is the server, or in league with it).
+    sent). reduction: sum or mean of a batch's gradients. intercept: a column of ones before the features. aggregation:
+    `sum_only`, where only the sum of all updates can be read (homomorphic or secure aggregation, or a server that all
+    trust), so the curious one sees the sum of the others'; `plain`, where it sees the update of each (it is the server, or
+    in league with it).
 
-    A participant cuts its rows into batches once, and uses each of them once an epoch. Only the curious one takes new
+    A participant divides its rows into batches once, and uses each batch once in an epoch. Only the curious one takes new
     batches in each epoch, so that the models of the rounds do not lie on one line. Categorical columns become one-hot. All
     computations are in float64, from theta = 0. The options of model, optimizer and batch_size have no effect.
 
@@ -87,6 +91,15 @@ class FederatedLr(Protocol):
                 value=self.batch_size,
             )
         return need
+
+    def notes(self, round_size: int) -> tuple[str, ...]:
+        rows = round_size // (self.parties * self.batches)
+        if rows <= _MANY_ROWS:
+            return ()
+        return (
+            f"private batches have {rows:,} rows each, and published ones some ten: to attack such a batch takes long, in "
+            "every epoch (protocol.batch_size sets the rows; where it is auto, dataset=bernoulli has dataset.rows)",
+        )
 
     def choose_epochs(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
         """`auto`: d + 10, a few more than the d + 1 rounds of one batch that recovering alpha and beta takes."""

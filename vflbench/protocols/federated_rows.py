@@ -9,7 +9,7 @@ from torch import Tensor
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 _MOST_COLUMNS = 4096
 

@@ -15,7 +15,9 @@ from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
+from vflbench.models.joined import gradients_between_unseen
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.numerics.precision import in_full_precision
 from vflbench.protocols.label_adversary import LabelAdversary, usable_gradients
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn, single
 
@@ -105,16 +107,17 @@ class LabelParty:
         columns = None if self.rows is None else self.rows(ids)
         context = context_of(ids, columns, epoch, self.noise.training)
         received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
-        activations, logits = self._forward(received, columns)
+        with gradients_between_unseen():
+            activations, logits = self._forward(received, columns)
         y = self.defense.labels(self.labels(ids), logits.detach(), context)
         loss = self.defense.loss(logits, y)
         if loss is None:
             loss = classification_loss(logits, y)
-        penalty = torch.as_tensor(
-            self.defense.penalty([torch.cat(list(tensors.values()), dim=1) for tensors in received], y)
-        )
+        whole = [torch.cat(list(tensors.values()), dim=1) for tensors in received] if self.defense.named else []
+        penalty = torch.as_tensor(self.defense.penalty(whole, y))
         self.optimizer.zero_grad(set_to_none=True)
-        (loss + penalty).backward()
+        with in_full_precision():  # a penalty of a defense has products of its own
+            (loss + penalty).backward()
         if self.adversary is None or self.adversary.trains_top:
             self.optimizer.step()
         messages: list[Message | None] = []

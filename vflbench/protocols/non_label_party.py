@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.defenses.guards import Guards
@@ -18,21 +17,11 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, evaluating
-from vflbench.models.layers import ColumnEmbedding
+from vflbench.models.joined import gradients_between_unseen
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.numerics.backward import backward
 from vflbench.protocols.adversary import Adversary, own_stepper, usable_embedding, usable_tensor
-from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """A batch whose embedding was sent before the party learned from the one before it. drawn: state of what the network
-    draws from, as it was.
-    """
-
-    ids: Tensor
-    epoch: int
-    drawn: Tensor | None
+from vflbench.protocols.parties import Lookup, Noise, Unlearned, attach, context_of, first_gradient, learned, relearn
 
 
 class NonLabelParty:
@@ -59,7 +48,7 @@ class NonLabelParty:
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
-        self._ahead: list[_Ahead] = []
+        self._ahead: list[Unlearned] = []
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -75,20 +64,30 @@ class NonLabelParty:
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
-        self._forward(self._taken(ids, epoch), epoch, watched=watched)
-        if self._context is None:
-            raise RuntimeError("no batch was embedded")
-        message = self._message(self.activations, self.defenses, self._context, ids)
-        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
+        self._forward(self.look_up(ids, epoch), watched=watched)
+        return self.message(ids)
 
-    def _forward(self, taken: Tensor, epoch: int, *, watched: bool) -> None:
+    def look_up(self, ids: Tensor, epoch: int) -> Features:
+        """Its columns of a training batch, of which it sends the embedding next."""
+        taken = self._taken(ids, epoch)
         columns = self.rows(taken)
-        self.activations = self.bottom(columns.numeric, columns.categorical)
+        self._context = context_of(taken, columns, epoch, self.noise.training)
+        return columns
+
+    def _forward(self, columns: Features, *, watched: bool) -> None:
+        with gradients_between_unseen(not watched):
+            self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
                 if values.requires_grad:
                     values.retain_grad()
-        self._context = context_of(taken, columns, epoch, self.noise.training)
+
+    def message(self, ids: Tensor) -> Message:
+        """What it sends of `activations`, which are those of the batch that it looked up last."""
+        if self._context is None:
+            raise RuntimeError("no batch was embedded")
+        message = self._message(self.activations, self.defenses, self._context, ids)
+        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
 
     def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Message:
         """The embedding of a training batch before `learn` is called for those before it: `catch_up` and
@@ -99,7 +98,7 @@ class NonLabelParty:
         columns = self.rows(ids)
         with torch.no_grad():
             activations = self.bottom(columns.numeric, columns.categorical)
-        self._ahead.append(_Ahead(ids, epoch, drawn))
+        self._ahead.append(Unlearned(ids, epoch, drawn))
         context = context_of(ids, columns, epoch, self.noise.training)
         return self._message(activations, self.defenses, context, ids)
 
@@ -111,11 +110,11 @@ class NonLabelParty:
         """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""
         ahead, draws = self._ahead.pop(0), self._draws
         if draws is None or ahead.drawn is None:
-            self._forward(ahead.ids, ahead.epoch, watched=watched)
+            self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
             return
         now = draws.get_state()
         draws.set_state(ahead.drawn)  # the same dropout
-        self._forward(ahead.ids, ahead.epoch, watched=watched)
+        self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
         draws.set_state(now)
 
     @property
@@ -132,24 +131,26 @@ class NonLabelParty:
         """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
         for the log.
         """
+        taken = self.receive(gradient)
+        if taken:
+            backward([self.activations[layer] for layer in taken], list(taken.values()))
+        return self.step()
+
+    def receive(self, gradient: Message) -> dict[str, Tensor]:
+        """Layer -> (n, d): what goes back through its network, of those layers that learn."""
         if self._context is None:
             raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
         self.optimizer.zero_grad(set_to_none=True)
         layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
-        if layers:
-            gradients = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]
-            torch.autograd.backward([self.activations[layer] for layer in layers], gradients)
-        if not self.guards.named or self.guards.learns(self._first_gradient(), self._context):
+        return {layer: self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers}
+
+    def step(self) -> tuple[str, ...]:
+        """Move the weights by their gradients, if its defenses let it. Returns lines for the log."""
+        if self._context is None:
+            raise RuntimeError(f"party {self.name} learns from a batch that it has not embedded")
+        if not self.guards.named or self.guards.learns(first_gradient(self.bottom), self._context):
             self.optimizer.step()
         return tuple(f"party {self.name}: {note}" for note in self.guards.notes())
-
-    def _first_gradient(self) -> Tensor:
-        """(p,) of the batch, by the parameters of the first layer: those of the module that holds the network's first."""
-        for module in self.bottom.modules():
-            gradients = [p.grad.flatten() for p in module.parameters(recurse=False) if p.grad is not None]
-            if gradients and not isinstance(module, ColumnEmbedding):
-                return torch.cat(gradients).detach().float()
-        return torch.empty(0)
 
     @property
     def stopped(self) -> str:
@@ -192,9 +193,8 @@ class NonLabelParty:
     def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
-        return self._of(
-            {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}, message.ids
-        )
+        usable = {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}
+        return self._of(usable, message.ids)
 
     def claims(self, outputs: int) -> dict[str, Sent]:
         """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
@@ -240,7 +240,7 @@ class NonLabelParty:
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.bottom, self.optimizer, state)
         self._ahead = [
-            _Ahead(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
+            Unlearned(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
         ]
         for layer, defense in self.defenses.items():
             defense.restore(state["defenses"][layer])

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from vflbench.data.table import Features
 from vflbench.defenses.base import Context
 from vflbench.messages.facts import OwnColumns
+from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
+from vflbench.numerics.sgd import SgdSteps
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -27,6 +29,17 @@ class Noise:
     predicting: torch.Generator
 
 
+@dataclass(frozen=True)
+class Unlearned:
+    """A batch whose embedding was sent before the party learned from the one before it. drawn: state of what the network
+    draws from, as it was.
+    """
+
+    ids: Tensor
+    epoch: int
+    drawn: Tensor | None
+
+
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
     """What a defense of a party with these columns gets beside the values."""
     return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
@@ -36,12 +49,21 @@ def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
     """The optimiser of a network. For a network without parameters, one that does nothing."""
     if next(network.parameters(), None) is not None:
         return optimizer.attach(network)
-    return optim.SGD([torch.zeros(0, requires_grad=True)])
+    return SgdSteps([], lr=0.0)
 
 
 def single(h: Tensor) -> Tensor:
     """float64 values as float32; others as they are."""
     return h.float() if h.dtype is torch.float64 else h
+
+
+def first_gradient(network: nn.Module) -> Tensor:
+    """(p,) of the batch, by the parameters of the first layer: those of the module that holds the network's first."""
+    for module in network.modules():
+        gradients = [p.grad.flatten() for p in module.parameters(recurse=False) if p.grad is not None]
+        if gradients and not isinstance(module, ColumnEmbedding):
+            return torch.cat(gradients).detach().float()
+    return torch.empty(0)
 
 
 def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:

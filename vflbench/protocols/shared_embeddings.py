@@ -23,14 +23,14 @@ class SharedEmbeddings(SplitParties):
         Q times:  theta_m <- theta_m - step(d l(theta_0, h_1, .., f_m(x_m), .., h_M; y) / d theta_m)
                   theta_0 <- theta_0 - step(d l(theta_0, h_1, .., h_M; y) / d theta_0)
 
-    Gradients never cross. Every party holds the labels of all rows, as the source assumes, so nothing of them is left to
-    leak, and defenses of labels, adversaries and attacks on labels have no place here.
+    Gradients never cross. Every party holds the labels of all rows, as the source assumes. So no label can leak, and
+    defenses of labels, adversaries and attacks on labels do not apply.
 
     local_steps: Q, on the same batch. The others' embeddings and, at the parties, theta_0 stay as they were sent; a party's
     own embedding is its present one, not compressed. With Q = 1 and without compression each weight moves as in
     `protocol=split`. links: `server`, where the label party passes every embedding on, or `direct`, where parties send them
-    to each other and the label party sends theta_0 alone. Where the label party holds features, it sends their embedding as
-    well, and trains their network together with its top, which for it is never out of date.
+    to each other and the label party sends theta_0 alone. If the label party holds features, it sends their embedding as
+    well, and trains their network together with its top. Its own copy of the top is never out of date.
 
     Source: Castiglia, Das, Wang and Patterson, "Compressed-VFL: Communication-efficient learning with vertically partitioned
     data", ICML 2022 (arXiv 2206.08330), Algorithm 1. The source passes all embeddings on to all parties; here none comes

@@ -12,22 +12,24 @@ ERROR = "error.txt"
 CHECKPOINT = "checkpoint.pt"
 LOCK = ".lock"
 RECONSTRUCTIONS = "reconstructions.npz"
-EPOCHS_PICTURE = "auc_per_epoch.png"
-LAYERS_PICTURE = "leak_per_layer.png"
-RECONSTRUCTIONS_PICTURE = "reconstructions.png"
+TABLE = "table.txt"
+"""All figures of the last epoch as tables, for a person."""
 EVENTS = "tensorboard"
 """The folder of TensorBoard's event files."""
 HONEST = "honest"
 """The folder of the same run without its adversary: a whole run folder of its own."""
 
 RESULTS = (
-    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES),
-    *(EPOCHS_PICTURE, LAYERS_PICTURE, RECONSTRUCTIONS_PICTURE),
+    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES, TABLE),
+    *("auc_per_epoch.png", "leak_per_layer.png", "reconstructions.png"),  # of runs of older versions
 )
 """What a run computes, in the order in which a new run deletes it: half of it never looks like a run that can go on."""
 
 MARKS = frozenset({CONFIG, MANIFEST, METRICS, SUMMARY, ERROR, LOG, CHECKPOINT})
 """A folder with any of these belongs to a run."""
+
+RECORDING = "vflbench-messages/"
+"""So begins the `format` in manifest.json of recorded messages, which is no run's."""
 
 PAGE_MARK = "<!-- made by vflbench report -->"
 """Stands near the top of every page of a report, by which later reports know it."""

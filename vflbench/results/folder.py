@@ -8,8 +8,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
@@ -112,6 +110,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
     A folder in which nothing was begun is left empty. Raises BusyError.
     """
+    from filelock import FileLock, Timeout  # late: it imports more than the rest of this module
+
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(blocking=False)

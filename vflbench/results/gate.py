@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, nearest
 from vflbench.results.levels import LEVELS, level_of
 from vflbench.results.rows import Row, readings
 
@@ -37,7 +37,8 @@ class Gate:
         """Raises UserError for a figure that there isn't, or a threshold that is no number from 0 to 1."""
         key, _, value = text.partition("=")
         if key not in KEYS or not value:
-            problem = f"it must be KEY=VALUE; the keys are {', '.join(KEYS)}"
+            near = "" if key in KEYS else nearest(key, KEYS)
+            problem = f"it must be KEY=VALUE{near or '; the keys are ' + ', '.join(KEYS)}"
             raise UserError(problem, key=FLAG, value=text, see="vflbench audit --help")
         try:
             threshold = float(value)
@@ -54,7 +55,8 @@ class Outcome:
 
     row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was. value: that counts.
 
-    low, high: a 95 % interval of it, nan without one. of_all: whether it holds for all readings at once, or for this alone.
+    low, high: a 95 % interval, nan without one. of_all: whether it is that of the worst of all readings, whichever it is, or
+    of this value alone.
     undefined: attacks without any value. crossing: party -> layers that cross. other_side: 1 - a of the least one-sided leak
     AUC a.
     """
@@ -91,16 +93,20 @@ class Outcome:
     def _where(self) -> str:
         row = self.row
         is_cut = row.layer in self.crossing.get(row.party, ())
-        place = [row.attack, f"{row.message}s", f"{row.party} {row.layer}" + (", the cut" if is_cut else "")]
+        place = [
+            row.attack,
+            f"{row.message}s",
+            f"{row.party} {row.layer}" + (", the cut" if is_cut and row.layer != "cut" else ""),
+        ]
         return ", ".join([*place, *([f"epoch {row.epoch}"] if row.epoch != self.last_epoch else [])])
 
     def _interval(self) -> str:
         if math.isnan(self.low) or math.isnan(self.high):
             return "from a single batch: no interval"
         limit = self.gate.threshold
-        side = "above" if self.low > limit else "not above" if self.high <= limit else "partly above"
-        which = "of all readings at once" if self.of_all else "of this value alone"
-        return f"its 95 % interval, {which}, is {self.low:.3f} to {self.high:.3f}: {side}{' as a whole' * (side == 'above')}"
+        side = "all of it above" if self.low > limit else "not above" if self.high <= limit else "partly above"
+        which = "the 95 % interval of the worst of all readings" if self.of_all else "its own 95 % interval"
+        return f"{which} is {self.low:.3f} to {self.high:.3f}: {side}"
 
 
 def judge(

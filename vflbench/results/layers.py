@@ -52,6 +52,11 @@ def layers_of(manifest: Mapping[str, Any], measured: Iterable[tuple[str, str, bo
     return Layers(tuple(dict.fromkeys([*order, *sorted(others, key=_order_of_name)])), cut, recorded)
 
 
+def marked(layer: str, crosses: bool) -> str:
+    """`f5 (cut)` of a layer that crosses; a layer that is called `cut` says so itself."""
+    return f"{layer} (cut)" if crosses and layer != "cut" else layer
+
+
 def merged_order(runs: Iterable[Layers]) -> list[str]:
     """The layers of several runs in one order: a layer that only some have comes after its predecessor there."""
     merged: list[str] = []

@@ -25,12 +25,18 @@ def origin(run: Run) -> dict[str, str]:
         data = [known.get("data"), (manifest.get("source") or {}).get("state")]
     changed = changed_in(manifest)
     return {
-        "code": f"vflbench {str(known.get('vflbench'))[:20]} {str(known.get('code'))[:8]}" if known else _OLDER,
+        "code": f"vflbench {str(known.get('vflbench'))[:20]} {str(known.get('code'))[:8]}" if known else _older(manifest),
         "plug-ins": f"plug-ins {_short(plugins)}" if _holds(plugins) else "",
         "data": f"data {_short(data)}" if _holds(data) else "",
         "device": str(manifest.get("device") or ""),
         "edited on the way": f"{', '.join(changed)[:80]} edited while {run.folder.name} ran" if changed else "",
     }
+
+
+def _older(manifest: Mapping[str, Any]) -> str:
+    """Of a run that records no digest of vflbench's code."""
+    version = manifest.get("vflbench")
+    return f"{_OLDER}, {str(version)[:20]}" if version else _OLDER
 
 
 def made_by(run: Run) -> str:

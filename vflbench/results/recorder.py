@@ -4,13 +4,14 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy
 import yaml
-from tqdm import tqdm
 
 from vflbench.errors import UserError
 from vflbench.plain_files import open_to_write, remove_temporaries, written_whole
@@ -25,14 +26,20 @@ from vflbench.results.files import (
     RECONSTRUCTIONS,
     RESULTS,
     SUMMARY,
+    TABLE,
 )
 from vflbench.results.identity import differing, origin_in
+from vflbench.results.meter import Meter
 from vflbench.results.plain_values import read_json
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
+from vflbench.results.wrapping import wrapped
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
 
-_NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR)
+Table = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+"""Makes the text of table.txt from a summary and a manifest."""
+
+_NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR, TABLE)
 
 
 class Recorder:
@@ -41,8 +48,9 @@ class Recorder:
     Nothing is written before `begin` or `go_on`: a run that can't start leaves the folder as it was.
 
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
-    results. begun: whether something was written. bar: whether training shows its own progress bar; a sweep has one for all
-    runs. confirm: is given the facts that a run begins with, and may refuse them.
+    results. begun: whether something was written. bar: whether training shows how far it has come; a sweep does so for all
+    runs. whose: stands before what is printed of a run that belongs to another. confirm: is given the facts that a run
+    begins with, and may refuse them.
     loggers: a `Loggers`, called after everything is on disk, or None.
     """
 
@@ -54,6 +62,7 @@ class Recorder:
         self.overwrite = overwrite
         self.begun = False
         self.bar = True
+        self.whose = ""
         self.loggers: Any = None
         self.confirm: Callable[[Mapping[str, Any]], None] = lambda _facts: None
         self._config = config
@@ -63,7 +72,7 @@ class Recorder:
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
         made = Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
-        made.confirm = self.confirm
+        made.confirm, made.bar, made.whose = self.confirm, self.bar, f"{name} run: "
         return made
 
     @property
@@ -148,11 +157,15 @@ class Recorder:
         with open_to_write(self.folder / LOG, "a") as file:
             file.write(line + "\n")
 
-    def say(self, line: str, *, always: bool = False) -> None:
-        """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case."""
+    def say(self, line: str, *, always: bool = False, shown: str = "") -> None:
+        """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case. shown: is printed in
+        place of a line that is too long for a person.
+        """
         self.log(line)
         if always or not self.quiet:
-            tqdm.write(line)
+            from tqdm import tqdm  # late: a grade is quiet
+
+            tqdm.write("\n".join(wrapped(f"{self.whose}{shown or line}", "  ")))
 
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
@@ -169,10 +182,10 @@ class Recorder:
         if text := "".join(f"{line}\n" for line in lines):
             self._write(LOSSES, text)
 
-    def progress_bar(self, what: str, rows: int) -> "tqdm[Any]":
-        """A bar over that many rows, shown if stderr is a terminal and `bar` is set."""
-        silent = None if self.bar else True
-        return tqdm(total=rows, desc=what, unit="row", unit_scale=True, disable=silent, leave=False)
+    @cached_property
+    def meter(self) -> Meter:
+        """Says on stderr how far the run has come, if `bar` is set."""
+        return Meter(shown=self.bar)
 
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
@@ -180,12 +193,15 @@ class Recorder:
             with written_whole(self.folder / RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Close the manifest, then write summary.json: the run is complete, pictures included."""
+    def finish(self, summary: Mapping[str, Any], table: Table | None = None) -> None:
+        """Close the manifest, write table.txt, then summary.json: the run is complete. table: makes its text."""
         if self.loggers is not None:
             self.loggers.finish(summary)
             self.note(**({"loggers_failed": self.loggers.failed} if self.loggers.failed else {}))
         self.note(end=_now())
+        if table is not None:
+            with suppress(Exception):  # no run is lost by its table
+                self._write(TABLE, table(_plain(summary), _plain(self._manifest)))
         self._write_json(SUMMARY, summary)
 
     def _begin_loggers(self) -> None:
@@ -212,6 +228,12 @@ def _versions(manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, 
     versions = manifest.get("versions") or {}
     named = {"vflbench": manifest.get("vflbench"), "commit": manifest.get("git_commit"), "torch": versions.get("torch")}
     return tuple(named), tuple(named.values())
+
+
+def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    """As it is read from the file that it is written to."""
+    plain: dict[str, Any] = json.loads(json.dumps(_without_nan(content)))
+    return plain
 
 
 def _without_nan(value: Any) -> Any:

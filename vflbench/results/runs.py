@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vflbench.results.files import HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, SUMMARY
+from vflbench.results.files import CONFIG, HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, RECORDING, SUMMARY
 from vflbench.results.layers import Layers, layers_of
 from vflbench.results.read import read_config, read_error, read_manifest, read_summary
 from vflbench.results.untrusted import Unreadable, read_head
@@ -134,7 +134,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Oddity:
-    """A folder or file that is not a finished run. kind: failed | half-written | unreadable | repeated | foreign.
+    """A folder or file that is not a finished run. kind: failed | half-written | unreadable | repeated | recording |
+    foreign.
 
     reason: printable, in a line.
     """
@@ -163,6 +164,11 @@ def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
                 yield read_run(place)
 
 
+def run_folders(folder: Path) -> Iterator[Path]:
+    """The folders of runs in or under this one, in the order of their names, of which no file is read."""
+    yield from (place for place, files in _walk(folder) if _is_run(place, files))
+
+
 def read_run(folder: Path) -> Run | Oddity:
     """The finished run in that folder, or why there is none."""
     try:
@@ -170,6 +176,8 @@ def read_run(folder: Path) -> Run | Oddity:
             reason = read_error(folder)
             if reason is not None:
                 return Oddity("failed", folder, reason)
+            if is_recording(folder):
+                return Oddity("recording", folder, "recorded messages, which vflbench audit reads")
             problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
             return Oddity("half-written", folder, problem)
         summary, config = read_summary(folder), read_config(folder)
@@ -180,6 +188,13 @@ def read_run(folder: Path) -> Run | Oddity:
         return Oddity("half-written" if error.kind == "torn" else "unreadable", folder, error.problem)
     honest = None if not manifest.get("adversary") or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
     return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
+
+
+def is_recording(folder: Path) -> bool:
+    """Whether it holds recorded messages, and no run."""
+    with suppress(OSError, Unreadable):
+        return not os.path.lexists(folder / SUMMARY) and str(read_manifest(folder).get("format")).startswith(RECORDING)
+    return False
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
@@ -196,7 +211,8 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
             files = [f for f in files if f in MARKS]
             folders[:] = [f for f in folders if f not in ("tables", "figures")]
         if _is_run(Path(place), files):
-            folders[:] = []  # what a run keeps for itself, its honest run included
+            # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
+            folders[:] = [f for f in folders if f != HONEST] if MARKS.intersection(files) == {CONFIG} else []
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         yield Path(place), sorted(files)
 

@@ -7,31 +7,28 @@ It has more lines than other modules, as it lists every name that a table, a cha
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from vflbench.results.untrusted import shown
+from vflbench.results.checks import Most, accepts, open_and_strict, refusal
 
 MOST_LEAKS, MOST_REBUILT, MOST_NAMES, MOST_MODULES = 20_000, 2_000, 500, 20_000
 """Of a run. Names: its attacks, its layers, its figures, the entries of its mappings. More can't be shown in seconds."""
 
-_FEW = Field(max_length=MOST_NAMES)
-_SOME = Field(max_length=MOST_MODULES)
+_FEW, _SOME = Most(MOST_NAMES), Most(MOST_MODULES)
 Number = float | None
 Text = str | None
 Names = Annotated[dict[str, Text], _FEW] | None
 Lists = Annotated[dict[str, Annotated[list[str], _FEW]], _FEW] | None
-_STRICT = ConfigDict(strict=True, extra="allow")
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Interval(TypedDict, total=False):
     mean: Number
     low: Number
     high: Number
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Place(TypedDict, total=False):
     """Where something was measured."""
 
@@ -53,7 +50,7 @@ class _Leak(_Place, total=False):
     classes: Annotated[dict[str, _Interval], _FEW] | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Reading(TypedDict, total=False):
     """What the worst attack reads, of `verdict`."""
 
@@ -76,7 +73,7 @@ class _Fall(_Reading, total=False):
     because: Required[str]
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Verdict(TypedDict, total=False):
     worst: _Worst | None
     levels: Annotated[dict[str, _Reading], _FEW] | None
@@ -86,7 +83,7 @@ class _Verdict(TypedDict, total=False):
     changed: list[str] | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Above(TypedDict, total=False):
     """A leak above a ceiling."""
 
@@ -100,7 +97,7 @@ class _Above(TypedDict, total=False):
     ceiling: Required[float]
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Promise(TypedDict, total=False):
     claim: Text
     bounds: Text
@@ -116,7 +113,7 @@ class _Promise(TypedDict, total=False):
     exceeded: list[_Above] | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Release(TypedDict, total=False):
     defense: str
     mechanism: str
@@ -126,7 +123,7 @@ class _Release(TypedDict, total=False):
     epochs: int | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Privacy(TypedDict, total=False):
     epsilon: Number
     mu: Number
@@ -142,7 +139,7 @@ class _Privacy(TypedDict, total=False):
     tried: dict[str, Any] | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Noise(TypedDict, total=False):
     """What noise on embeddings promises."""
 
@@ -169,7 +166,7 @@ class _Margin(_Interval, total=False):
     beats: bool | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Rebuilt(TypedDict, total=False):
     attack: Required[str]
     message: Required[str]
@@ -185,14 +182,14 @@ class _Rebuilt(TypedDict, total=False):
     beats_every_guess: bool | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Dependence(TypedDict, total=False):
     party: str
     layer: str
     dcor: _Interval
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Figure(TypedDict, total=False):
     party: str
     layer: str
@@ -201,7 +198,7 @@ class _Figure(TypedDict, total=False):
     value: Number
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Link(TypedDict, total=False):
     sender: Text
     receiver: Text
@@ -210,12 +207,12 @@ class _Link(TypedDict, total=False):
     bytes: Number
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Observed(TypedDict, total=False):
     verdict: Text
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Summary(TypedDict, total=False):
     epochs: int | None
     seconds: Number
@@ -226,10 +223,10 @@ class _Summary(TypedDict, total=False):
     train_accuracy: Number
     test_log_loss: Number
     train_log_loss: Number
-    leaks: Annotated[list[_Leak], Field(max_length=MOST_LEAKS)] | None
+    leaks: Annotated[list[_Leak], Most(MOST_LEAKS)] | None
     verdict: _Verdict | None
     distance_correlation: list[_Dependence] | None
-    reconstructions: Annotated[list[_Rebuilt], Field(max_length=MOST_REBUILT)] | None
+    reconstructions: Annotated[list[_Rebuilt], Most(MOST_REBUILT)] | None
     skipped: Names
     unscored: Names
     claims_refused: Names
@@ -237,13 +234,13 @@ class _Summary(TypedDict, total=False):
     privacy: _Privacy | None
     observed_privacy: _Observed | None
     embedding_privacy: list[_Noise] | None
-    figures: Annotated[list[_Figure], Field(max_length=MOST_LEAKS)] | None
+    figures: Annotated[list[_Figure], Most(MOST_LEAKS)] | None
     bytes_sent: Annotated[dict[str, Number], _FEW] | None
-    links: Annotated[list[_Link], Field(max_length=MOST_LEAKS)] | None
+    links: Annotated[list[_Link], Most(MOST_LEAKS)] | None
     failed: Text
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Threat(TypedDict, total=False):
     seat: Text
     knows: list[str] | None
@@ -255,13 +252,13 @@ class _Threat(TypedDict, total=False):
     does: Text
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Adversary(TypedDict, total=False):
     party: Text
     text: Text
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Data(TypedDict, total=False):
     train_rows: int | None
     test_rows: int | None
@@ -270,19 +267,19 @@ class _Data(TypedDict, total=False):
     train_class_ratios: list[float] | None
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Model(TypedDict, total=False):
     test_auc: Number
     train_auc: Number
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Choices(TypedDict, total=False):
     dataset: Text
     experiment: Text
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Manifest(TypedDict, total=False):
     vflbench: Text
     git_commit: Text
@@ -314,7 +311,7 @@ class _Manifest(TypedDict, total=False):
 _Parts = Annotated[dict[str, dict[str, Any] | None], _FEW]
 
 
-@with_config(_STRICT)
+@open_and_strict
 class _Config(TypedDict, total=False):
     seed: int | None
     dataset: dict[str, Any] | None
@@ -323,22 +320,19 @@ class _Config(TypedDict, total=False):
     adversary: _Parts | None
 
 
-_SUMMARY, _MANIFEST, _CONFIG = TypeAdapter(_Summary), TypeAdapter(_Manifest), TypeAdapter(_Config)
-
-
 def check_config(config: Mapping[str, Any]) -> None:
     """Raises ValueError, with one line, for options of another type."""
-    _check(_CONFIG, config)
+    _check(_Config, config)
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
     """Raises ValueError, with one line, for facts of another type."""
-    _check(_MANIFEST, manifest)
+    _check(_Manifest, manifest)
 
 
 def check_summary(summary: Mapping[str, Any]) -> None:
     """Raises ValueError, with one line, for results of another type, and for more of them than can be shown."""
-    _check(_SUMMARY, summary)
+    _check(_Summary, summary)
     if len(summary) > MOST_NAMES:
         raise ValueError(f"it has {len(summary):,} names, and at most {MOST_NAMES} are read")
     leaks, entries = summary.get("leaks") or [], summary.get("reconstructions") or []
@@ -352,10 +346,6 @@ def check_summary(summary: Mapping[str, Any]) -> None:
             raise ValueError(f"it has {len(there):,} different {what}, and at most {MOST_NAMES} are read")
 
 
-def _check(kind: TypeAdapter[Any], content: Mapping[str, Any]) -> None:
-    try:
-        kind.validate_python(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(shown(part, 60) for part in first["loc"])
-        raise ValueError(f"{place} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
+def _check(kind: Any, content: Mapping[str, Any]) -> None:
+    if not accepts(kind)(content) and (problem := refusal(kind, content)) is not None:
+        raise ValueError(problem)

@@ -12,6 +12,7 @@ from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Ledger, Release
+from vflbench.metrics.verdict import NO_MESSAGE
 from vflbench.run.canaries import Canaries
 
 MESSAGES_PER_EPOCH = 2
@@ -44,11 +45,7 @@ def account(
         return None
     claimed = ledger.epsilon if pure else None
     tried = {"the labels trained on": canaries.guesses()} if len(canaries) else {}
-    tried |= {
-        f"{leak.attack} on {leak.message}s of {leak.party} {leak.layer}": leak.guesses
-        for leak in leaks
-        if leak.visible and leak.guesses.total
-    }
+    tried |= {_place(leak): leak.guesses for leak in leaks if leak.visible and leak.guesses.total}
     alpha = (1 - CONFIDENCE) / max(1, len(tried))
     if ledger.mu is None:
         bounds = {name: guesses.epsilon_low(alpha) for name, guesses in tried.items()}
@@ -80,6 +77,12 @@ def account(
         "violated": low is not None and limit is not None and low > limit,
         "power": [] if limit is None else power_of(limit, len(canaries), alpha, gaussian=ledger.mu is not None),
     }
+
+
+def _place(leak: Leak) -> str:
+    """`norm on gradients of a f5`; of a reader of no message `completion (own columns) of a features`."""
+    read = leak.attack if leak.message == NO_MESSAGE else f"{leak.attack} on {leak.message}s"
+    return f"{read} of {leak.party} {leak.layer}"
 
 
 def power_of(claim: float, canaries: int, alpha: float, *, gaussian: bool = False) -> list[dict[str, Any]]:

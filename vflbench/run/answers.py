@@ -14,26 +14,16 @@ from vflbench.messages.message import Kind
 from vflbench.messages.round import PrivateBatch, Round
 from vflbench.messages.threat import Level
 from vflbench.metrics.batch import batch_example, batch_figures
-from vflbench.metrics.dependence import Dependence, DependenceTable
-from vflbench.metrics.leakage import Leak, LeakTable, checked_scores
-from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
+from vflbench.metrics.dependence import DependenceTable
+from vflbench.metrics.leakage import LeakTable, checked_scores
+from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.run.findings import Findings
 from vflbench.run.grading import Grader
 from vflbench.run.hidden_columns import HiddenColumns, split
 from vflbench.run.known_rows import Lookup
 from vflbench.run.posts import Post
 from vflbench.run.probe_rows import ProbeRows
 from vflbench.run.question import Question
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What the attacks of an epoch came to. examples: arrays of rows as they are and as they were rebuilt."""
-
-    leaks: list[Leak]
-    dependence: list[Dependence]
-    reconstructions: list[Reconstruction]
-    examples: dict[str, Any]
-
 
 Listener = Callable[[Post, str, Tensor, Tensor, Tensor], None]
 """Is given each answer of scores: the post, the layer, ids (n,), scores, and (n,) bool, rows that must not count."""

@@ -7,8 +7,8 @@ from typing import Any
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
-from vflbench.run.answers import Findings
 from vflbench.run.auditor import Auditor
+from vflbench.run.findings import Findings
 from vflbench.run.posts import Post
 from vflbench.run.recorded_source import RecordedSource
 

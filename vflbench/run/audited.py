@@ -1,24 +1,26 @@
 """An audit as `vflbench audit` makes it: the recording in, the values of a result folder out."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
-from vflbench.attacks.base import Attack
-from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.options import Seed, Steps, options
 from vflbench.results.levels import level_of
-from vflbench.run.facts import leak_quantities
-from vflbench.run.offline import AuditResult, audit
-from vflbench.run.summary import leak_figures
+from vflbench.run.findings import AuditResult
+from vflbench.run.leak_summary import leak_figures, leak_quantities
 from vflbench.run.verdict import verdict
+
+if TYPE_CHECKING:
+    from vflbench.attacks.base import Attack
+    from vflbench.messages.recorded_messages import RecordedMessages
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -40,6 +42,8 @@ class AuditOptions:
 
 def audit_recording(recording: RecordedMessages, attacks: Mapping[str, Attack], wanted: AuditOptions) -> AuditResult:
     """Attack the messages of a recording, in a process that is tuned as that of a run. Raises UserError."""
+    from vflbench.run.offline import audit  # late: grades and contents need no torch
+
     return audit(
         recording,
         attacks,
@@ -73,7 +77,7 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "skipped": dict(result.skipped),
         "unscored": dict(result.unscored),
         "adversary": {},
-        "threads": torch.get_num_threads(),
+        "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1,
         "quantities": sorted(
             {"seconds", *result.model, *(leak_quantities(last.leaks, last.reconstructions) if last else ())}
         ),

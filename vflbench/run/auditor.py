@@ -18,12 +18,13 @@ from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.options import restore_state, state_of
-from vflbench.run.answers import Findings, Marker, Tables
+from vflbench.run.answers import Marker, Tables
 from vflbench.run.asking import Asking
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
 from vflbench.run.desk import LocalDesk
-from vflbench.run.end_of_epoch import RowsAtTheEnd, unanswered
+from vflbench.run.end_of_epoch import RowsAtTheEnd
+from vflbench.run.findings import Findings
 from vflbench.run.grading import Grader
 from vflbench.run.helpers import Helpers
 from vflbench.run.hidden_columns import HiddenColumns
@@ -31,6 +32,7 @@ from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population
 from vflbench.run.posts import HintSource, Post, column_references, posted
 from vflbench.run.remote_desk import Call, remote_desks
 from vflbench.run.supply import Supply
+from vflbench.run.unmet import unanswered
 
 
 class Auditor:
@@ -118,8 +120,7 @@ class Auditor:
         self._facts_followed = frozenset(kind for post in followers for kind in post.attack.threat.knows | post.threat.knows)
         self._facts_wanted = frozenset(wanted | ({OwnColumns} if twins else set()))
         self.audited: set[int] = set()
-        self._new_tables = tables
-        self.tables, self._epoch, self._is_last = tables(), 0, True
+        self._new_tables, self.tables, self._epoch, self._is_last = tables, tables(), 0, True
 
     @property
     def probes(self) -> bool:
@@ -244,7 +245,6 @@ class Auditor:
         self._end.restore(state["end"])
         self.canaries.restore(state["canaries"])
         self._private.clear()
-        for step, owner, *rows in state["private"]:
-            self._private[step] = PrivateBatch(owner, *(values.clone() for values in rows))
+        self._private |= {n: PrivateBatch(owner, *(v.clone() for v in rows)) for n, owner, *rows in state["private"]}
         self._asking.restore(state["asking"])
         self.tables = Tables.from_state(state["tables"])

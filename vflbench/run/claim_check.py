@@ -36,7 +36,8 @@ class ClaimCheck:
         self._rows: RecordedRows = source.rows
         self._cut = {party: source.recording.manifest.cut(party) for party in source.recording.manifest.parties}
         self.claimed = claim.eps * (epochs if claim.fresh else 1)
-        ids = source.ids.all[~torch.isin(source.ids.all, source.rows.canary_ids)]
+        everyone = torch.from_numpy(source.ids.all)
+        ids = everyone[~torch.isin(everyone, source.rows.canary_ids)]
         rng = Generators(source.seed)["claim check"]
         self._ids = ids[torch.randperm(len(ids), generator=rng)[:MOST_ROWS]].sort().values
         self._seen = torch.zeros(len(self._ids), dtype=torch.bool)

@@ -11,8 +11,8 @@ from vflbench.messages.manifest import LABELS
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat
-from vflbench.run.posts import unmet_attacks
-from vflbench.run.recorded_source import RecordedSource
+from vflbench.run.recorded_facts import RecordedFacts
+from vflbench.run.unmet import unmet_attacks
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = N
         "written by": manifest.producer,
         "parties": "; ".join(f"{parties} ({seat})" for seat, parties in seats.items()),
         "epochs": f"{len(epochs):,}",
-        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", a sample of all"),
+        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", maybe a sample of all"),
         "classes": str(manifest.classes),
     }
     refused, notes = _without_labels(recording, attacks), []
     if labels is None and not (folder / LABELS).is_file():
         notes.append("no labels are here: --labels FILE names them, and --scores-only DIR attacks without any")
     else:
-        source = RecordedSource(recording, None if labels is None else Path(labels))
-        shares = ", ".join(f"{share:.4f}" for share in source.rows.class_ratios)
-        facts |= {"training rows": f"{len(source.rows):,} with labels", "class shares": shares}
+        source = RecordedFacts(recording, None if labels is None else Path(labels))
+        shares = ", ".join(f"{share:.4f}" for share in source.labelled_rows.class_ratios)
+        facts |= {"training rows": f"{len(source.labelled_rows):,} with labels", "class shares": shares}
         facts["ids"] = "a row has the same in every epoch" if source.ids.repeat else "none comes in two epochs"
         refused, notes = source.skipped(attacks), source.notes
     if manifest.batch_size is not None:
@@ -65,7 +65,7 @@ def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = N
     kinds = [
         (party, kind, f"{count:,} of {coverage.batches:,}")
         for party, coverage in recording.coverage.items()
-        for kind, count in coverage.kinds.items()
+        for kind, count in sorted(coverage.kinds.items())
     ]
     return Contents({name: text for name, text in facts.items() if text}, layers, kinds, refused, notes)
 

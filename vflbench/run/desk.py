@@ -1,6 +1,7 @@
 """Desks: where the attacks of a party are asked, in this process or in the party's own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers
 from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, Round
-from vflbench.messages.view import View
+from vflbench.messages.view import Unavailable, Undeclared, View
 from vflbench.run.helpers import Helpers
 from vflbench.run.posts import Hints, Post
 from vflbench.run.supply import Supply
@@ -96,7 +97,8 @@ class LocalDesk(Desk):
         known = post.facts(self._supply.to(post, facts), query.hints)
         view = post.view(query.epoch, query.step, query.names, known)
         if not query.answered and post.attack.attends:
-            post.attack.attend(view)
+            with _naming(post):
+                post.attack.attend(view)
             return _nothing
         if self._helpers is not None and post.only_reads and query.answered and query.step is not None:
             key = (post.name, post.party, post.visible)
@@ -108,7 +110,8 @@ class LocalDesk(Desk):
         """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
         ask = post.attack.batch if view.step is not None else post.attack.epoch
         if not post.on_columns:
-            return ask(view)
+            with _naming(post):
+                return ask(view)
         if (post.name, post.party) in self.broken:
             return None
         try:
@@ -117,6 +120,15 @@ class LocalDesk(Desk):
             why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
             self.broken[post.name, post.party] = why
             return None
+
+
+@contextmanager
+def _naming(post: Post) -> Iterator[None]:
+    """While entered, an error over facts names the attack."""
+    try:
+        yield
+    except (Undeclared, Unavailable) as error:
+        raise type(error)(error.problem, key=error.key or f"attack={post.name}", value=error.value, see=error.see) from error
 
 
 def _nothing() -> None:

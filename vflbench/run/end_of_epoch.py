@@ -97,12 +97,6 @@ def asked_about_others(post: Post) -> bool:
     return at_a_party and post.attack.answers_epochs() and not post.attack.follows
 
 
-def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:
-    """Attack -> why it has no score, for those that were asked and have none."""
-    reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
-    return dict.fromkeys((name for name in attacks if name not in scored), reason)
-
-
 class Shortage:
     """Attacks that could not be asked about a batch, because it has too few rows that they could be given the class of."""
 

@@ -9,12 +9,13 @@ from vflbench.errors import NonFiniteError
 from vflbench.generators import Generators
 from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
+from vflbench.results.notices import is_new
 from vflbench.results.recorder import Recorder
-from vflbench.run.answers import Findings
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.divergence import diverged
 from vflbench.run.evaluation import evaluate
 from vflbench.run.facts import introduce, quantities
+from vflbench.run.findings import Findings
 from vflbench.run.interruption import Interruption
 from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
@@ -35,7 +36,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
     """
     try:
-        with blaming(checkpoint):
+        with blaming(checkpoint), recorder.meter.running():
             summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
@@ -58,6 +59,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
     settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
+    meter = recorder.meter
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
@@ -70,10 +72,11 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
-    for note in (*data.notes, *seated.lines(experiment)):
-        recorder.say(note, always=True)
-    for name, reason in skipped.items():
-        recorder.say(f"attack={name} is skipped: {reason}", always=True)
+    for line in data.facts.get("columns_are", ()):  # of a table of one's own: once, and not by each run of a sweep
+        recorder.say(line, always=recorder.bar)
+    left_out = [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
+    for line in (*data.notes, *seated.lines(experiment), *left_out):
+        recorder.say(line, always=is_new(line))
 
     sample = data.train.sample(settings.audit.train_rows)
     with Interruption(experiment.engine.stop_asked) as interruption:
@@ -81,15 +84,17 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             epoch = progress.begin_epoch()
             batches = session.batches(data.train, batch_size, generators["batches"], epoch.number)
             try:
-                is_last = epoch.number + 1 == epochs
-                findings = train_epoch(epoch, batches, progress, settings, recorder, interruption, is_last=is_last)
+                after = epochs - epoch.number - 1
+                findings = train_epoch(epoch, batches, progress, settings, recorder, interruption, after=after)
                 if findings is not None:
+                    meter.doing("measuring the model")
                     result = evaluate(epoch.result(findings), progress, {"train": sample, **data.held_out})
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
-                    recorder.say(result.line())
+                    recorder.say(result.line(), shown=result.short_line(epochs))
                     progress.end_epoch(result)
                     recorder.write_losses(line for each in progress.results for line in each.loss_lines())
+                    meter.ended()
             except NonFiniteError as error:
                 raise diverged(experiment, data, seated.trace, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
@@ -116,43 +121,39 @@ def train_epoch(
     recorder: Recorder,
     interruption: Interruption,
     *,
-    is_last: bool,
+    after: int,
 ) -> Findings | None:
     """Every batch once. The audited ones are attacked right after their round, which changes nothing that follows.
 
-    Resumes after the batches that an epoch under way has had. Returns None if it was interrupted.
+    Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
     """
     steps, number, auditor, session = len(batches), epoch.number, progress.auditor, progress.session
-    auditor.begin_epoch(number, steps, last=is_last)
+    auditor.begin_epoch(number, steps, last=not after)
     progress.rounds.begin_epoch(number, steps, auditor.audited, goes_on=epoch.step > 0)
-    start, audit_seconds = perf_counter(), 0.0
-    with recorder.progress_bar(f"epoch {number}", steps * batches.batch_size) as bar:
-        bar.update(epoch.step * batches.batch_size)
-        for step, ids in islice(enumerate(batches), epoch.step, None):
-            watch = auditor.wants(step) | progress.rounds.wants(step)
-            round_ = session.round(ids, epoch=number, step=step, watch=watch)
-            training = round_.training
-            if training is None or not math.isfinite(training.loss + training.penalty):
-                loss = math.nan if training is None else training.loss + training.penalty
-                raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
-            epoch.add(training)
-            audit_start = perf_counter()
+    start, meter = perf_counter(), recorder.meter
+    audits = sum(step >= epoch.step for step in auditor.audited) + settings.audit.in_epochs(after, steps)
+    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - epoch.step, audits=audits)
+    for step, ids in islice(enumerate(batches), epoch.step, None):
+        watch = auditor.wants(step) | progress.rounds.wants(step)
+        round_ = session.round(ids, epoch=number, step=step, watch=watch)
+        training = round_.training
+        if training is None or not math.isfinite(training.loss + training.penalty):
+            loss = math.nan if training is None else training.loss + training.penalty
+            raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
+        epoch.add(training)
+        with meter.audit(counts=step in auditor.audited):
             auditor.see(round_)
             progress.rounds.see(round_)
-            audit_seconds += perf_counter() - audit_start
-            for note in training.notes:
-                recorder.log(f"epoch {number} step {step}/{steps} {note}")
-            if step % settings.log_every == 0:
-                recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
-            bar.set_postfix_str(f"loss {training.loss:.4f}", refresh=False)
-            bar.update(len(ids))
-            if interruption.asked or session.stopped:
-                break
+        for note in training.notes:
+            recorder.log(f"epoch {number} step {step}/{steps} {note}")
+        if step % settings.log_every == 0:
+            recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
+        if interruption.asked or session.stopped:
+            break
     findings = None
     if not interruption.asked:
-        audit_start = perf_counter()
-        findings = auditor.end_epoch(progress.facts_at_the_end(number))
-        audit_seconds += perf_counter() - audit_start
-    epoch.seconds["audit"] += audit_seconds
-    epoch.seconds["train"] += perf_counter() - start - audit_seconds
+        with meter.audit_at_the_end():
+            findings = auditor.end_epoch(progress.facts_at_the_end(number))
+    epoch.seconds["audit"] += meter.audit_seconds
+    epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds
     return findings

@@ -9,11 +9,10 @@ from vflbench.data.labels import listed_rows
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import Columns
 from vflbench.messages.threat import Level, Threat
-from vflbench.metrics.leakage import Leak
-from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
 from vflbench.results.levels import OWN_COLUMNS, PROBE
+from vflbench.run.leak_summary import leak_quantities
 from vflbench.run.posts import Post
 from vflbench.run.summary import EpochResult
 
@@ -82,19 +81,11 @@ def quantities(result: EpochResult) -> list[str]:
     return sorted({*names, "loss", "bytes_sent", "seconds", *leak_quantities(result.leaks, result.reconstructions)})
 
 
-def leak_quantities(leaks: Sequence[Leak], reconstructions: Sequence[Reconstruction]) -> list[str]:
-    """Names of what attacks came to."""
-    names: list[str] = []
-    for leak in leaks:
-        figures = [f"leak_{figure}" for figure in leak.classes] + ([] if leak.of_classes else ["leak_auc"])
-        names += [name for figure in figures for name in (figure, f"{figure}:{leak.attack}")]
-    for rebuilt in reconstructions:
-        names += [f"rebuilt.{figure}" for figure in rebuilt.figures if ":" not in figure]
-    return sorted(set(names))
-
-
 def _first_paragraph(attack: Attack) -> str:
-    return " ".join((inspect.getdoc(type(attack)) or type(attack).__name__).split("\n\n")[0].split())
+    """Of the docstring of its class, or of the nearest class below `Attack` that has one."""
+    kinds = type(attack).__mro__[: type(attack).__mro__.index(Attack)]
+    docstring = next((cls.__doc__ for cls in kinds if cls.__doc__), "")
+    return " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split()) or f"{type(attack).__name__} has no docstring."
 
 
 def describe(data: TrainTest, held: Mapping[str, Columns]) -> dict[str, Any]:

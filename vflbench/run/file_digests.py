@@ -12,9 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from vflbench.data.private_folders import make_part, make_private
+from vflbench.data.private_folders import cache_folder, make_part, make_private
 from vflbench.errors import UserError
 from vflbench.plain_files import open_plain, written_whole
 from vflbench.results.identity import essential
@@ -97,6 +95,8 @@ def file_digest(file: Path) -> str:
     if known is not None:
         return known
     if state.st_size >= _ANNOUNCED:
+        from tqdm import tqdm
+
         tqdm.write(f"reading {file} ({state.st_size / 1e9:.1f} GB) once, as its content is part of a run's identity")
     digest = sha256(file)
     settled = time.time() - max(state.st_ctime, state.st_mtime) > _SETTLED_SECONDS
@@ -136,8 +136,6 @@ def _in_this_process() -> dict[str, str]:
 
 def _folder() -> Path | None:
     """Where digests are kept, if it is ours alone; else None, and digests are computed again in each process."""
-    from vflbench.data.prepare import cache_folder  # late: it loads what reads tables
-
     with suppress(OSError, UserError):
         make_private(cache_folder())
         return make_part(cache_folder(), "digests")

@@ -1,16 +1,21 @@
 """Results of an epoch as rows of metrics.csv."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vflbench.messages.message import Kind
 from vflbench.messages.wire import Traffic
-from vflbench.metrics.dependence import Dependence
-from vflbench.metrics.leakage import Leak
-from vflbench.metrics.reconstruction import Reconstruction
+from vflbench.metrics.leak import Leak
 from vflbench.numerics.interval import Interval
-from vflbench.results.recorder import Row
-from vflbench.run.answers import Findings
-from vflbench.run.summary import EpochResult, TrafficByRoute
+from vflbench.results.rows import Row
+
+if TYPE_CHECKING:
+    from vflbench.metrics.dependence import Dependence
+    from vflbench.metrics.reconstruction import Reconstruction
+    from vflbench.run.findings import Findings
+    from vflbench.run.summary import EpochResult, TrafficByRoute
 
 
 def epoch_rows(result: EpochResult) -> list[Row]:

@@ -86,11 +86,13 @@ class ObservedPrivacy:
                 if self.reads_features
                 else "whether it reads features could not be checked"
             )
-            return f"{needs}, but {why}, and these may tell labels without a leak. Undecided: only planted canaries decide."
+            return (
+                f"{needs}, but {why}, and features may predict labels without a leak. Undecided: only canaries can decide."
+            )
         return (
-            f"{needs}, if features tell labels at most {self.odds_factor:.2f} times better, in odds, than the proxy knows, "
-            f"or don't enter the guess. The claim is refuted under this assumption; it can hold only if the factor is "
-            f"{self.odds_factor_needed:.2f} or more. This is evidence, no proof: planted canaries decide it."
+            f"{needs}, if features predict labels at most {self.odds_factor:.2f} times better, in odds, than the proxy "
+            f"knows, or don't enter the guess. The claim is refuted under this assumption; it can hold only if the factor "
+            f"is {self.odds_factor_needed:.2f} or more. This is evidence, no proof: planted canaries decide it."
         )
 
     def plain(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,56 +17,22 @@ from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
-from vflbench.results.rows import Row
-from vflbench.run.answers import Findings, Tables
+from vflbench.run.answers import Tables
 from vflbench.run.audit_notes import as_they_knew, described, unread
 from vflbench.run.auditor import Auditor
 from vflbench.run.canaries import Canaries
 from vflbench.run.claim_check import ClaimCheck
 from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
+from vflbench.run.findings import AuditResult, Findings
 from vflbench.run.helpers import Helpers, read_ahead
 from vflbench.run.machine import helpers_beside, tune, use_threads
-from vflbench.run.metric_rows import finding_rows
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
 
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """What an audit of recorded messages came to.
-
-    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
-    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
-    and those that cross. class_shares: of the K classes among the training rows. listed:
-    training rows of which it has labels.
-    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
-    as the recording has them. claims: what it promises about labels. observed: what messages
-    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
-    """
-
-    findings: list[Findings]
-    skipped: dict[str, str]
-    unscored: dict[str, str]
-    threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    class_shares: Sequence[float] = ()
-    listed: int = 0
-    batch_size: int = 0
-    seed: int = 0
-    model: Mapping[str, float] = field(default_factory=dict)
-    claims: Mapping[str, Any] = field(default_factory=dict)
-    observed: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-
-    def rows(self) -> list[Row]:
-        """The same rows that a run writes to metrics.csv about its attacks."""
-        return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
 def audit(

@@ -53,7 +53,9 @@ class PartyProcess:
         if method == "hello":
             cheating = content.get("cheating") is True
             if self.secret and cheating in self._greeted:
-                problem = f"party {self.party} has been greeted in this run; what its noise has told adds up with each start"
+                problem = (
+                    f"party {self.party} has been greeted in this run; what leaks through its noise adds up with each start"
+                )
                 raise UserError(problem, key="engine")
             self.service = self._seated(content)
             self._greeted.add(cheating)

@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import importlib.metadata as metadata
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -95,6 +94,8 @@ def _sources(spec: ModuleSpec) -> dict[str, tuple[Path, str]]:
 
 def _distribution(module: str) -> str:
     """The version of the package that installed a module, and a digest of its files as they were installed."""
+    from importlib import metadata  # late: few commands need it
+
     try:
         one = metadata.distribution(module)
     except metadata.PackageNotFoundError:

@@ -10,9 +10,8 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, OwnColumns
 from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
@@ -21,16 +20,7 @@ from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.results.levels import OWN_COLUMNS
 from vflbench.run.known_rows import draw_one_of_each, draw_positives
-
-RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
-    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
-    Seat.LABEL: frozenset({ClassShares, Auxiliary, KnownColumn}),
-    Seat.PARTICIPANT: frozenset({ClassShares}),
-}
-"""The facts that the run supplies to an attacker at each seat, beside those of the protocol."""
-
-
-Offers = Callable[[Seat], frozenset[type[Fact]]]
+from vflbench.run.unmet import RUN_FACTS, Offers
 
 
 @dataclass(frozen=True)
@@ -167,32 +157,3 @@ def offered_with(adversaries: Iterable[Adversary], offers: Offers) -> Offers:
     """What a protocol offers to each seat, and what a label party that cheats makes for attacks at its own."""
     made = {fact for adversary in adversaries if isinstance(adversary, LabelAdversary) for fact in adversary.facts_made}
     return lambda seat: offers(seat) | (made if seat is Seat.LABEL else set())
-
-
-def unmet_attacks(
-    attacks: Mapping[str, Attack],
-    offers: Offers,
-    classes: int,
-    *,
-    cheating: Collection[str] = (),
-    where: str = "this protocol",
-    labels_shared: bool = False,
-) -> dict[str, str]:
-    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat. labels_shared:
-    whether every party holds the labels.
-    """
-    reasons: dict[str, str] = {}
-    for name, attack in attacks.items():
-        seat = attack.threat.seat
-        offered = offers(seat)
-        if attack.threat.active and not cheating:
-            reasons[name] = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
-            continue
-        reason = attack.unmet(offered | RUN_FACTS[seat], classes, where)
-        if labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
-            reason = f"it infers labels, and every party holds the labels in {where}"
-        if reason is not None and not offered:
-            reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
-        if reason is not None:
-            reasons[name] = reason
-    return reasons

@@ -55,7 +55,8 @@ class ProbeRows:
         for party, layers in crossing.items():
             kept = self.messages.setdefault(party, {})
             for name, values in _messages(round_.facts, party, layers).items():
-                filled = kept.get(name, values.new_full((len(self.ids) - len(new), values.shape[1]), torch.nan))
+                before = (len(self.ids) - len(new), values.shape[1])
+                filled = kept.get(name, values.new_full(before, torch.nan, device="cpu"))
                 kept[name] = torch.cat([_padded(filled, len(self.ids) - len(new)), values[rows].float().cpu()])
 
     def hear(self, party: str, name: tuple[Kind, str], ids: Tensor, scores: Tensor, known: Tensor) -> None:

@@ -4,15 +4,17 @@ import glob
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
 from vflbench.results.read import read_manifest
+from vflbench.run.own_code import WITHOUT_NUMBERS
 
 _PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba"),
@@ -58,13 +60,14 @@ def final_provenance(plugins: Mapping[str, str]) -> dict[str, Any]:
 def module_digests(plugins: Mapping[str, str]) -> dict[str, str]:
     """Dotted module -> SHA-256 of its source: the plug-ins', and those of all vflbench modules that are loaded now.
 
-    plugins: as `plugin_digests` returns them.
+    plugins: as `plugin_digests` returns them. Modules that decide no number are left out: which are loaded depends on how
+    the run was launched.
     """
     package = __name__.partition(".")[0]
     digests = dict(plugins)
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name.partition(".")[0] == package and file is not None and Path(file).is_file():
+        file, (top, room, *_) = getattr(module, "__file__", None), (*name.split("."), "")
+        if top == package and room not in WITHOUT_NUMBERS and file is not None and Path(file).is_file():
             digests[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return dict(sorted(digests.items()))
 
@@ -119,7 +122,11 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _version(package: str) -> str | None:
+    """As `importlib.metadata.version`, which reads the whole description of a package as a mail."""
     try:
-        return version(package)
+        found = distribution(package)
+        head, _, _ = (found.read_text("METADATA") or "").partition("\n\n")
+        line = re.search(r"^Version: (\S+)$", head, re.MULTILINE)
+        return line[1] if line else found.version
     except PackageNotFoundError:
         return None

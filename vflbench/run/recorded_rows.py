@@ -2,66 +2,47 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflbench.data.rows import evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Facts
-from vflbench.messages.row_files import Labels
 from vflbench.messages.view import Unavailable
+from vflbench.run.labelled_rows import LabelledRows
 
 
 class RecordedRows:
     """Training rows by id, as far as a recording has them. It serves as population and as lookup.
 
-    labels: of all rows; not labelled: their ids in place of them. shares: of the classes, where they are recorded. listed:
-    samples that the recorded run drew, by how many rows it asked for.
+    rows: their labels, or their ids in place of them. listed: samples that the recorded run drew, by how many rows it asked
+    for.
     """
 
-    def __init__(
-        self,
-        labels: Labels,
-        classes: int,
-        shares: tuple[float, ...] | None = None,
-        listed: Mapping[int, Tensor] | None = None,
-        *,
-        labelled: bool = True,
-    ):
-        self.device, self.classes = torch.device("cpu"), classes
-        self._ids, self._listed = labels.ids, dict(listed or {})
-        self._labels = labels.labels.to(torch.int16 if labelled else torch.int64)
-        is_rising = bool((self._ids[1:] > self._ids[:-1]).all())
-        self._sorted, self._order = self._ids, torch.empty(0) if is_rising else self._ids.argsort()
-        if len(self._order):
-            self._sorted = self._ids[self._order]
-        counts = torch.bincount(labels.labels if labelled else labels.labels[:0], minlength=classes).double()
-        own = tuple((counts / counts.sum()).tolist()) if bool(counts.any()) else (1 / classes,) * classes
-        self.class_ratios = shares or own
-        self.canary_ids = self._ids[labels.canary]
+    def __init__(self, rows: LabelledRows, listed: Mapping[int, np.ndarray] | None = None):
+        self.device, self.classes = torch.device("cpu"), rows.classes
+        self._rows, self._listed = rows, dict(listed or {})
+        self.class_ratios = rows.class_ratios
+        self.canary_ids = torch.from_numpy(rows.canary_ids)
         self.known_columns: dict[str, Table] = {}
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._rows)
 
     def sample(self, wanted: int) -> VerticalTable:
         """Training rows, spread evenly, as a run chooses them."""
-        ids = self._listed[wanted] if wanted in self._listed else self._ids[evenly_spaced(len(self), wanted)]
+        if wanted in self._listed:
+            ids = torch.from_numpy(self._listed[wanted])
+        else:
+            ids = torch.from_numpy(self._rows.ids)[evenly_spaced(len(self), wanted)]
         return VerticalTable(ids, {}, self.labels(ids), self.classes)
 
     def labels(self, ids: Tensor) -> Tensor:
-        first = int(torch.searchsorted(self._sorted, ids[0])) if len(ids) else 0
-        if not len(self._order) and torch.equal(self._sorted[first : first + len(ids)], ids):  # rows that stand together
-            return self._labels[first : first + len(ids)].long()
-        place = torch.searchsorted(self._sorted, ids).clamp_(max=max(len(self._sorted) - 1, 0))
-        missing = ids if not len(self._sorted) else ids[self._sorted[place] != ids]
-        if len(missing):
-            problem = f"there is no label of {len(missing)} rows of a batch, the first with id {int(missing[0])}"
-            raise UserError(problem, key="labels.parquet")
-        return self._labels[place if not len(self._order) else self._order[place]].long()
+        """(n,) int64. Raises UserError for a row that isn't there."""
+        return torch.from_numpy(self._rows.labels(ids.numpy()))
 
     def features(self, party: str, ids: Tensor) -> Features:
         """The party's columns, as far as they are known at the end of this epoch."""

@@ -1,28 +1,25 @@
 """An audit in two halves: attacks where the messages are, grades where the labels are. No label moves."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.messages.recorded_messages import RecordedMessages
-from vflbench.messages.row_files import read_labels
-from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
-from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
-from vflbench.results.levels import base_name
-from vflbench.run.answers import Findings, Tables
+from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered
+from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
+from vflbench.numerics.arrays import array_of
+from vflbench.run.answers import Tables
 from vflbench.run.audit_notes import as_they_knew, described
 from vflbench.run.auditor import Auditor
-from vflbench.run.end_of_epoch import unanswered
 from vflbench.run.facts import threats_of
-from vflbench.run.offline import AuditResult, Batches, Epochs, at_work, auditor_of, findings_of
-from vflbench.run.recorded_rows import RecordedRows
+from vflbench.run.offline import Batches, Epochs, at_work, auditor_of, findings_of
 from vflbench.run.recorded_source import RecordedSource
-from vflbench.run.scores_head import HEAD, ScoresHead, ThreatRecord, read_head
+from vflbench.run.scores_head import HEAD, ScoresHead, ThreatRecord
 
 
 class ScoreTable(LeakTable):
@@ -35,24 +32,26 @@ class ScoreTable(LeakTable):
     def add(
         self,
         key: Key,
-        scores: Tensor,
-        truth: Tensor,
-        known: Tensor | None = None,
-        canary: Tensor | None = None,
-        candidates: Tensor | None = None,
-        difference: Tensor | None = None,
+        scores: Values,
+        truth: Values,
+        known: Values | None = None,
+        canary: Values | None = None,
+        candidates: Values | None = None,
+        difference: Values | None = None,
     ) -> None:
+        assert not isinstance(scores, np.ndarray)  # attacks answer in tensors
         scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
         apart = between(scores) if scores.ndim == 2 else None
-        is_known = torch.zeros(len(truth), dtype=torch.bool)
+        is_known = np.zeros(len(truth), np.bool_)
         if known is not None:
-            is_known[known.cpu()] = True
+            is_known[array_of(known)] = True
         columns = None
         if candidates is not None:
-            of_each = candidates.reshape(len(truth), -1).T
-            columns = torch.stack([ordered(column) for column in of_each], dim=1) if len(of_each) else None
-        order = None if apart is None else ordered(apart)
-        self._writer.add(ScoredRows(self._epoch, key, truth, is_known, ordered(scores), columns, order))
+            of_each = array_of(candidates).reshape(len(truth), -1).T
+            columns = np.stack([ordered(column) for column in of_each], axis=1) if len(of_each) else None
+        order = None if apart is None else ordered(array_of(apart))
+        of_rows = ScoredRows(self._epoch, key, array_of(truth), is_known, ordered(array_of(scores)), columns, order)
+        self._writer.add(of_rows)
         self._batches.setdefault(key, [])
 
 
@@ -77,12 +76,13 @@ def write_scores(
     if shares is not None:
         recording.know_shares(shares)
     if (out / SCORES).exists() or (out / HEAD).exists():
-        raise UserError("it holds scores already; name another folder", key="--scores-only", value=out)
+        raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
     source = RecordedSource(recording, labelled=False)
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     if not running:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        names = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
+        reasons = "; ".join(f"{', '.join(names[reason])}: {reason}" for reason in names)
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
     writer = ScoreWriter(out)
@@ -130,53 +130,3 @@ def _head(
         model=about["model"],
         notes=about["notes"],
     )
-
-
-def grade(folder: Path, labels: Path) -> AuditResult:
-    """Hold the scores in a folder against labels: the numbers that an audit with these labels has.
-
-    labels: a table id, label with every row that was scored; a column canary marks rows whose label is a coin. Raises
-    UserError.
-    """
-    head = read_head(folder)
-    table = read_labels(labels, head.classes)
-    truth = RecordedRows(table, head.classes)
-    is_canary = truth.canary_ids.sort().values
-    findings = [_findings(leaks) for leaks in _graded(folder, head, truth, is_canary)]
-    scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
-    return AuditResult(
-        findings,
-        dict(head.skipped),
-        unanswered(list(head.attacks), scored),
-        {name: asdict(record) for name, record in head.threats.items()},
-        layers=head.layers,
-        cut_layers=head.cut_layers,
-        class_shares=list(head.class_shares or truth.class_ratios),
-        listed=len(truth),
-        batch_size=head.batch_size,
-        seed=head.seed,
-        model=head.model,
-        notes=list(head.notes),
-    )
-
-
-def _graded(folder: Path, head: ScoresHead, truth: RecordedRows, is_canary: Tensor) -> Iterator[LeakTable]:
-    """A table for each epoch."""
-    tables = [LeakTable() for _ in range(head.epochs)]
-    for rows in read_scores(folder):
-        if rows.epoch >= head.epochs or base_name(rows.key[0]) not in head.threats:
-            problem = f"{SCORES} has epoch {rows.epoch} of attack {rows.key[0]!r}, which {HEAD} doesn't know"
-            raise UserError(problem, key="grade", value=folder)
-        if rows.scores.ndim == 2 and rows.scores.shape[1] != head.classes:
-            problem = f"{SCORES} has {rows.scores.shape[1]} scores a row, for {head.classes} classes"
-            raise UserError(problem, key="grade", value=folder)
-        canary = torch.isin(rows.ids, is_canary)
-        known = rows.known.nonzero()[:, 0]
-        tables[rows.epoch].add(
-            rows.key, rows.scores, truth.labels(rows.ids), known, canary, rows.candidates, rows.difference
-        )
-    yield from tables
-
-
-def _findings(leaks: LeakTable) -> Findings:
-    return Findings(leaks.leaks(), [], [], {})

@@ -1,11 +1,12 @@
 """Settings of a run that belong to no component."""
 
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from vflbench.errors import UserError
 from vflbench.options import Canaries, Epochs, Rows, Seed, Steps, options
+
+if TYPE_CHECKING:
+    import torch
 
 
 @options
@@ -34,6 +35,10 @@ class Audit:
         if self.batches == "auto":
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
+
+    def in_epochs(self, epochs: int, steps: int) -> int:
+        """The number of audited batches in the last so many epochs of `steps` batches."""
+        return self.audited(steps) * (epochs if self.epochs == "all" else min(epochs, 1))
 
     def planted(self, rows: int, *, promised: bool) -> int:
         """The number of canaries among `rows` training rows. promised: whether a defense promises an eps."""
@@ -69,8 +74,10 @@ class Settings:
     audit: Audit
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(wanted: str) -> "torch.device":
     """The device to use; `auto` is cuda if there is one, else cpu."""
+    import torch  # late: settings are checked without it
+
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "this machine, or its build of torch, has no CUDA device; use cpu or auto", key="device", value="cuda"

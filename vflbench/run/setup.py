@@ -29,10 +29,11 @@ from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
 from vflbench.run.canaries import Canaries
 from vflbench.run.facts import run_facts
 from vflbench.run.joining import joined
-from vflbench.run.posts import offered_with, unmet_attacks
+from vflbench.run.posts import offered_with
 from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
+from vflbench.run.unmet import unmet_attacks
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def seat(
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
     shared = protocol.labels_shared
     if shared and settings.record != "none":
-        problem = "a recording serves to audit what messages tell about labels, and here every party holds the labels"
+        problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
     offers = offered_with(experiment.adversaries.values(), protocol.offers)
     skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
@@ -176,7 +177,8 @@ def seat(
         _release(experiment),
         max((post.attack.follows for post in auditor.posts), default=0),
     )
-    notes = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
+    apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
+    notes = [*apart, *protocol.notes(batch_size)]
     return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
 
 

@@ -1,6 +1,5 @@
 """Results of an epoch, and of a run as summary.json."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
@@ -14,17 +13,21 @@ from vflbench.messages.wire import Traffic, traffic_from, traffic_state
 from vflbench.metrics.dependence import Dependence
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.leakage import CLASS_FIGURES, Leak
+from vflbench.metrics.leak import Leak
 from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.metrics.verdict import Reading, reading, strength
 from vflbench.numerics.interval import Interval
 from vflbench.results.levels import level_of
 from vflbench.run.account import account, embedding_account, failure
 from vflbench.run.canaries import Canaries
+from vflbench.run.leak_summary import leak_figures
 from vflbench.run.verdict import messages_changed, promised, verdict
 
 LOSS_EVERY = 100
 """Steps between lines of loss.log."""
+
+_REBUILT = ("entries_right", "recognised", "identified", "r2")
+"""The figure of rebuilt data in an epoch's line is the first of these that there is."""
 
 TrafficByRoute = Mapping[tuple[str, str, Kind], Traffic]
 
@@ -106,6 +109,19 @@ class EpochResult:
             f"{sum(self.seconds.values()):.1f} s"
         )
 
+    def short_line(self, epochs: int) -> str:
+        """`epoch 1 of 2: loss 0.5123, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`: what fits a terminal."""
+        readings = [reading(leak) for leak in self.leaks if leak.visible and leak.batches and leak.message != "none"]
+        parts = [f"loss {self.loss:.4f}", f"test AUC {self.utility['test']['auc']:.3f}"]
+        if readings:
+            worst = max(readings, key=lambda one: strength(one.figure, one.value))
+            parts.append(f"worst leak {worst.figure} {worst.value:.3f} ({worst.attack})")
+        rebuilt = [one for one in self.reconstructions if one.visible and one.message != "none"]
+        for one in rebuilt[:1]:
+            first = next((name for name in _REBUILT if name in one.figures), next(iter(one.figures), ""))
+            parts += [f"{first.replace('_', ' ')} {one.figures[first].mean:.3g} ({one.attack})"] if first else []
+        return f"epoch {self.epoch + 1} of {epochs}: {', '.join(parts)}, {sum(self.seconds.values()):.1f} s"
+
 
 def _strongest(readings: Sequence[Reading]) -> str:
     if not readings:
@@ -184,16 +200,6 @@ def _links(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
     ]
 
 
-def leak_figures(leaks: Sequence[Leak]) -> dict[str, Any]:
-    """The parts of summary.json about leaks: a tree a figure, and all of them as they are."""
-    return {
-        "leak_auc": _tree(leaks, "raw"),
-        "leak_auc_two_sided": _tree(leaks, "two_sided"),
-        **{f"leak_{figure}": _tree(leaks, figure) for figure in CLASS_FIGURES},
-        "leaks": [asdict(leak) for leak in leaks],
-    }
-
-
 def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
     """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
     total: dict[tuple[str, str, str, str], float] = {}
@@ -204,29 +210,3 @@ def _figures(results: Sequence[EpochResult]) -> list[dict[str, Any]]:
                 total[key] = total.get(key, 0) + value if isinstance(value, int) else value
     names = ("party", "layer", "message", "figure", "value")
     return [dict(zip(names, (*key, value), strict=True)) for key, value in total.items()]
-
-
-def _tree(leaks: Sequence[Leak], figure: str) -> dict[str, dict[str, dict[str, float]]]:
-    """attack -> message -> layer -> that figure; of several parties with such a layer, of the one that learns most.
-
-    figure: raw or two_sided of the leak AUC, or a name in CLASS_FIGURES; leaks that have none are left out.
-    """
-    worst: dict[tuple[str, str, str], Leak] = {}
-    for leak in leaks:
-        key = (leak.attack, leak.message, leak.layer)
-        is_there = figure in leak.classes if figure in CLASS_FIGURES else not leak.of_classes
-        if is_there and (key not in worst or _weight(leak) > _weight(worst[key])):
-            worst[key] = leak
-    tree: dict[str, dict[str, dict[str, float]]] = {}
-    for (attack, message, layer), leak in worst.items():
-        interval = leak.classes[figure] if figure in CLASS_FIGURES else getattr(leak, figure)
-        tree.setdefault(attack, {}).setdefault(message, {})[layer] = interval.mean
-    return tree
-
-
-def _weight(leak: Leak) -> tuple[bool, float]:
-    """Leaks that an attacker sees weigh more than hidden ones; an undefined leak (nan) weighs least."""
-    if not leak.batches:
-        return leak.visible, -math.inf
-    one = reading(leak)
-    return leak.visible, strength(one.figure, one.value)

@@ -1,18 +1,23 @@
 """What a run's defenses promise, whether its leaks keep to that, and the worst attack at each level."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
-from vflbench.defenses.chain import Figures, claims_of
 from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.leakage import Leak
+from vflbench.metrics.leak import Leak
 from vflbench.metrics.privacy import THE_LEAK, Guarantee, holds
 from vflbench.metrics.verdict import Reading, above, at_levels, worst
+from vflbench.numerics.digits import apart
 from vflbench.results.levels import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, base_name
+
+if TYPE_CHECKING:
+    from vflbench.defenses.base import Defense
+    from vflbench.defenses.chain import Figures
 
 TOLERABLE = 0.55
 """The leak AUC up to which no defense falls."""
@@ -44,6 +49,8 @@ def promised(
     nothing was tested, or where there is nothing to assume. exceeded: visible leaks that are surely above the ceiling, the
     strongest first, with the low end of their simultaneous interval (`metrics.verdict.above`).
     """
+    from vflbench.defenses.chain import claims_of  # late: a verdict on given figures needs no torch
+
     made: dict[str, dict[str, Any] | None] = {}
     for name, guarantee in claims_of(defenses).of.items():
         if guarantee is None:
@@ -165,6 +172,8 @@ def _ease(leak: Leak, levels: Mapping[str, str], crossing: Mapping[str, Sequence
 
 def messages_changed(defenses: Collection[Defense]) -> set[str]:
     """The kinds of messages that they change: of a penalty embeddings, of what is learned from labels all."""
+    from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense, changes
+
     learning = (LabelDefense.labels, LabelDefense.loss, LabelDefense.outputs, LabelDefense.entrance)
     hooks = {
         "embedding": (NonLabelDefense.embedding, LabelDefense.penalty, *learning),
@@ -184,7 +193,7 @@ def _falls(
     listed = [entry for entries in exceeded_ceilings(promises).values() for entry in entries]
     if listed:
         entry = max(listed, key=lambda entry: entry["value"])
-        return {**entry, "because": f"above the ceiling of {entry['ceiling']:.3f}"}
+        return {**entry, "because": f"above the ceiling of {apart(entry['value'], entry['ceiling'])[1]}"}
     given = [promise for promise in promises.values() if promise is not None]
     if any(promise["bounds"] != THE_LEAK for promise in given):
         return None

@@ -10,7 +10,7 @@ from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, se
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
 from vflbench.attacks.batch_reconstruction.search_result import side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 
 def rules(columns, **changes):

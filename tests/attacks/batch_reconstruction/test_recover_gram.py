@@ -10,7 +10,7 @@ from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
 from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, search
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules, recover_gram
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_noisy_selective_updates_are_refused_rather_than_rounded_by_chance():
 
 def test_partly_shared_updates_of_several_participants_are_refused(draw):
     thetas, updates = rounds(*batch(6, 5, draw), 40, draw)
-    assert "do not tell who sent" in recover(thetas, updates, whole=False, others=2, batch_size=3).note
+    assert "do not show who sent" in recover(thetas, updates, whole=False, others=2, batch_size=3).note
 
 
 def test_coordinates_that_are_shared_often_enough_are_recovered(draw):

@@ -1,16 +1,12 @@
-"""Lines of runs for the scripts: means over seeds, the worst party at the cut, ceilings."""
+"""Lines of runs: means over seeds, and the worst party at the cut."""
 
 import math
 
-import numpy as np
 import pytest
-import script_runs
-from matplotlib.image import imread
 from outputs_tree import leak, write_run
 from scipy import stats
 
-from vflbench.results.report.comparison import attacks_of, leak_of, lines, markdown, read_runs
-from vflbench.results.report.tradeoff import draw_tradeoff
+from vflbench.results.report.comparison import attacks_of, leak_of, lines, read_runs
 
 BY = ["defense.marvell.sumkl"]
 CUTS = {"cut_layers": {"a": ["f5"], "b": ["f5"]}}
@@ -69,31 +65,3 @@ def test_each_party_has_a_cut_layer_of_its_own(tmp_path):
     write_run(tmp_path / "run", leaks=leaks, facts={"cut_layers": {"a": ["f3"], "b": ["f1"]}})
     (run,) = read_runs([tmp_path])
     assert leak_of(run, "norm")["raw"] == 0.7
-
-
-def test_one_run_shows_no_interval_and_says_how_many(tmp_path):
-    save(tmp_path / "one", 0.9)
-    text = markdown(lines(read_runs([tmp_path]), BY), BY, ["norm", "cosine"])
-    shown = text.replace(" (1 run: no interval)", "!")
-    assert "| none |  | 1 | 0.760! | 0.900! | 0.900! | 0.900! | 0.900! | 0.400! | - | - | - | - | - |" in shown
-
-
-def test_curves_go_through_the_means_and_ceilings_through_the_promises(runs):
-    left, right = draw_tradeoff(lines(runs, BY), BY[0], ["norm"]).axes
-    drawn = {c.get_label(): list(c[0].get_ydata()) for c in left.containers}
-    assert drawn["norm"] == pytest.approx([0.55, 0.52, 0.91])
-    levels = {line.get_label(): line.get_ydata() for line in left.get_lines()}
-    assert levels["ceiling, one message"][:2] == pytest.approx([0.54, 0.66])
-    assert math.isnan(levels["ceiling, one message"][2])
-    assert [tick.get_text() for tick in left.get_xticklabels()] == ["0.04", "0.16", "inf", "none"]
-    assert {text.get_text() for text in right.texts} == {"0.04", "0.16", "inf", "none"}
-
-
-def test_the_script_prints_the_table_and_draws(runs, tmp_path):
-    folder = runs[0].folder.parent
-    done = script_runs.run("tradeoff", folder, "--picture", tmp_path / "t.png")
-    assert markdown(lines(runs, BY), BY, ["norm"]) in done.stdout
-    assert np.ptp(imread(tmp_path / "t.png")[..., :3]) > 0.9
-    nothing = script_runs.run("tradeoff", folder / "unfinished")
-    assert nothing.returncode == 2
-    assert "there is no finished run" in nothing.stderr

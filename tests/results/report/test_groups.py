@@ -67,6 +67,23 @@ def test_the_undefended_run_has_all_other_options_equal(tmp_path):
     assert baselines["marvell, sumkl 0.04, epochs 9"] is None
 
 
+def test_many_attacks_are_counted_in_a_name_and_settings_of_one_name_told_apart(tmp_path):
+    few = {name: {"_target_": f"vflbench.attacks.{name}.A"} for name in ("norm", "spectral")}
+    many = {f"a{n}": {"_target_": f"vflbench.attacks.a{n}.A"} for n in range(9)}
+    for number, attacks in enumerate((few, many, {**many, "last": {"_target_": "vflbench.attacks.last.A"}})):
+        write_run(tmp_path / str(number), config={"attack": attacks})
+    names = [g.name for g in group_runs(read_tree([tmp_path]).runs)]
+    assert sorted(names) == [
+        "none, attacked by a0+a1+7 more",
+        "none, attacked by a0+a1+8 more",
+        "none, attacked by norm+spectral",
+    ]
+    write_run(tmp_path / "other", config={"attack": {**many, "first": {"_target_": "vflbench.attacks.first.A"}}})
+    names = [g.name for g in group_runs(read_tree([tmp_path]).runs)]
+    assert len(set(names)) == 4
+    assert sum(", options " in name for name in names) == 2
+
+
 def test_a_defense_that_changes_nothing_counts_as_none(tmp_path):
     for number, (defense, neutral) in enumerate(
         (

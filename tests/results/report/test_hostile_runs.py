@@ -1,19 +1,21 @@
 """A report on folders that others made: nothing runs, nothing is written elsewhere, and one bad run is a line."""
 
+import io
 import json
 import os
 import re
 import shutil
 import stat
-import zlib
+import zipfile
 
 import pytest
-from hostile_runs import BOMB, EVIL, TEXTS, deep, faults, png
+from hostile_runs import BOMB, EVIL, TEXTS, deep, faults
 from outputs_tree import FACTS, leak, marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
 from vflbench.results.files import ERROR, PAGE_MARK
+from vflbench.results.report.figure_files import files
 from vflbench.results.report.sections import Wishes
 from vflbench.results.report.site import write_report
 from vflbench.results.report.table_formats import Table
@@ -22,7 +24,7 @@ from vflbench.results.runs import read_run
 
 @pytest.fixture(autouse=True)
 def without_png(monkeypatch):
-    monkeypatch.setattr("vflbench.results.report.site.write_png", lambda *_: None)
+    monkeypatch.setattr("vflbench.results.report.site.files", lambda figure, *_: files(figure, ("svg",)))
 
 
 def reported(root, out):
@@ -156,23 +158,32 @@ def test_an_honest_run_that_is_a_link_is_not_followed(tmp_path):
 
 
 PLACES = ("report.html", "tables/runs_criteo_settings.csv", "figures/runs_criteo_plane.svg")
-HOSTILE_PICTURES = {
-    "400 megapixels": png(20_000, 20_000, compressed=zlib.compress(bytes(20_001 * 1000))),
-    "no picture": b"GIF89a" + bytes(100),
-    "torn": png(10, 10)[:40],
-    "too short": png(4000, 4000),
-    "text bomb": png(1, 1, chunks=[(b"zTXt", b"a\x00\x00" + zlib.compress(bytes(80_000_000)))]),
-    "script": b"%!PS-Adobe-3.0 EPSF-3.0\n",
+
+
+def zipped(**members):
+    """An archive of these files."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}/a/f2/truth.npy", content)
+            archive.writestr(f"{name}/a/f2/answer.npy", content)
+    return file.getvalue()
+
+
+HOSTILE_ARCHIVES = {
+    "no archive": b"GIF89a" + bytes(100),
+    "torn": zipped(x=bytes(1000))[:200],
+    "no array": zipped(x=b"%!PS-Adobe-3.0 EPSF-3.0"),
+    "bomb": zipped(x=bytes(300_000_000)),
+    "script": zipped(x=b"</script><script>alert(1)</script>"),
 }
 
 
-def test_a_picture_that_is_none_or_too_large_is_left_out_and_named(tmp_path):
+@pytest.mark.parametrize("case", HOSTILE_ARCHIVES)
+def test_rebuilt_data_that_cannot_be_read_are_left_out_and_named(case, tmp_path):
     run = write_run(tmp_path / "run")
-    for case, content in HOSTILE_PICTURES.items():
-        (run / f"reconstruction {case}.png").write_bytes(content)
-    text = reported(tmp_path, tmp_path / "report")
-    for case in HOSTILE_PICTURES:
-        assert f"reconstruction {case}.png can&#39;t be read" in text, case
+    (run / "reconstructions.npz").write_bytes(HOSTILE_ARCHIVES[case])
+    assert "reconstructions.npz can&#39;t be read" in reported(tmp_path, tmp_path / "report")
 
 
 def hostile_run(folder, seed, text):
@@ -267,12 +278,12 @@ def test_numbers_stay_numbers_and_formulas_are_texts():
 
 def test_a_row_of_latex_cannot_begin_with_an_option():
     text = Table("t", "a\n\\input{x}", ("c",), [["[2cm] \\input{x}"], ["*"]]).latex()
-    assert text.startswith("% a \\input{x}\n\\begin{tabular}")
+    assert "\n\\caption{a \\textbackslash{}input\\{x\\}.}\n\\label{tab:t}\n\\begin{tabular}{l}\n" in text
     assert "\n{}[2cm] \\textbackslash{}input\\{x\\} \\\\\n{}* \\\\\n" in text
 
 
 def test_a_link_in_the_folder_of_the_report_is_replaced_and_not_written_through(tmp_path):
-    write_run(tmp_path / "outputs" / "run")
+    sweep(tmp_path / "outputs", seeds=1)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     links = [tmp_path / "outputs" / "report" / place for place in PLACES]

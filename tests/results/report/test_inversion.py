@@ -3,10 +3,11 @@ import math
 
 import numpy as np
 import pytest
-import script_runs
+from results.report.drawn import points_of, texts_of
 
 from vflbench.results.report.comparison import lines, read_runs
-from vflbench.results.report.inversion import bits_per_row, draw_inversion, inversion_table, rebuilt
+from vflbench.results.report.inversion import bits_per_row, inversion_table, rebuilt
+from vflbench.results.report.inversion_figures import draw_inversion
 from vflbench.results.rows import HEADER
 
 BY = ["defense.quantize.levels"]
@@ -69,26 +70,13 @@ def test_a_line_is_the_mean_over_seeds_and_guesses_follow(runs):
     assert rows[4] == "| no message: mean |  |  |  |  | - | 0.2 (3 equal runs) |"
 
 
-def test_the_picture_has_a_point_and_a_row_of_pictures_per_line(runs):
-    figure = draw_inversion(lines(runs, BY), BY, "inversion")
-    curves, grid = figure.subfigs
-    left, right = curves.axes
-    points = {tuple(line.get_xydata()[0]) for line in left.lines if len(line.get_xdata()) == 1}
-    assert {(16.0, 0.6), (128.0, 0.9)} <= {(x, round(y, 9)) for x, y in points}
-    (legend,) = curves.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["quantize 2", "quantize 16", "mean"]
-    assert right.get_xlabel() == "test accuracy of the model"
-    true, first, _ = (axes.images[0].get_array() for axes in grid.axes)
-    assert true.shape == (6, 4 * 7)
-    assert np.array_equal(first[:, :6] * 2, true[:, :6])
-    assert [axes.get_ylabel() for axes in grid.axes] == ["true", "quantize 2", "quantize 16"]
-
-
-def test_the_script_prints_the_table_and_draws(runs, tmp_path):
-    words = ["--by", BY[0], "--picture", tmp_path / "curve.png"]
-    done = script_runs.run("inversion_curve", runs[0].folder.parent, *words)
-    assert inversion_table(lines(runs, BY), BY, "inversion") in done.stdout
-    assert (tmp_path / "curve.png").stat().st_size > 5000
-    nothing = script_runs.run("inversion_curve", tmp_path)
-    assert nothing.returncode == 2
-    assert "rebuilt anything" in nothing.stderr
+def test_the_figures_have_a_point_and_a_line_of_pictures_per_line(runs):
+    bits, utility, grid = draw_inversion(lines(runs, BY), BY, "inversion")
+    assert {(r["x"], r["y"]) for r in points_of(bits)} == {(16.0, 0.6), (128.0, 0.9)}
+    assert [r["series"] for r in points_of(bits)] == ["quantize 2", "quantize 16"]
+    assert {"quantize 2", "quantize 16", "no message: mean"} <= set(texts_of(bits))
+    assert "test accuracy of the model" in texts_of(utility)
+    drawn = grid.spec["datasets"]["pictures"]
+    assert len(drawn) == 3 * 4
+    assert [t for t in texts_of(grid) if t != grid.title] == ["true", "quantize 2", "quantize 16"]
+    assert [len({entry["url"] for entry in drawn[k : k + 4]}) for k in (0, 4, 8)] == [4, 4, 4]

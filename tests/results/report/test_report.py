@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from builders import run_in
-from matplotlib.image import imread
 from outputs_tree import interval, leak, write_adversarial_run, write_run
 
 from vflbench.attacks.kmeans import Kmeans
@@ -18,10 +17,10 @@ from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.results.layers import layers_of
 from vflbench.results.read import read_manifest, read_metrics, read_summary
-from vflbench.results.report.figures import draw, draw_class_layers, draw_epochs, draw_layers
+from vflbench.results.report.run_plots import class_plots, epochs_plot, layers_plot, run_plots
 from vflbench.results.report.table import final_table
 from vflbench.results.report.verdict_sentence import sentence
-from vflbench.results.rows import Row
+from vflbench.results.rows import HEADER, Row
 from vflbench.results.runs import Run
 
 
@@ -42,25 +41,31 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_pictures_are_drawn_and_show_something(folder):
-    pictures = draw(folder)
-    assert [p.name for p in pictures] == ["auc_per_epoch.png", "leak_per_layer.png"]
-    for picture in pictures:
-        pixels = imread(picture)
-        assert pixels.shape[0] > 500
-        assert np.ptp(pixels[..., :3]) > 0.9
+def run_of(folder):
+    return Run(folder, {}, read_summary(folder), read_manifest(folder))
+
+
+def test_a_run_has_its_leak_per_layer_and_with_several_epochs_its_auc_per_epoch(folder, tmp_path):
+    assert [plot.slug for plot in run_plots(run_of(folder), "s")] == ["s_epochs", "s_layers"]
+    rows = [Row(epoch, split, metric="auc", value=0.7) for split in ("test", "train") for epoch in (0, 1)]
+    run = run_of(write_run(tmp_path / "run"))
+    (run.folder / "metrics.csv").write_text(HEADER + "\n" + "".join(f"{r.epoch},{r.split},,,,,auc,0.7,,,\n" for r in rows))
+    (plot,) = run_plots(run, "s")
+    assert plot.slug == "s_epochs"
+    (run.folder / "metrics.csv").write_text(f"{HEADER}\n0,test,,,,,auc,0.7,,,\n")
+    assert run_plots(run, "s") == []
+    assert [(line.label, len(line.points)) for line in plot.series] == [("test AUC", 2), ("train AUC", 2)]
 
 
 def test_lines_go_through_the_measured_values(folder):
     rows, summary = read_metrics(folder), read_summary(folder)
-    axes = draw_epochs(rows).axes[0]
-    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+    chart = epochs_plot(rows)
+    drawn = {line.label: [point.y.mean for point in line.points] for line in chart.series}
     assert drawn["test AUC"] == [r.value for r in rows if r.metric == "auc" and r.split == "test"]
-    assert "no_message, own features alone, worst party" in axes.get_legend_handles_labels()[1]
-    axes = draw_layers(rows, layers_in(folder)).axes[0]
-    ticks = [label.get_text() for label in axes.get_xticklabels()]
-    assert ticks == ["f1", "f2", "f3\n(cut)", "wide\n(cut)", "h1", "h2"]
-    levels = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines() if len(set(line.get_ydata())) == 1}
+    assert "no_message, own features alone, worst party" in drawn
+    chart = layers_plot(rows, layers_in(folder))
+    assert [text for _, text in chart.x.ticks] == ["f1", "f2", "f3 (cut)", "wide (cut)", "h1", "h2"]
+    levels = {level.label: level.y for level in chart.levels}
     assert {0.5, summary["test_auc"]} <= set(levels.values())
     assert levels[f"train AUC {summary['train_auc']:.3f}"] == pytest.approx(summary["train_auc"])
     for reference in ("no_message", "probe"):
@@ -68,9 +73,12 @@ def test_lines_go_through_the_measured_values(folder):
         assert {k["party"] for k in leaks} == {"a", "b"}
         worst = max(leaks, key=reads)
         assert levels[f"{reference}, party {worst['party']} {reads(worst):.3f}"] == pytest.approx(reads(worst))
-    labels = axes.get_legend_handles_labels()[1]
-    assert "norm on gradients, party a" in labels
-    assert "spectral, label party's top layers (hidden)" in labels
+    lines = {line.label: line for line in chart.series}
+    assert not lines["norm on gradients, party a"].hollow
+    assert lines["spectral, label party's top layers (hidden)"].hollow
+    for line in lines.values():
+        for point in line.points:
+            assert point.y.low <= point.y.mean <= point.y.high
 
 
 def reads(leak):
@@ -91,10 +99,10 @@ def test_of_many_references_the_probe_and_the_strongest_on_own_columns_are_drawn
         ]
     ]
     layers = layers_of({"cut_layers": {}}, [("a", "f1", True)])
-    labels = draw_layers(rows, layers).axes[0].get_legend_handles_labels()[1]
+    labels = [level.label for level in layers_plot(rows, layers).levels]
     assert {"probe 0.900", "hints (own columns) 0.610"} <= set(labels)
     assert not any("completion" in label or "no_message" in label for label in labels)
-    labels = draw_epochs(rows).axes[0].get_legend_handles_labels()[1]
+    labels = [line.label for line in epochs_plot(rows).series]
     assert set(labels) == {
         "test AUC",
         "train AUC",
@@ -102,6 +110,24 @@ def test_of_many_references_the_probe_and_the_strongest_on_own_columns_are_drawn
         "probe, half of the labels known",
         "hints (own columns), own features alone",
     }
+
+
+def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_and_the_note_says_so():
+    """Eight attacks on gradients read 1; `direct`, which the verdict names, is the ninth; two read embeddings."""
+    read = [(f"attack_{i}", "gradient", 1.0) for i in range(8)]
+    read += [("direct", "gradient", 1.0), ("spectral", "embedding", 0.6), ("kmeans", "embedding", 0.55)]
+    rows = [
+        Row(epoch, "train", "a", "f1", message, attack, "leak_auc_two_sided", value, visible=True)
+        for epoch in (0, 1)
+        for attack, message, value in [*read, ("early", "gradient", 1.0 - 0.4 * epoch)]
+    ]
+    layers = layers_of({"cut_layers": {}}, [("a", "f1", True)])
+    charts = epochs_plot(rows, ("direct", "gradient")), layers_plot(rows, layers, first=("direct", "gradient"))
+    for chart in charts:
+        drawn = {line.label.split(" ")[0] for line in chart.series}
+        assert drawn == {"direct", "spectral", *(f"attack_{i}" for i in range(4))}
+        assert "Drawn are 6 of 12 attacks: the worst of the verdict, the strongest on each kind of message" in chart.note
+    assert epochs_plot([row for row in rows if row.attack in ("direct", "spectral")]).note == ""
 
 
 def test_many_parties_are_drawn_as_the_worst_of_them():
@@ -112,11 +138,10 @@ def test_many_parties_are_drawn_as_the_worst_of_them():
         for i in range(9)
         for j in range(2)
     ]
-    figure = draw_layers(rows, layers_of({"cut_layers": {}}, [("party0", "f1", True), ("party0", "f2", True)]))
-    assert "norm on gradients, worst party" in figure.axes[0].get_legend_handles_labels()[1]
-    (line,) = (c for c in figure.axes[0].containers if c.get_label() == "norm on gradients, worst party")
-    assert list(line[0].get_ydata()) == list(values.max(axis=0))
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["f1", "f2"]
+    chart = layers_plot(rows, layers_of({"cut_layers": {}}, [("party0", "f1", True), ("party0", "f2", True)]))
+    (line,) = (line for line in chart.series if line.label == "norm on gradients, worst party")
+    assert [point.y.mean for point in line.points] == list(values.max(axis=0))
+    assert [text for _, text in chart.x.ticks] == ["f1", "f2"]
 
 
 def test_the_table_has_every_leak_of_the_last_epoch_once(folder):
@@ -126,14 +151,14 @@ def test_the_table_has_every_leak_of_the_last_epoch_once(folder):
     assert len(rows) == len(summary["leaks"])
     assert all(row[-1] == "hidden" for row in rows if row[2] == "label")
     assert lines[0] == sentence(Run(folder, {}, summary, read_manifest(folder)))
-    assert any(line.startswith(f"after epoch 1: test AUC {summary['test_auc']:.4f}") for line in lines)
+    assert any(line.startswith(f"after 2 epochs: test AUC {summary['test_auc']:.4f}") for line in lines)
     assert "honest" not in final_table(folder)
 
 
 def test_the_table_has_the_honest_run_beside_an_adversary(tmp_path):
     folder = write_adversarial_run(tmp_path / "run", test_auc=0.7, norm=0.99, honest_auc=0.76, honest_norm=0.9)
     lines = final_table(folder).splitlines()
-    assert lines[0].startswith("after epoch 1: test AUC 0.7000, train AUC 0.7000")
+    assert lines[0].startswith("after 2 epochs: test AUC 0.7000, train AUC 0.7000")
     assert lines[1] == "adversary scaled at party a: It multiplies its learning rate by 10."
     assert lines[2].startswith("honest run, without the adversary: test AUC 0.7600, train AUC 0.7600")
     columns = [line.split() for line in lines if line.startswith("norm")]
@@ -169,7 +194,7 @@ def test_attacks_without_a_result_have_their_reason(tmp_path):
 
 def test_a_run_without_attacks_and_with_an_undefined_auc_is_reported(tmp_path):
     run_in(tmp_path / "run", attacks={})
-    assert [p.name for p in draw(tmp_path / "run")] == ["auc_per_epoch.png"]
+    assert [plot.slug for plot in run_plots(run_of(tmp_path / "run"), "s")] == ["s_epochs"]
     summary = read_summary(tmp_path / "run")
     (tmp_path / "run" / "summary.json").write_text(json.dumps({**summary, "test_auc": None}))
     assert "test AUC undefined" in final_table(tmp_path / "run")
@@ -187,7 +212,11 @@ def test_many_classes_have_a_table_and_a_picture_of_their_own(tmp_path):
     table = final_table(tmp_path / "run")
     assert "always answers the most frequent class reaches 0.10" in table
     assert "skipped norm: " in table
-    assert [p.name for p in draw(tmp_path / "run")] == ["auc_per_epoch.png", "leak_per_layer.png"]
-    figure = draw_class_layers(read_metrics(tmp_path / "run"), layers_in(tmp_path / "run"), 0.104)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["adjusted mutual information", "accuracy"]
-    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["f1", "f2\n(cut)", "h1"]
+    assert [plot.slug for plot in run_plots(run_of(tmp_path / "run"), "s")] == [
+        "s_epochs",
+        "s_layers_ami",
+        "s_layers_accuracy",
+    ]
+    plots = class_plots(read_metrics(tmp_path / "run"), layers_in(tmp_path / "run"), 0.104)
+    assert [plot.y.title for plot in plots] == ["adjusted mutual information", "accuracy"]
+    assert [text for _, text in plots[1].x.ticks] == ["f1", "f2 (cut)", "h1"]

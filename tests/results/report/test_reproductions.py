@@ -50,6 +50,6 @@ def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
 
 
 def test_the_list_of_experiments_has_source_and_cost():
-    text = table(catalog([config_folder()], "experiments"))
+    text = " ".join(table(catalog([config_folder()], "experiments")).split())
     for name, experiment in EXPERIMENTS.items():
-        assert f"({experiment.source})  [{experiment.cost}]" in text, name
+        assert f"({experiment.source}) [{experiment.cost}]" in text, name

@@ -1,5 +1,4 @@
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.formulation import write_programme
 from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import PulpProgramme
 from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import SolverBudget
-from vflbench.results.report.solver_times import cells_of, cells_table, draw_cells, published_cells
+from vflbench.results.report.solver_figures import draw_cells
+from vflbench.results.report.solver_times import cells_of, cells_table, published_cells
 from vflbench.results.runs import Run
 
 
@@ -41,8 +41,13 @@ def test_the_table_has_published_and_measured_seconds_and_marks_searches_that_di
     assert "| 8, 20 | 4.43 s | 2 ms | > 2 s (50% ended) | 1 | 0% |" in lines
     assert r"| 11, 5 | \* | not run | not run | - | - |" in lines
     figure = draw_cells(cells)
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["published", "exact", "cbc"]
-    assert ">2" in [text.get_text() for text in figure.axes[2].texts]
+    drawn = figure.spec["datasets"]["cells"]
+    assert len(drawn) == 3 * 5 * 4  # published, exact, cbc: all rows and columns
+    assert {cell["words"] for cell in drawn[40:]} == {"", ">2"}
+    assert [cell["words"] for cell in drawn[:20]].count("*") == 2
+    (slow,) = (cell for cell in drawn[:20] if cell["words"] == "1635")
+    assert slow["shade"] == "#a50026"
+    assert figure.note.startswith("Seconds; > marks")
 
 
 def test_all_20_published_cells_are_there_and_two_are_marked():
@@ -63,12 +68,7 @@ def test_the_published_programme_has_the_published_number_of_constraints():
     assert sizes.counted(5, 6, labels=True) == (problem.numConstraints(), problem.numVariables())
 
 
-def test_the_script_prints_the_table_of_a_folder(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.yaml").write_text("dataset: {rows: 9, features: 20}\ndefense: {}\nattack: {}\n")
-    (folder / "summary.json").write_text(json.dumps({"reconstructions": [one("exact", 0.002)]}))
-    printed = script_runs.run("quantification_table", tmp_path).stdout
-    assert "| 9, 20 | 89.852 s | 2 ms |" in printed
+def test_the_size_of_the_published_programme_has_columns_of_its_own():
+    sizes = script_runs.load("programme_size")
+    printed = cells_table({(9, 20): {}}, sizes={(9, 20): sizes.size_of((9, 20))}, size_names=sizes.SIZES)
     assert "| 7,240 | 7,240 | 3,600 | 8,000 | 3,969 |" in printed
-    assert script_runs.run("quantification_table", tmp_path / "none").returncode != 0

@@ -45,7 +45,7 @@ def test_everything_is_reported_with_its_reason(tmp_path):
 
 
 def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.results.report.site.write_png", lambda *_: None)
+    monkeypatch.setattr("vflbench.results.report.site.files", lambda *_: ())
     root = messy(tmp_path / "outputs")
     page = write_report([root], root / "report")
     text = page.read_text()

@@ -5,11 +5,13 @@ import csv
 import pytest
 from outputs_tree import interval, leak, marvell, write_run
 
+from vflbench.results.report.readings import reading_of_changed
 from vflbench.results.report.sections import Wishes, sections
 from vflbench.results.report.site import write_report
 from vflbench.results.report.table import final_table
 from vflbench.results.report.tree import read_tree
 from vflbench.results.report.verdict_table import verdicts
+from vflbench.results.runs import read_run
 
 THREATS = {
     "remainder": {"knows": ["gradients"], "level": "messages only"},
@@ -51,12 +53,20 @@ def exceeding(value, bounds="the leak"):
 def test_the_last_line_names_the_worst_attack_at_each_level_and_the_probe(tmp_path):
     write_run(tmp_path / "run", test_auc=0.729, verdict=verdict(0.6), facts={"threats": THREATS}, **marvell(0.16, 0.68))
     assert final_table(tmp_path / "run").splitlines()[-1] == (
-        "marvell: test AUC 0.729; without labels remainder reads 0.6000 (0.590 .. 0.610) of gradients at a f2; with 100 "
-        "known labels completion reads 0.8000 (0.780 .. 0.820) of embeddings at a f2, own columns 0.650, which marvell "
-        "leaves as they are (completion reads 0.7000 (0.680 .. 0.720) of gradients at a f2); probe 0.990"
+        "marvell: test AUC 0.729; without labels remainder reads 0.6000 (the worst: 0.590 .. 0.610) of gradients at a f2; "
+        "with 100 known labels completion reads 0.8000 (the worst: 0.780 .. 0.820) of embeddings at a f2, own columns "
+        "0.650, which marvell leaves as they are (completion reads 0.7000 (the worst: 0.680 .. 0.720) of gradients at a "
+        "f2); probe 0.990"
     )
     write_run(tmp_path / "none", test_auc=0.76, verdict=verdict(0.6), facts={"threats": THREATS})
     assert final_table(tmp_path / "none").splitlines()[-1].startswith("no defense: test AUC 0.760; without labels remainder")
+
+
+def test_a_leak_above_a_ceiling_that_rounds_to_one_has_digits_that_show_it(tmp_path):
+    keywords = exceeding(1.0, "what the messages add about one row, given everything else")
+    keywords["guarantees"]["marvell"]["exceeded"][0] |= {"low": 1.0, "ceiling": 1 - 8e-13}
+    write_run(tmp_path / "run", verdict=verdict(0.6), **keywords)
+    assert "at least 1, above the ceiling of 1 - 8e-13" in final_table(tmp_path / "run")
 
 
 def test_the_last_line_says_who_cheats_and_what_was_rebuilt(tmp_path):
@@ -79,7 +89,7 @@ def test_the_last_line_says_who_cheats_and_what_was_rebuilt(tmp_path):
     write_run(tmp_path / "run", test_auc=0.9, verdict=none, **more)
     assert final_table(tmp_path / "run").splitlines()[-1] == (
         "no defense: hijack cheats at party label; test AUC 0.900; hijack rebuilds a better than every guess; "
-        "unsplit does not surely beat every guess"
+        "unsplit does not significantly beat every guess"
     )
 
 
@@ -94,16 +104,13 @@ def test_a_defense_that_falls_says_so_first_and_its_ceiling_is_printed_with_what
     )
     assert last.startswith("marvell FALLS to remainder, which reads 0.9999, above the ceiling of 0.680: test AUC")
     assert "tested on the messages of this run, IT DOES NOT HOLD, so nothing is promised (anisotropy 812.0 standard" in table
-    assert "\033" not in table
-    assert final_table(tmp_path / "run", colour=True).count("\033[1;31m") == 2
 
 
-def test_a_ceiling_of_label_privacy_is_explained_and_not_red(tmp_path):
+def test_a_ceiling_of_label_privacy_is_explained(tmp_path):
     bounds = "what the messages add about one row, given everything else"
     run = {"verdict": verdict(0.8), "facts": {"threats": THREATS}}
-    table = final_table(write_run(tmp_path / "run", **run, **exceeding(0.8, bounds)), colour=True)
+    table = final_table(write_run(tmp_path / "run", **run, **exceeding(0.8, bounds)))
     assert "This breaks no promise: the ceiling is on what the messages add about one row" in table.splitlines()[-2]
-    assert "\033" not in table
 
 
 def test_many_leaks_are_shown_by_their_worst_layer_and_the_cut(tmp_path):
@@ -128,17 +135,32 @@ def test_the_first_table_keeps_levels_apart_and_spans_the_intervals_of_all_seeds
     ours = rows["marvell"]
     assert ours["falls to"] == "remainder on gradients (1 of 2 runs)"
     assert ours["worst attack, without labels"] == "remainder on gradients"
-    reads = ours["it reads, without labels"]
+    reads = ours["its leak AUC, without labels"]
     assert (reads.mean, reads.low, reads.high) == pytest.approx((0.93, 0.88, 0.97))
     assert ours["worst attack, with known labels"] == "completion on embeddings"
-    assert ours["on what the defense changes, with known labels"] == "completion on gradients"
-    assert ours["that reads, with known labels"].mean == pytest.approx(0.7)
+    assert ours["worst attack on changed messages, with known labels"] == "completion on gradients"
+    assert ours["its leak AUC on changed messages, with known labels"].mean == pytest.approx(0.7)
     assert ours["probe, reference"].mean == pytest.approx(0.99)
-    assert rows["none"]["it reads, without labels"] is None
+    assert rows["none"]["its leak AUC, without labels"] is None
+
+
+def test_a_seed_whose_worst_attack_is_on_changed_messages_counts_among_those_on_changed_messages(tmp_path):
+    """Else one seed of three stands beside `runs 3`, and the worst over all layers may be below the value at the cut."""
+    of_gradients = {"levels": {"known labels": reading("completion", 0.9, 0.02)}, "on_changed": {}}
+    write_run(tmp_path / "m0", seed=0, verdict=verdict(0.6), facts={"threats": THREATS}, **marvell(0.16, 0.68))
+    write_run(
+        tmp_path / "m1", seed=1, verdict=verdict(0.6) | of_gradients, facts={"threats": THREATS}, **marvell(0.16, 0.68)
+    )
+    (section,) = sections(read_tree([tmp_path]).runs, Wishes())
+    table = verdicts(section)
+    reads = dict(zip(table.columns, table.rows[0], strict=True))["its leak AUC on changed messages, with known labels"]
+    assert (reads.mean, reads.low, reads.high) == pytest.approx((0.8, 0.68, 0.92))
+    unread = verdict(0.6) | of_gradients | {"changed": ["embedding"]}
+    assert reading_of_changed(read_run(write_run(tmp_path / "none", verdict=unread)), "known labels") is None
 
 
 def test_the_page_opens_with_it_and_says_what_is_above_its_ceiling(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.results.report.site.write_png", lambda *_: None)
+    monkeypatch.setattr("vflbench.results.report.site.files", lambda *_: ())
     keywords = {"verdict": verdict(0.9999), "facts": {"threats": THREATS}}
     write_run(tmp_path / "run", **keywords, **exceeding(0.9999))
     page = write_report([tmp_path], tmp_path / "report")
@@ -166,7 +188,7 @@ def test_an_older_run_has_its_worst_attacks_without_an_interval(tmp_path):
         "norm on gradients",
         "hints on gradients",
     )
-    assert row["it reads, without labels"].mean == pytest.approx(0.7)
+    assert row["its leak AUC, without labels"].mean == pytest.approx(0.7)
     assert "FALLS" not in final_table(tmp_path / "run")
 
 

@@ -1,22 +1,27 @@
 """Batch reconstruction: a whole private batch, from the updates that were computed on it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, search
-from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
-from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
-from vflbench.attacks.batch_reconstruction.search_result import SearchResult, side_by_side
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
+from vflbench.messages.facts import ClassShares, OwnColumns, Updates
+from vflbench.messages.rules import Rules, Schema
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
+from vflbench.numerics.late import torch
 from vflbench.options import Seconds, Steps, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions
+    from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+    from vflbench.attacks.batch_reconstruction.search_result import SearchResult
 
 
 @options
@@ -26,20 +31,21 @@ class BatchReconstruction(Attack):
         4 g(theta) = alpha theta - 2 beta,   alpha = X^T X,   beta = X^T Y:   d + 1 rounds of one batch determine both,
         and then X, Y in integers from alpha and beta
 
-    With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together; where
-    it sees each update (protocol.aggregation=plain), it rebuilds each batch alone.
+    With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together. If it
+    sees each update (protocol.aggregation=plain), it rebuilds each batch alone.
 
-    recovery: of alpha and beta, `least_squares` over d + 1 rounds or more, or `lattice`, integer relations among few rounds
-    (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra `cpsat`) solve
-    an integer programme for one. formulation: of the programme, `tight`, or as `published`. knows_batch_size: otherwise the
-    batch size follows from the mean gradients, as the least one that makes all numbers integers. time_limit: seconds for one
-    batch. max_batches: matching batches that are listed at most. Columns that are not binary, by the rules' schema, are
-    solved for where the binary ones determine the rows. Without a schema they are recognised by their sums, which proves
+    recovery: how alpha and beta are found: `least_squares` over d + 1 rounds or more, or `lattice`, integer relations among
+    few rounds (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra
+    `cpsat`) solve an integer programme for one. formulation: form of the programme: `tight`, or as `published`.
+    knows_batch_size: otherwise the batch size follows from the mean gradients, as the least one that makes all numbers
+    integers. time_limit: seconds for one batch. max_batches: largest number of matching batches that are listed. Columns
+    that are not binary, by the rules' schema, are solved for where the binary ones determine the rows. Without a schema they
+    are recognised by their sums, which proves
     nothing: like every `assumption` of a result, it sets what figures claim to 0.
 
-    The answer holds the first matching batch; `matches` counts all of them. Where none is found, the answer is a guess, and
-    counts as no match: a batch whose X^T X is near alpha, by annealing, and where alpha isn't known, draws by the shares of
-    ones in the attacker's own rows, and for labels the majority of the training rows.
+    The answer holds the first matching batch; `matches` counts all of them. If none is found, the answer is a guess, and
+    counts as no match. The guess is a batch whose X^T X is near alpha, found by annealing. If alpha isn't known, entries are
+    drawn with the shares of ones in the attacker's own rows, and labels are the majority of the training rows.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019; the enumeration, the tight
     programme, integer relations, real-valued columns and the answer to asynchronous training are ours.
@@ -77,6 +83,10 @@ class BatchReconstruction(Attack):
 
     def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
         """positive: the share of positives among the training rows."""
+        from vflbench.attacks.batch_reconstruction.batch_search import search
+        from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
+        from vflbench.attacks.batch_reconstruction.search_result import side_by_side
+
         key, kept = str(step), self._rounds[str(step)]
         thetas, updates = kept["before"].numpy(), kept["others"].numpy()
         sources, rules = updates.shape[1], _training_rules(kept)
@@ -89,6 +99,8 @@ class BatchReconstruction(Attack):
         return _answer(step, result, guesses_by_columns(shares.numpy(), sources * rows, seed=step), shares, label)
 
     def _options(self) -> SearchOptions:
+        from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions
+
         names = ("recovery", "solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
         return SearchOptions(**{name: getattr(self, name) for name in names})
 
@@ -98,7 +110,7 @@ class BatchReconstruction(Attack):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._rounds = {
-            step: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
+            step: {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in kept.items()}
             for step, kept in state["rounds"].items()
         }
 
@@ -118,6 +130,8 @@ def _nothing(rules: Rules, sources: int, columns: int) -> dict[str, Any]:
 
 def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
     """What all participants agreed to. Whether updates are whole, if nothing says so, the attacker's own ones tell."""
+    from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
     schema = None if rules["schema"] is None else Schema(**rules["schema"])

@@ -48,7 +48,7 @@ def rows_of_one_update(update: np.ndarray, theta: np.ndarray, rows: int, step: f
     if not theta.any():
         return OneUpdate(refusal="at theta = 0 all rows have the same weight")
     if rows > MOST_ROWS or rows >= d:
-        return OneUpdate(refusal=f"one update tells at most {min(MOST_ROWS, d - 1)} rows of {d} columns, not {rows}")
+        return OneUpdate(refusal=f"one update reveals at most {min(MOST_ROWS, d - 1)} rows of {d} columns, not {rows}")
     relations = _short_relations(update, error, d - rows)
     if relations is None:
         return OneUpdate(refusal="the update has no short integer relations: noise, or too few digits")

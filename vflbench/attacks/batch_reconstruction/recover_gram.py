@@ -14,7 +14,7 @@ from vflbench.attacks.batch_reconstruction.recovery.affine import rounding_unit
 from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
 from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums
 from vflbench.attacks.batch_reconstruction.recovery.selective import selective_sums
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 _DEVIATIONS = 6.0  # standard errors that a true value may be off
 _LARGEST_ERROR = 1e-3  # of alpha's entries; with a larger one real-valued columns can't be distinguished from noise
@@ -90,7 +90,7 @@ def recover_gram(
         updates = updates / rules.others
     reduction = "sum" if knows_batch_size else rules.reduction
     if not rules.whole and rules.others > 1:
-        why = "partly shared updates of several participants do not tell who sent which coordinates"
+        why = "partly shared updates of several participants do not show who sent which coordinates"
         return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     if not rules.whole and rows is None:
         return RecoveredGram({"rounds": float(len(thetas))}, note="partly shared updates need a known batch size")

@@ -10,14 +10,17 @@ from vflbench.errors import UserError
 from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
 from vflbench.options import Mebibytes, Patience, Port, options
+from vflbench.places import pip_install
 
 
 @options
 class NvFlare(Engine):
     """Non-label parties are clients of NVIDIA FLARE, the label party is its server; messages are bytes in calls of its
-    Collab API. A run is started in processes of its own (`cli.elsewhere`), in which `Connected` takes the place of this.
+    Collab API.
 
-    timeout, start_timeout: seconds. workspace: a folder that doesn't exist. port: of the server, where it listens on one.
+    A run is started in processes of its own (`cli.elsewhere`). In these, `Connected` replaces this class.
+
+    timeout, start_timeout: seconds. workspace: a folder that doesn't exist. port: port of the server, if it listens on one.
     """
 
     starts_processes: ClassVar[bool] = True
@@ -32,7 +35,7 @@ class NvFlare(Engine):
     def require_installed(self) -> None:
         """Raises UserError where FLARE is not installed."""
         if importlib.util.find_spec("nvflare") is None:
-            raise UserError("it needs NVIDIA FLARE: pip install 'vflbench[nvflare]'", key="engine", value="nvflare")
+            raise UserError(f"it needs NVIDIA FLARE: {pip_install('nvflare')}", key="engine", value="nvflare")
 
     def carry(self, message: Message) -> Message:
         return message

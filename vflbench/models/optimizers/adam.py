@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import nn, optim
+from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.numerics.adam import AdamSteps
 from vflbench.options import Decay, Rate, RootTerm, WeightDecay, options
 
 
@@ -32,8 +33,8 @@ class Adam(Optimizer):
     eps: RootTerm = 1e-8
     weight_decay: WeightDecay = 0.0
 
-    def attach(self, network: nn.Module) -> optim.Optimizer:
+    def attach(self, network: nn.Module) -> AdamSteps:
         betas = (self.beta1, self.beta2)
-        return optim.Adam(
+        return AdamSteps(
             network.parameters(), lr=self.lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
         )

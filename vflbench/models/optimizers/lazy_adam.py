@@ -5,15 +5,17 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn, optim
+from torch import nn
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer, load_state
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
+from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.idle_adam import IdleAdam
 from vflbench.options import Decay, Rate, RootTerm, options
+from vflbench.places import pip_install
 
 
 @options
@@ -25,7 +27,7 @@ class LazyAdam(Optimizer):
     `vflbench.numerics.idle_adam`), so the cost of a step does not depend on the size of the tables. "Sparse" Adam omits the
     idle steps and is another optimiser. This one agrees with dense Adam up to the closed form and the order of summation.
 
-    All other weights use torch's Adam. There is no weight decay, because it would give idle rows a gradient.
+    All other weights use plain Adam. There is no weight decay, because it would give idle rows a gradient.
 
     lr: step size. beta1, beta2: decay of the moments, beta1 < beta2. eps: added to the root of the second moment.
     kernel: `torch`; `numba`, compiled, for the CPU, needs `pip install vflbench[fast]`; `auto`: numba if available. Both
@@ -53,7 +55,7 @@ class LazyAdam(Optimizer):
         lazy = {id(module.table) for module in tables}
         others = [parameter for parameter in network.parameters() if id(parameter) not in lazy]
         betas = (self.beta1, self.beta2)
-        dense = optim.Adam(others, lr=self.lr, betas=betas, eps=self.eps, fused=True) if others else None
+        dense = AdamSteps(others, lr=self.lr, betas=betas, eps=self.eps, fused=True) if others else None
         rows = [self._rows(module.table.device)(module, idle, self.lr, self.eps) for module in tables]
         for module, lazy_rows in zip(tables, rows, strict=True):
             module.lookup = lazy_rows
@@ -69,14 +71,14 @@ class LazyAdam(Optimizer):
         except (ImportError, RuntimeError) as error:  # not installed, wrong numpy, or no writable cache folder
             if self.kernel == "auto":
                 return TorchRows
-            problem = f"numba cannot be used ({error}); pip install 'vflbench[fast]'"
+            problem = f"numba cannot be used ({error}); {pip_install('fast')}"
             raise UserError(problem, key="optimizer.kernel", value="numba") from error
 
 
 class LazyStepper:
-    """In place of a torch optimiser: torch's Adam for most weights, lazy rows for tables."""
+    """In place of a torch optimiser: plain Adam for most weights, lazy rows for tables."""
 
-    def __init__(self, dense: optim.Optimizer | None, rows: list[LazyRows]):
+    def __init__(self, dense: AdamSteps | None, rows: list[LazyRows]):
         self.dense, self.rows = dense, rows
 
     @property

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.numerics.idle_adam import IdleAdam
+from vflbench.numerics.large_pages import on_large_pages
 
 _MOST_STEPS = 2**26
 """Of a state in a file: the sums over idle steps take memory for each step."""
@@ -26,7 +27,7 @@ class LazyRows:
         size, self.dim = module.table.shape
         needed = 3 * self.dim + 3
         width = 1 << math.ceil(math.log2(needed)) if needed <= 16 else 16 * math.ceil(needed / 16)
-        self.packed = torch.zeros(size, width, device=module.table.device)
+        self.packed = on_large_pages(torch.empty(size, width, device=module.table.device)).zero_()
         self.packed[:, : self.dim] = module.table.data
         module.table.data = self.packed[:, : self.dim]
         self.steps_of = self.packed.view(torch.int32)[:, 3 * self.dim]

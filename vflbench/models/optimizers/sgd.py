@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import nn, optim
+from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
+from vflbench.numerics.sgd import SgdSteps
 from vflbench.options import Decay, Rate, WeightDecay, options
 
 
@@ -22,5 +23,5 @@ class Sgd(Optimizer):
     momentum: Decay = 0.0
     weight_decay: WeightDecay = 0.0
 
-    def attach(self, network: nn.Module) -> optim.Optimizer:
-        return optim.SGD(network.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+    def attach(self, network: nn.Module) -> SgdSteps:
+        return SgdSteps(network.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)

@@ -16,13 +16,13 @@ class EmbeddingExtension(Adversary):
 
         h'_ij = h_ij for j <= d - m,   h'_ij = scale s_i u_j otherwise
 
-    s_i is -1 or 1, drawn afresh for each row of each batch; u_j alternates between -1 and 1; `scale` is in units of
-    the root mean square of the batch's embeddings. Distances between rows, on which dCor rests, then follow s, and the
-    gradient of the penalty at the other columns shrinks with the scale. The last columns of the gradient are ignored, as
-    nothing in the network made those values. What is predicted later is honest, so the top model loses what these columns
+    s_i is -1 or 1, drawn again for each row of each batch; u_j alternates between -1 and 1; `scale` is in units of the root
+    mean square of the batch's embeddings. Distances between rows, on which dCor rests, then follow s, and the gradient of
+    the penalty at the other columns shrinks with the scale. The last columns of the gradient are ignored, because no part of
+    the network computed those values. Embeddings for later predictions are honest. So the top model loses what these columns
     would have said.
 
-    share: of the columns that are made by hand, at least one and not all. scale: of their values.
+    share: share of the columns that get made-up values, at least one and not all. scale: size of these values.
 
     Source: He et al., "LabObf: A Label Protection Scheme for Vertical Federated Learning Through Label Obfuscation", 2024,
     arXiv 2405.17042, which names the attack. These values are ours, and so is that the embedding keeps its width.

@@ -28,25 +28,26 @@ class Hijack(LabelAdversary):
 
     D is a Wasserstein critic with a gradient penalty. Each other party has a pilot, a decoder and a critic of its own, for
     all layers that it sends, side by side. f~ has the architecture that the parties agreed on, and weights of its own; the
-    published one has linear convolutions. It is trained before the first such gradient, and then stands still unless
-    `pilot_steps` is above 0: published is one step a round with everything learned from the first round on, at rates of
-    1e-5 (f~, q and the party) and 1e-4 (D), for 10,000 rounds of 64 rows; ours is for hundreds of rounds. The other party
-    learns by the optimiser that was agreed on, whatever comes.
+    published one has linear convolutions. It is trained before the first such gradient, and is then not changed, unless
+    `pilot_steps` is above 0. The published attack takes one step in each round and learns everything from the first round
+    on, at rates of 1e-5 (f~, q and the party) and 1e-4 (D), for 10,000 rounds of 64 rows. This one is made for hundreds of
+    rounds. The other party learns with the optimizer that was agreed on, whatever gradient it gets.
 
-    The label party's own networks go on learning from what arrives, so that test AUC shows what it costs, unless `trains` is
-    false. Its defenses don't apply to these gradients, which cross as plain numbers. They do apply to the
-    honest part that `honest_share` mixes in, and to its labels and loss.
+    The label party's own networks go on learning from what arrives, unless `trains` is false. So the test AUC shows what the
+    attack costs. Its defenses don't apply to these gradients, which cross as plain numbers. They do apply to the honest part
+    that `honest_share` mixes in, and to its labels and loss.
 
     auxiliary: rows that it has of its own. start: rounds of the run that are honest first. honest_share: w of the honest
     gradient h in w h + (1 - w) g |h| / |g|, lengths over the batch; 0 is g alone. knows_labels: D is also given the classes
     of the rows that it compares, which is ours: the gradient then follows from labels, as an honest one does.
-    evades: answer a batch honestly whose honest gradients are longer than so many times their moving mean, as those of
-    `split_guard`'s fake batches are, which is ours; null: never. looks_back: also answer a batch honestly whose embeddings
-    are not those of its rows: of most rows met before, the nearest of the batch's earlier embeddings is another row's. Ours;
-    it needs no gradient and no trained top, but a second epoch, and 4 bytes a number that arrives.
-    warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: a round. penalty: of D's slopes,
-    published 500 with unnormalised embeddings; here they are divided by their spread. lr, critic_lr: Adam's, of f~ and q,
-    and of D.
+    evades: a batch is answered honestly if its honest gradients are more than this many times as long as their moving mean,
+    as those of `split_guard`'s fake batches are; null: never. This is ours. looks_back: a batch is also answered honestly if
+    its embeddings do not belong to its rows: for most rows that occurred before, the nearest of the batch's earlier
+    embeddings belongs to another row. This is ours as well. It needs no gradient and no trained top, but a second epoch, and
+    4 bytes for each number that arrives.
+    warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: steps in each round. penalty: weight of
+    the penalty on D's slopes, published as 500 with unnormalised embeddings; here embeddings are divided by their spread.
+    lr, critic_lr: learning rates of Adam, for f~ and q, and for D.
 
     Source: Pasquini, Ateniese and Bernaschi, "Unleashing the tiger: inference attacks on split learning", CCS 2021, arXiv
     2012.02670; losses and rates also after the authors' public code.

@@ -15,6 +15,7 @@ from vflbench.messages.fact import Layers
 from vflbench.messages.peer_facts import Auxiliary, PeerDecoder
 from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
+from vflbench.numerics.adam import AdamSteps
 
 _BETAS = (0.5, 0.9)  # of the critic's Adam, as in Gulrajani et al., "Improved training of Wasserstein GANs", 2017
 _SLOPE = 0.2  # of the critic below 0
@@ -66,8 +67,8 @@ class Space:
         self.decoder = _dense([d, width, outputs], nn.ReLU(), weights).to(device)
         self.critic = _dense([d + (classes or 0), width, width, 1], nn.LeakyReLU(_SLOPE), weights).to(device)
         self.scale = torch.ones(d, device=device)
-        self._learner = torch.optim.Adam([*pilot.parameters(), *self.decoder.parameters()], lr=sizes.lr)
-        self._judge = torch.optim.Adam(self.critic.parameters(), lr=sizes.critic_lr, betas=_BETAS)
+        self._learner = AdamSteps([*pilot.parameters(), *self.decoder.parameters()], lr=sizes.lr)
+        self._judge = AdamSteps(self.critic.parameters(), lr=sizes.critic_lr, betas=_BETAS)
 
     def train_pilot(self, steps: int) -> None:
         """Steps of pilot and decoder together."""

@@ -20,10 +20,10 @@ class MaliciousOptimizer(Adversary):
         step'_t = r_t step_t,   r_t = min(max(1 + gamma g_t / g'_(t-1), min_ratio), max_ratio),   g'_t = r_t g_t
 
     g_t: the gradient of a coordinate; step_t: what the optimiser that the parties agreed on would do. For plain SGD this is
-    the published rule, which scales the gradient; Adam divides a gradient by its size, so what is scaled is its step. Where
-    the last gradient was 0, r_t is 1. Tables that `lazy_adam` updates keep their honest steps.
+    the published rule, which scales the gradient; Adam divides a gradient by its size, so what is scaled is its step. If the
+    last gradient was 0, r_t is 1. Tables that `lazy_adam` updates keep their honest steps.
 
-    gamma: how much of the ratio counts. min_ratio, max_ratio: bounds of r_t, 1 and 5 as published.
+    gamma: weight of the ratio. min_ratio, max_ratio: bounds of r_t, 1 and 5 as published.
 
     Source: Fu et al., "Label inference attacks against vertical federated learning", USENIX Security 2022: the
     malicious local optimizer, with the ratio and the bounds of its public code.

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from vflbench.errors import UserError
 from vflbench.options import options
+from vflbench.places import pip_install
 from vflbench.results.loggers.base import Logger, defined, figures, tag
 from vflbench.results.rows import Row
 
@@ -38,7 +39,7 @@ class Mlflow(Logger):
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("mlflow") is None:
-            raise UserError("it needs the package mlflow: pip install 'vflbench[mlflow]'", key="logger=mlflow")
+            raise UserError(f"it needs the package mlflow: {pip_install('mlflow')}", key="logger=mlflow")
 
     def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Row]) -> None:
         folder = folder.resolve()

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflbench.errors import UserError
 from vflbench.options import options
+from vflbench.places import pip_install
 from vflbench.results.files import EVENTS
 from vflbench.results.loggers.base import Logger, defined, figures, tag
 from vflbench.results.rows import Row
@@ -25,9 +26,7 @@ class Tensorboard(Logger):
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("tensorboard") is None:
-            raise UserError(
-                "it needs the package tensorboard: pip install 'vflbench[tensorboard]'", key="logger=tensorboard"
-            )
+            raise UserError(f"it needs the package tensorboard: {pip_install('tensorboard')}", key="logger=tensorboard")
 
     def begin(self, folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], rows: Sequence[Row]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter

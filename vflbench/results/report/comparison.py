@@ -1,17 +1,20 @@
-"""Runs side by side: one line per defense and value of chosen options, mean and 95 % interval over seeds."""
+"""Runs side by side: a line for each value of chosen options, mean and 95 % interval over seeds, and over nothing else."""
 
+import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import UNIT, OverRuns, interval_text, over_runs
-from vflbench.results.origins import labels, of_one_code, origin
+from vflbench.numerics.interval import UNIT, OverRuns, over_runs
+from vflbench.results.identity import digest
 from vflbench.results.report import quantity
+from vflbench.results.report.groups import Group, group_runs, settings_name
 from vflbench.results.runs import Run, read_runs
 
-__all__ = ["QUANTITIES", "Line", "along", "attacks_of", "leak_of", "lines", "markdown", "read_runs"]
+__all__ = ["QUANTITIES", "Line", "along", "attacks_of", "leak_of", "lines", "option_value", "read_runs"]
 
 QUANTITIES = ("reading", "raw", "two_sided", "oriented", "distance")
 """Of a leak AUC a: what it counts as, max(two_sided, net); a; max(a, 1 - a); the mean over batches of max(a, 1 - a);
@@ -23,9 +26,10 @@ _RANGES = {"reading": _TWO_SIDED, "raw": UNIT, "two_sided": _TWO_SIDED, "oriente
 
 @dataclass(frozen=True)
 class Line:
-    """Runs with the same defenses and the same values of the chosen options; their seeds differ.
+    """Runs that differ in nothing but their seed. options: the values of the chosen options.
 
-    defense: its name; where runs of several versions of the code, of plug-ins or of data are given, also of which.
+    defense: its name, and what else distinguishes these runs from those of other lines: other options, the code that made
+    them, their data, in words.
     """
 
     defense: str
@@ -60,47 +64,46 @@ def leak_of(run: Run, attack: str, layer: str | None = None) -> dict[str, float]
 
 
 def lines(runs: Sequence[Run], by: Sequence[str]) -> list[Line]:
-    """A line for each defense and combination of values of the options `by`; undefended runs first, then by value."""
-    groups: dict[tuple[str, tuple[Any, ...]], list[Run]] = {}
-    for run, defense in zip(runs, _defenses(runs), strict=True):
-        groups.setdefault((defense, tuple(_named(run.option(key)) for key in by)), []).append(run)
-    ordered = sorted(groups, key=lambda key: (key[0] != "none", key[0], [_rank(value) for value in key[1]]))
-    return [Line(*key, tuple(groups[key])) for key in ordered]
+    """A line for each group of runs that differ in nothing but their seed; undefended ones first, then by value.
+
+    by: keys of options that are told by value. What else distinguishes the groups is in the line's name.
+    """
+    made = [Line(_name_without(g, by), tuple(option_value(g.runs[0], key) for key in by), g.runs) for g in group_runs(runs)]
+    times = Counter((line.defense, str(line.options)) for line in made)
+    made = [
+        line
+        if times[line.defense, str(line.options)] == 1
+        else replace(line, defense=f"{line.defense}, options {digest({**line.runs[0].config, 'seed': None})}")
+        for line in made
+    ]
+    return sorted(made, key=lambda line: (line.defense != "none", line.defense, [_rank(value) for value in line.options]))
 
 
-def _defenses(runs: Sequence[Run]) -> list[str]:
-    """The defense of each run and, where not all were made by the same code from the same data, by which and from what."""
-    parts = of_one_code(runs)
-    by_code = {id(run): number for number, part in enumerate(parts) for run in part}
-    names = [f"code {by_code[id(run)] + 1}" if len(parts) > 1 else "" for run in runs]
-    origins = labels([origin(run) for run in runs]) if runs else []
-    return [", ".join(filter(None, [run.defense, *made])) for run, *made in zip(runs, origins, names, strict=True)]
+def _name_without(group: Group, keys: Sequence[str]) -> str:
+    """The group's name without the options of these keys. Of a group of options only what was chosen is left out."""
+    told = {name for key in keys for name in (key, f"{key}._target_")}
+    name = settings_name(group, {key: value for key, value in group.options.items() if key not in told})
+    name = name.removeprefix(group.defense).removeprefix(", ") if "defense" in keys else name
+    return ", ".join(filter(None, [name, group.made_by]))
 
 
-def _named(value: Any) -> Any:
-    """The name of a choice, as cnn, for its options."""
-    target = value.get("_target_") if isinstance(value, Mapping) else None
-    return str(value) if isinstance(value, Mapping) and target is None else str(target).split(".")[-2] if target else value
+def option_value(run: Run, key: str) -> Any:
+    """The value of a dotted key: a number, a text or None; of a group of options the name of what was chosen."""
+    named = {"dataset": run.dataset, "defense": run.defense, "adversary": run.adversary}
+    if key in named:
+        return named[key]
+    value = run.option(key)
+    if key == "attack":
+        return "+".join(value or {}) or "none"
+    if isinstance(value, Mapping):
+        parts = str(value.get("_target_") or "").split(".")
+        return parts[-2] if len(parts) > 1 else json.dumps(value, sort_keys=True, default=str)
+    return json.dumps(value, default=str) if isinstance(value, list) else value
 
 
 def attacks_of(runs: Sequence[Run]) -> list[str]:
     """Attacks that read a layer that an attacker sees, in any of the runs."""
     return list(dict.fromkeys(leak["attack"] for run in runs for leak in run.summary["leaks"] if leak["visible"]))
-
-
-def markdown(table: Sequence[Line], by: Sequence[str], attacks: Sequence[str], layer: str | None = None) -> str:
-    """A Markdown table: mean (low - high) over the runs of each line; fewer than three runs have no interval."""
-    names = {"reading": "", "raw": ", one-sided", "two_sided": ", two-sided", "oriented": ", oriented"}
-    names["distance"] = ", \\|AUC - 0.5\\|"
-    columns = [(attack, name) for attack in attacks for name in QUANTITIES]
-    header = ["defense", *by, "runs", "test AUC", *(f"{attack}{names[name]}" for attack, name in columns)]
-    rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for line in table:
-        cells = [line.defense, *("" if v is None else str(v) for v in line.options), str(len(line.runs))]
-        cells.append(interval_text(line.over_seeds("test_auc")))
-        cells += [interval_text(line.over_seeds(name, attack, layer)) for attack, name in columns]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
 
 
 def along(table: Sequence[Line], position: int = 0) -> Iterator[tuple[float, Line]]:
@@ -110,4 +113,5 @@ def along(table: Sequence[Line], position: int = 0) -> Iterator[tuple[float, Lin
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:
-    return (True, value, "") if isinstance(value, float | int) else (False, 0.0, str(value))
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    return (True, float(value), "") if is_number else (False, 0.0, str(value))

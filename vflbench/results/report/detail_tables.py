@@ -44,8 +44,9 @@ def layers(section: Section) -> Table:
     titles = [quantity.plain_title(n) for n in names]
     columns = ("setting", "attack", "level", "party", "layer", "seen by an attacker", "runs", *titles)
     note = (
-        "Of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches; oriented: the mean of max(a, 1 - a); beside "
-        "it what that is for a coin, and what is left of it. A leak counts as the larger of two-sided and the last."
+        "Values of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches. Oriented: the mean over batches of "
+        "max(a, 1 - a). Beside it are the value that a coin reaches there, and oriented without the part of a coin (net). A "
+        "leak counts as the larger of two-sided and net."
     )
     return Table(f"{section.slug}_layers", "Leak at every layer", columns, rows, note)
 
@@ -109,7 +110,7 @@ def guarantees(section: Section) -> Table:
             rows.append([*place, *numbers, *floors])
     columns = (
         *("setting", "defense", "promises", "bounds", "assumes", "messages a run", "leak AUC at most, one message"),
-        *("all messages", "error at least, one message", "all messages "),
+        *("leak AUC at most, all messages", "error at least, one message", "error at least, all messages"),
     )
     note = (
         "A guarantee holds for one run. Somebody who sees several runs on the same rows, such as the seeds of a sweep, sees "

@@ -1,8 +1,8 @@
 """The documents that the project follows, as data: what each of them states, and where the same is measured here.
 
-docs/published/NNN.json holds what a document says, in its `parts`: tables, figures, and claims of the text. A number that an
-experiment repeats is in configs/experiment/NAME.json alone, and the part names the experiment. docs/published/sentences.json
-has a sentence on each part: agreement, disagreement, and why.
+docs/experiments/published/NNN.json holds what a document says, in its `parts`: tables, figures, and claims of the text. A
+number that an experiment repeats is in configs/experiment/NAME.json alone, and the part names the experiment. sentences.json
+beside them has a sentence on each part: agreement, disagreement, and why.
 """
 
 import json

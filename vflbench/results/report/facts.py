@@ -48,14 +48,20 @@ def facts(section: Section) -> list[tuple[str, str]]:
 
 
 def threats(section: Section) -> list[tuple[str, str]]:
-    """(attack or adversary, who it is and what it does), as the runs recorded it; each different text once."""
+    """(attack or adversary, who it is and what it does), as the runs recorded it; each different text once.
+
+    Of attacks that ran: what was skipped is in a table of its own.
+    """
     texts: dict[str, dict[str, None]] = {}
     for run in section.runs:
         for name in {**(run.config.get("attack") or {}), **run.threats}:
+            if name in run.skipped:
+                continue
             texts.setdefault(name, {})
             if name in run.threats:
                 threat = run.threats[name]
-                texts[name][" ".join(str(threat[part]) for part in ("text", "does") if threat.get(part))] = None
+                parts = dict.fromkeys(str(threat[part]) for part in ("text", "does") if threat.get(part))
+                texts[name][" ".join(parts)] = None
     lines = [(name, text) for name, different in texts.items() for text in different or (f"{NOT_RECORDED.capitalize()}.",)]
     return [(shown(name), shown(text, _MOST)) for name, text in [*lines, *_adversaries(section.runs)]]
 

@@ -12,6 +12,7 @@ from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
 from vflbench.results.identity import digest, essential
 from vflbench.results.origins import may_be_compared, names_of, of_one_code, origin
 from vflbench.results.report import quantity
+from vflbench.results.report.option_words import in_words, within
 from vflbench.results.runs import Run
 
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
@@ -116,7 +117,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         made_by += names_of([part[0] for part in parts])
     options = distinguishing(groups)
     named = [
-        replace(g, name=", ".join(filter(None, [_short(_name(g, o)), made])), options=o, made_by=made)
+        replace(g, name=", ".join(filter(None, [within(settings_name(g, o), _MOST_NAME), made])), options=o, made_by=made)
         for g, o, made in zip(groups, options, made_by, strict=True)
     ]
     return sorted(_told_apart(named), key=_order)
@@ -129,10 +130,6 @@ def _told_apart(groups: Sequence[Group]) -> list[Group]:
         g if times[g.name] == 1 else replace(g, name=f"{g.name}, options {digest({**g.config, 'seed': None})}")
         for g in groups
     ]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MOST_NAME else f"{name[:_MOST_NAME]}..."
 
 
 def baseline_of(group: Group, groups: Iterable[Group]) -> Group | None:
@@ -192,40 +189,28 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def short(key: str) -> str:
-    """The last part of a dotted key; of a class, the part before."""
-    parts = key.split(".")
-    return parts[-2] if parts[-1] == "_target_" and len(parts) > 1 else parts[-1]
-
-
-def shown(value: Any) -> str:
-    """An option's value in a name; of a class or a file only the last part."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
-    return text.rsplit(".", 1)[-1] if text.startswith("vflbench.") else text.rsplit("/", 1)[-1]
-
-
 def _order(group: Group) -> tuple[Any, ...]:
     ranks = [_rank(key, value) for key, value in sorted(group.options.items())]
     return group.defense != "none", group.defense, group.adversary != "none", group.adversary, ranks, group.made_by
 
 
-def _name(group: Group, options: Mapping[str, Any]) -> str:
+def settings_name(group: Group, options: Mapping[str, Any]) -> str:
+    """Its defenses, and these options, in words."""
     others = {key: value for key, value in options.items() if key.split(".")[0] not in ("attack", "adversary")}
-    parts = [f"{short(key)} {shown(value)}" for key, value in others.items()]
+    parts = in_words(others)
     if group.adversary != "none" and any(key.startswith("adversary") for key in options):
         parts.append(f"adversary {group.adversary}{_inner(options, 'adversary')}")
     if any(key.startswith("attack") for key in options):
-        attacks = group.config.get("attack") or {}
+        attacks = list(group.config.get("attack") or {})
+        attacks = attacks if len(attacks) <= 4 else [*attacks[:2], f"{len(attacks) - 2} more"]
         parts.append("attacked by " + ("+".join(attacks) or "none") + _inner(options, "attack"))
     return f"{group.defense}{', ' if parts else ''}{', '.join(parts)}"
 
 
 def _inner(options: Mapping[str, Any], head: str) -> str:
     """The distinguishing options of attacks or adversaries in brackets, if they are few."""
-    keys = [key for key in options if key.startswith(f"{head}.") and not key.endswith("_target_")]
-    return f" ({', '.join(f'{short(key)} {shown(options[key])}' for key in keys)})" if 0 < len(keys) <= 3 else ""
+    words = in_words({k: v for k, v in options.items() if k.startswith(f"{head}.") and not k.endswith("_target_")})
+    return f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
 
 
 def options_key(config: Mapping[str, Any], without: Sequence[str]) -> str:

@@ -7,18 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import ANY, UNIT, Interval, OverRuns, Range, interval_text, over_runs
+from vflbench.numerics.interval import ANY, UNIT, OverRuns, Range, interval_text, over_runs
 from vflbench.results.arrays import read_arrays
 from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.read import read_metrics
 from vflbench.results.report.comparison import Line
-from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
-from vflbench.results.report.rebuilt import strip
 from vflbench.results.runs import Run
 
 FIGURES = (
@@ -40,7 +35,6 @@ GUESSES = (
 )
 STRONGEST = "strongest"
 """In place of an attack: of each line the one with the least error."""
-_ACROSS = 6  # names in a line of the legend
 _GUESSED = {"true": "the true rows", "nearest_row": "the held-out row nearest to the true one"}
 
 
@@ -68,9 +62,10 @@ def bits_per_row(run: Run) -> float:
     return 8 * sum(row.value for row in rows if row.metric == once and row.epoch == last) / _rows_trained(run)
 
 
-def _rows_trained(run: Run) -> int:
-    """The rows of an epoch's full batches."""
-    return run.manifest["data"]["train_rows"] // run.manifest["batch_size"] * run.manifest["batch_size"]
+def _rows_trained(run: Run) -> float:
+    """The rows of an epoch's full batches; nan where the run doesn't record them."""
+    rows, size = (run.manifest.get("data") or {}).get("train_rows") or 0, run.manifest.get("batch_size") or 0
+    return rows // size * size if rows >= size > 0 else math.nan
 
 
 def attacks_that_rebuild(runs: Sequence[Run]) -> list[str]:
@@ -89,18 +84,19 @@ def inversion_table(table: Sequence[Line], by: Sequence[str], attack: str) -> st
     figures = [f for f in FIGURES if any(not math.isnan(rebuilt(run, of_run[id(run)], f)) for run in runs)]
     named = ["attack"] if attack == STRONGEST else []
     is_compared = any(beats_every_guess(run, of_run[id(run)]) is not None for run in runs)
-    header = ["defense", *by, *named, "runs", "bits a row", _utility_name(runs)]
+    header = ["defense", *by, *named, "runs", "bits a row", utility_name(runs)]
     header += [*(name.replace("_", " ") for name in figures), *(["beats every guess"] if is_compared else [])]
     rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for line, name in zip(table, chosen, strict=True):
         cells = [line.defense, *("" if v is None else str(v) for v in line.options)]
         cells += [*([name.replace("_", " ")] if named else []), str(len(line.runs))]
-        cells += [f"{_over(line, bits_per_row).mean:.0f}", interval_text(_over(line, _utility, UNIT), ".3g")]
-        cells += [interval_text(_over(line, partial(rebuilt, attack=name, figure=f), range_of(f)), ".3g") for f in figures]
+        cells += [f"{over(line, bits_per_row).mean:.0f}", interval_text(over(line, utility, UNIT), ".3g")]
+        cells += [interval_text(over(line, partial(rebuilt, attack=name, figure=f), range_of(f)), ".3g") for f in figures]
         beats = [beats_every_guess(run, name) for run in line.runs]
         cells += [f"{beats.count(True)} of {len(beats)}"] if is_compared else []
         rows.append("| " + " | ".join(cells) + " |")
-    for guess in GUESSES:
+    of_one_data = len({str(run.config.get("dataset")) for run in runs}) == 1  # else guesses of several would be averaged
+    for guess in GUESSES if of_one_data else ():
         values = {f: over_runs((rebuilt(run, of_run[id(run)], f, guess) for run in runs), range_of(f)) for f in figures}
         if not any(value.runs for value in values.values()):
             continue
@@ -132,65 +128,6 @@ def _of(run: Run, attack: str) -> list[Mapping[str, Any]]:
     return [entry for entry in run.summary.get("reconstructions", []) if entry["attack"] == attack]
 
 
-def draw_inversion(table: Sequence[Line], by: Sequence[str], attack: str, figure: str = "ssim") -> Figure:
-    """Left: the figure against bits sent. Right: against the model's test accuracy (test AUC for two classes). A mark for
-    every line of the table; horizontal lines for guesses that need no message. Below: true and rebuilt pictures of the first
-    run of each line, if the data are pictures.
-    """
-    runs = [run for line in table for run in line.runs]
-    grids = [(_name(line), *pair) for line in table if (pair := pictures_of(line.runs[0].folder, attack))]
-    curves = 4.4 + 0.2 * -(-(len(table) + 3) // _ACROSS)
-    heights = [curves, 0.55 * (len(grids) + 1)] if grids else [curves]
-    canvas = Figure(figsize=(12, sum(heights)), layout="constrained")
-    parts: Any = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    left, right = parts[0].subplots(1, 2)
-    known: dict[str, Any] = {}
-    for axes, x_of in ((left, bits_per_row), (right, _utility)):
-        for place, line in enumerate(table):
-            x = _over(line, x_of, UNIT if x_of is _utility else ANY)
-            y = _over(line, partial(rebuilt, attack=attack, figure=figure), range_of(figure))
-            turn, colour = divmod(place, len(COLOURS))
-            style = {"color": COLOURS[colour], "marker": MARKERS[(place + turn) % len(MARKERS)]}
-            bars = axes.errorbar([x.mean], [y.mean], xerr=_bars(x), yerr=_bars(y), linestyle="none", capsize=2, **style)
-            known[_name(line)] = bars.lines[0]
-        known |= _guesses(axes, runs, attack, figure)
-        axes.set_ylabel(figure.replace("_", " "))
-        axes.grid(axis="y", color="0.9")
-        axes.spines[["top", "right"]].set_visible(False)
-    left.set_xscale("log", base=2)
-    left.xaxis.set_major_formatter(FuncFormatter(lambda bits, _: f"{bits:g}"))
-    left.set_xlabel("bits sent per row, all parties together")
-    right.set_xlabel(f"{_utility_name(runs)} of the model")
-    left.set_title(f"{attack}, by {', '.join(option.rsplit('.', 1)[-1] for option in by)}", loc="left", fontsize=10)
-    parts[0].legend(known.values(), known, loc="outside lower center", ncols=_ACROSS, fontsize=8, frameon=False)
-    if grids:
-        _draw_grids(parts[1], grids)
-    return canvas
-
-
-def _guesses(axes: Axes, runs: Sequence[Run], attack: str, figure: str) -> dict[str, Any]:
-    """Draws a line for each guess; returns them by name."""
-    drawn = {}
-    for guess, style in (("mean", ":"), ("class_mean", "-."), ("random_row", "--")):
-        values = [v for run in runs if not math.isnan(v := rebuilt(run, attack, figure, guess))]
-        if values:
-            y = math.fsum(values) / len(values)
-            drawn[guess.replace("_", " ")] = axes.axhline(y, color=UTILITY, linewidth=0.9, linestyle=style)
-    return drawn
-
-
-def _draw_grids(part: Figure, grids: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> None:
-    """The true pictures of the first line, then a row of rebuilt pictures for each line, with its name."""
-    rows = [("true", grids[0][1]), *((name, answer) for name, _, answer in grids)]
-    across = min(len(pictures) for _, pictures in rows)
-    for ax, (name, pictures) in zip(part.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-        ax.imshow(strip(pictures[:across]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.spines[:].set_visible(False)
-        ax.set_ylabel(name, fontsize=7, rotation=0, ha="right", va="center")
-
-
 def pictures_of(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
     """The true and the rebuilt pictures of a run, of whole pictures if there are any; None if there are none."""
     try:
@@ -201,22 +138,13 @@ def pictures_of(folder: Path, attack: str) -> tuple[np.ndarray, np.ndarray] | No
     return (arrays[names[-1]], arrays[names[-1].replace("/truth", "/answer")]) if names else None
 
 
-def _name(line: Line) -> str:
-    values = [f"{v:g}" if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in line.options]
-    return " ".join([line.defense, *(value for value in values if value != "None")])
-
-
-def _utility(run: Run) -> float:
+def utility(run: Run) -> float:
     return run.summary.get("test_accuracy", run.summary["test_auc"])
 
 
-def _utility_name(runs: Sequence[Run]) -> str:
+def utility_name(runs: Sequence[Run]) -> str:
     return "test accuracy" if any("test_accuracy" in run.summary for run in runs) else "test AUC"
 
 
-def _over(line: Line, quantity: Callable[[Run], float], limits: Range = ANY) -> OverRuns:
+def over(line: Line, quantity: Callable[[Run], float], limits: Range = ANY) -> OverRuns:
     return over_runs(map(quantity, line.runs), limits)
-
-
-def _bars(v: Interval) -> list[list[float]]:
-    return [[0.0], [0.0]] if math.isnan(v.low) else [[v.mean - v.low], [v.high - v.mean]]

@@ -15,6 +15,8 @@ from vflbench.results.report.table_formats import Table
 
 NO_NUMBER = "no number is printed"
 NOT_MEASURED = "not measured here"
+OVER_DAYS = "mean over days"
+"""In the words on a published value that is one."""
 LOSS_OF = "loss_of:"
 """`loss_of:test_auc`: what the undefended run of the same seed has more of."""
 
@@ -72,9 +74,13 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
 
 
 def compared(value: Value, section: Section) -> Compared:
-    """The value beside the runs of the one group of the section that has its options, or of its groups of several days."""
+    """The value beside the runs of the one group of the section that has its options.
+
+    Only a value that was published as a mean over days is set beside the mean over groups of several days.
+    """
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
-    if value.quantity is None or len({_but_for_the_day(group) for group in groups}) != 1:
+    of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
+    if value.quantity is None or of_days != 1:
         return Compared(value, over_runs([]))
     name = value.quantity.removeprefix(LOSS_OF)
     if name == value.quantity:

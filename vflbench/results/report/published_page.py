@@ -1,8 +1,9 @@
-"""docs/published.md: every published value beside ours, as Markdown."""
+"""docs/experiments/published.md: every published value beside ours, as Markdown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from vflbench.results.layers import marked
 from vflbench.results.report.documents import Document, Part, leaves
 from vflbench.results.report.published import NOT_MEASURED, Compared, over_sections, scale_of
 from vflbench.results.report.published_tables import (
@@ -46,7 +47,7 @@ class Results:
 @dataclass(frozen=True)
 class Ours:
     """What is computed or measured here. answers: to claims. facts: of settings. views: of parts. All by their names in
-    docs/published/*.json.
+    docs/experiments/published/*.json.
     """
 
     answers: Mapping[str, Answer]
@@ -76,7 +77,7 @@ def document_text(document: Document, results: Results, ours: Ours) -> str:
     if "claims" in document.sentences:
         blocks.append(document.sentences["claims"])
     notes = "\n".join(f"- {text}" for text in document.ambiguous)
-    blocks += ["<details><summary>Where the text is damaged or says two things</summary>", notes, "</details>"]
+    blocks += ["<details><summary>Where the text is damaged or contradicts itself</summary>", notes, "</details>"]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -134,7 +135,7 @@ def layers_view(part: Part, results: Results) -> str:
     for section in _shown(part, results):
         order = section.runs[0].layers.order
         crossing = section.runs[0].layers.crossing
-        names = [markdown_text(f"{layer} (cut)" if layer in crossing else layer) for layer in order]
+        names = [markdown_text(marked(layer, layer in crossing)) for layer in order]
         rows = [
             [markdown_text(g.name), len(g.runs), g.interval("test_auc"), *(spectral_at(g, layer) for layer in order)]
             for g in section.groups

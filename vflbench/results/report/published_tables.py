@@ -1,4 +1,4 @@
-"""The tables of docs/published.md as Markdown."""
+"""The tables of docs/experiments/published.md as Markdown."""
 
 import math
 import re

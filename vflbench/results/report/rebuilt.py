@@ -1,97 +1,80 @@
-"""Rebuilt data beside the true data, as one picture."""
+"""Rebuilt data beside the true data, as figures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
 
+from vflbench.errors import UserError
 from vflbench.results.arrays import read_arrays
 from vflbench.results.files import RECONSTRUCTIONS
+from vflbench.results.report.figure import Figure
+from vflbench.results.report.groups import Group
+from vflbench.results.report.pictures import Block, TableBlock, lines_of_ten, picture_figure
+from vflbench.results.runs import Oddity
+from vflbench.results.untrusted import shown
 
-WRONG = "#D55E00"
-"""Okabe and Ito's vermilion, visible on grey pictures."""
-
-_ROWS, _PICTURES, _ACROSS = 40, 20, 10
-"""At most so many rows of a table, pictures, and pictures side by side."""
+_PICTURES = 20
+MOST_FIGURES = 8
+_MOST_SIDE, _MOST_COLUMNS, _MOST_PAIRS = 256, 1_000, 12  # pixels of a picture, columns of a table, attacks and parties
 
 
-def draw_rebuilt(folder: Path) -> Figure | None:
-    """Draw reconstructions.npz: a band per attack and party. None if there is no such file.
+def rebuilt_figures(groups: Sequence[Group], slug: str, odd: list[Oddity]) -> list[Figure]:
+    """A figure for each of the first settings whose runs rebuilt data, of its first run. odd: takes what can't be read."""
+    figures: list[Figure] = []
+    for group in groups:
+        for run in group.runs:
+            if len(figures) == MOST_FIGURES:
+                return figures
+            try:
+                figure = rebuilt_figure(run.folder, f"{slug}_rebuilt_{len(figures) + 1}", group.name)
+            except (OSError, UserError) as error:
+                odd.append(Oddity("foreign", run.folder / RECONSTRUCTIONS, shown(getattr(error, "problem", error))))
+                continue
+            if figure is not None:
+                figures.append(figure)
+                break
+    return figures
 
-    Pictures, (n, height, width) or (n, height, width, channels), are in rows of ten, the true ones above the rebuilt ones.
-    A table (n, columns) is shown as two images side by side; entries that are wrong by 0.5 or more are marked.
+
+def rebuilt_figure(folder: Path, slug: str, name: str = "") -> Figure | None:
+    """The run's reconstructions.npz: a part for each attack and party. None if there is no such file, or nothing in it.
+
+    Pictures, (n, height, width) or (n, height, width, channels), are in lines of ten, the true ones above the rebuilt ones.
+    A table (n, columns) is shown as two pictures side by side.
     """
     try:
-        pairs = _pairs(read_arrays(folder / RECONSTRUCTIONS))
+        pairs = dict(_pairs(read_arrays(folder / RECONSTRUCTIONS)))
     except FileNotFoundError:
         return None
-    if not pairs:
+    blocks = [_block(title, *pair) for title, pair in list(pairs.items())[:_MOST_PAIRS]]
+    if not blocks:
         return None
-    heights = [_height(truth) for truth, _ in pairs.values()]
-    figure = Figure(figsize=(8, 0.4 + sum(height + 0.5 for height in heights)), layout="constrained")
-    bands = figure.subfigures(len(pairs), 1, height_ratios=heights, squeeze=False)
-    for (band,), (name, (truth, answer)) in zip(bands, pairs.items(), strict=True):
-        band.suptitle(name, fontsize=9)
-        (_pictures if truth.ndim > 2 else _table)(band, truth, answer)
-    return figure
+    left_out = len(pairs) - len(blocks)
+    note = "Of one run; at most 20 pictures or 40 rows of each." + f" {left_out} more are in its file." * bool(left_out)
+    alt = f"True data beside what attacks rebuilt of it: {', '.join(pairs)}."
+    title = f"Rebuilt data: {name}" if name else "Rebuilt data"
+    return picture_figure(blocks, slug=slug, title=title, note=note, alt_text=alt)
 
 
-def _pairs(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """`attack: party layer` -> truth and answer."""
-    pairs = {}
+def _pairs(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """`attack: party layer`, truth and answer; only of the same shape, and such as can be shown."""
     for name in sorted(arrays):
         key, _, part = name.rpartition("/")
-        if part == "truth" and f"{key}/answer" in arrays:
+        if part != "truth" or f"{key}/answer" not in arrays:
+            continue
+        truth, answer = arrays[name], arrays[f"{key}/answer"]
+        sides = truth.shape[1:3]
+        is_table = truth.ndim == 2
+        can_be_shown = (
+            truth.ndim in (2, 3, 4) and truth.size > 0 and max(sides) <= (_MOST_COLUMNS if is_table else _MOST_SIDE)
+        )
+        if truth.shape == answer.shape and can_be_shown:
             attack, party, layer = [*key.split("/"), "", ""][:3]
-            pairs[f"{attack}: party {party}, {layer}"] = arrays[name], arrays[f"{key}/answer"]
-    return pairs
+            yield f"{attack}: party {party}, {layer}", (truth, answer)
 
 
-def _height(truth: np.ndarray) -> float:
-    """Inches."""
+def _block(title: str, truth: np.ndarray, answer: np.ndarray) -> Block | TableBlock:
     if truth.ndim == 2:
-        return 0.6 + 0.12 * min(len(truth), _ROWS)
-    return 1.7 * -(-min(len(truth), _PICTURES) // _ACROSS)
-
-
-def _pictures(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:
-    """A strip of pictures a line: an axes of its own for each picture would take seconds to draw."""
-    truth, answer = truth[:_PICTURES], answer[:_PICTURES]
-    across = min(len(truth), _ACROSS)
-    lines = -(-len(truth) // across)
-    axes = band.subplots(2 * lines, 1, squeeze=False)[:, 0]
-    strips = [part[i * across : (i + 1) * across] for i in range(lines) for part in (truth, answer)]
-    for place, (ax, pictures) in enumerate(zip(axes, strips, strict=True)):
-        ax.imshow(strip(pictures, across), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        _bare(ax)
-        ax.spines[:].set_visible(False)
-        ax.set_ylabel(("true", "rebuilt")[place % 2], fontsize=8)
-
-
-def strip(pictures: np.ndarray, across: int | None = None) -> np.ndarray:
-    """Pictures side by side with a white line of one pixel after each, and white where there are fewer than `across`."""
-    edge = np.ones_like(pictures[0][:, :1])
-    missing = (across or len(pictures)) - len(pictures)
-    filled = [*(np.clip(picture, 0, 1) for picture in pictures), *[np.ones_like(pictures[0])] * missing]
-    return np.concatenate([part for picture in filled for part in (picture, edge)], axis=1)
-
-
-def _table(band: FigureBase, truth: np.ndarray, answer: np.ndarray) -> None:
-    truth, answer = truth[:_ROWS], answer[:_ROWS]
-    wrong = ~(np.abs(truth - answer) < 0.5)  # nan is wrong as well
-    known = np.isfinite(answer)
-    left, right = band.subplots(1, 2)
-    title = f"rebuilt: {wrong.sum()} of {wrong.size} wrong" if wrong.any() else "rebuilt: all right"
-    for ax, values, label in ((left, truth, "true"), (right, np.where(known, answer, 0.5), title)):
-        ax.imshow(values, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        ax.set_title(label, fontsize=8)
-        _bare(ax)
-    rows, columns = wrong.nonzero()
-    right.scatter(columns, rows, marker="x", color=WRONG, s=18, linewidths=1.5)
-
-
-def _bare(ax: Axes) -> None:
-    ax.set_xticks([])
-    ax.set_yticks([])
+        return TableBlock(title, truth.astype(float), answer.astype(float))
+    return Block(title, tuple(lines_of_ten({"true": truth, "rebuilt": answer}, _PICTURES)))

@@ -1,19 +1,18 @@
-"""How much is rebuilt, mechanism by mechanism: one figure with a line for each, its attacks, and what guesses reach."""
+"""How much is rebuilt, mechanism by mechanism: a line for each, its attacks, and what guesses reach."""
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import over_runs
+from vflbench.numerics.interval import Interval, over_runs
 from vflbench.results.report.comparison import Line
-from vflbench.results.report.figures import COLOURS, MARKERS, UTILITY
+from vflbench.results.report.figure import Figure
 from vflbench.results.report.inversion import attacks_that_rebuild, rebuilt
+from vflbench.results.report.plot import Axis, Level, Plot, Point, Series, exact
+from vflbench.results.report.plot_figure import figure_of
+from vflbench.results.report.table_formats import text_of
 
 SHOWN: Mapping[str, str] = {
     "mse": "mean squared error",
@@ -23,11 +22,11 @@ SHOWN: Mapping[str, str] = {
     "error_over_spread": "error over spread",
     "id_accuracy": "share of right ids",
 }
-"""Figures -> the title of their panel: the first three that any run has are drawn."""
-_GUESSES: dict[str, Any] = {"mean": ":", "class_mean": "-.", "random_row": "--", "chance": (0, (1, 3))}
+"""Figures -> their names on the axis: the first three that any run has are drawn."""
+_GUESSES = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}
 _LOGARITHMIC = ("mse", "error_over_spread")
 _LEAST = 1e-6
-_INCHES = 0.34  # a mechanism
+_ROW, _HIGH_ROW = 26, 40  # pixels of a mechanism; of one with a long name
 
 
 def mechanism(line: Line, by: Sequence[str], table: Sequence[Line]) -> str:
@@ -46,53 +45,40 @@ def _words(option: str, value: Any) -> str:
     return f"{'' if value else 'not '}{option}" if isinstance(value, bool) else f"{option} {value}"
 
 
-def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> Figure:
-    """A panel a figure, a row a mechanism, a colour an attack, with intervals over seeds; guesses as upright lines."""
+def draw_recovery(table: Sequence[Line], by: Sequence[str]) -> list[Figure]:
+    """A figure a quantity, a row a mechanism, a colour an attack, with intervals over seeds; guesses as upright lines."""
     runs = [run for line in table for run in line.runs]
     attacks = attacks_that_rebuild(runs)
     there = [f for f in SHOWN if any(not math.isnan(rebuilt(run, a, f)) for run in runs for a in attacks)][:3]
+    return [figure_of(_plot(table, by, attacks, figure)) for figure in there]
+
+
+def _plot(table: Sequence[Line], by: Sequence[str], attacks: Sequence[str], figure: str) -> Plot:
+    runs = [run for line in table for run in line.runs]
     names = [mechanism(line, by, table) for line in table]
-    height = 1.55 + _INCHES * len(table)
-    canvas = Figure(figsize=(11, height), layout="constrained")
-    panels = canvas.subplots(1, len(there), sharey=True, squeeze=False)[0]
-    for axes, figure in zip(panels, there, strict=True):
-        for place, attack in enumerate(attacks):
-            shift = 0.5 * ((place + 0.5) / len(attacks) - 0.5)
-            for row, line in enumerate(table):
-                value = over_runs(map(partial(rebuilt, attack=attack, figure=figure), line.runs), range_of(figure))
-                if math.isnan(value.mean):
-                    continue
-                ends = (value.mean - value.low, value.high - value.mean)
-                bar = None if math.isnan(value.low) else [[max(end, 0.0)] for end in ends]
-                style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-                shown = max(value.mean, _LEAST) if figure in _LOGARITHMIC else value.mean  # an exact answer has a place too
-                axes.errorbar([shown], [row + shift], xerr=bar, linestyle="none", markersize=5, capsize=2, **style)
-        for guess, style_of in _GUESSES.items():
-            values = [v for run in runs for a in attacks if not math.isnan(v := rebuilt(run, a, figure, guess))]
-            if values:
-                axes.axvline(math.fsum(values) / len(values), color=UTILITY, linewidth=0.9, linestyle=style_of, zorder=0)
-        axes.set_xlabel(SHOWN[figure], fontsize=9)
-        if figure in _LOGARITHMIC:  # an attacker who is misled is off by ten times as much as others
-            axes.set_xscale("log")
-            low, high = axes.get_xlim()
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 1e3 * low else (1.0,)))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:g}"))
-            axes.xaxis.set_minor_locator(NullLocator())
-        axes.grid(axis="x", color="0.93")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
-    panels[0].set_yticks(range(len(table)), names, fontsize=8)
-    panels[0].set_ylim(len(table) - 0.5, -0.5)
-    _legend(canvas, attacks)
-    return canvas
+    is_log = figure in _LOGARITHMIC  # an attacker who is misled is off by ten times as much as others
+    series = []
+    for look, attack in enumerate(attacks):
+        shift = 0.5 * ((look + 0.5) / len(attacks) - 0.5)
+        points = []
+        for row, line in enumerate(table):
+            value = over_runs(map(partial(rebuilt, attack=attack, figure=figure), line.runs), range_of(figure))
+            hover = f"{names[row]}\n{attack.replace('_', ' ')}, {SHOWN[figure]}: {text_of(value)}\n{len(line.runs)} runs"
+            points.append(Point(_shown(value) if is_log else value, exact(row + shift), hover))
+        series.append(Series(attack.replace("_", " "), tuple(points), look=look, line="none"))
+    levels = []
+    for guess, line_of in _GUESSES.items():
+        values = [v for run in runs for a in attacks if not math.isnan(v := rebuilt(run, a, figure, guess))]
+        if values:
+            name, place = f"no message: {guess.replace('_', ' ')}", math.fsum(values) / len(values)
+            levels.append(Level(max(place, _LEAST) if is_log else place, name, line_of, in_legend=True, upright=True))
+    rows = Axis("", tuple((float(row), name) for row, name in enumerate(names)), limits=(len(table) - 0.5, -0.5))
+    axes = Axis(SHOWN[figure], log=10 if is_log else 0), rows
+    note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
+    height = max(120, (_ROW if max(map(len, names)) <= 44 else _HIGH_ROW) * len(table))
+    return Plot(f"recovery_{figure}", f"What is rebuilt: {SHOWN[figure]}", *axes, tuple(series), tuple(levels), note, height)
 
 
-def _legend(canvas: Figure, attacks: Sequence[str]) -> None:
-    marks = [
-        Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], linestyle="none")
-        for i in range(len(attacks))
-    ]
-    drawn: dict[str, Any] = {"color": UTILITY, "linewidth": 0.9}
-    lines = [Line2D([], [], **drawn, linestyle=style) for style in _GUESSES.values()]
-    words = [*(name.replace("_", " ") for name in attacks), *(f"no message: {g.replace('_', ' ')}" for g in _GUESSES)]
-    canvas.legend([*marks, *lines], words, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+def _shown(value: Interval) -> Interval:
+    """An exact answer has a place on a logarithmic axis too."""
+    return Interval(max(value.mean, _LEAST), max(value.low, _LEAST), value.high) if value.mean < math.inf else value

@@ -7,7 +7,7 @@ line.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,10 @@ class PublishedExperiment:
         return None
 
 
-def read_experiments(folder: Path | None = None) -> dict[str, PublishedExperiment]:
-    """Name -> experiment for every YAML file in a folder; None: configs/experiment."""
-    folder = folder or config_folder() / "experiment"
-    return {file.stem: read_experiment(file) for file in sorted(folder.glob("*.yaml"))}
+def read_experiments(folder: Path | None = None, names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
+    """Name -> experiment for every YAML file in a folder; None: configs/experiment. names: those that are wanted."""
+    files = sorted((folder or config_folder() / "experiment").glob("*.yaml"))
+    return {file.stem: read_experiment(file) for file in files if names is None or file.stem in names}
 
 
 def read_experiment(file: Path) -> PublishedExperiment:
@@ -105,7 +105,9 @@ def read_experiment(file: Path) -> PublishedExperiment:
 
 def comments_of(file: Path) -> dict[str, str]:
     """source, cost: the comment lines that begin with `Source: ` and `Cost: `. does: the first other comment line."""
-    lines = [line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#") and "@package" not in line]
+    lines = [
+        line.lstrip("# ") for line in file.read_text("utf-8").splitlines() if line.startswith("#") and "@package" not in line
+    ]
     comments = {"does": "", "source": "", "cost": ""}
     for line in lines:
         label = next((name for name in ("source", "cost") if line.startswith(f"{name.capitalize()}: ")), "does")

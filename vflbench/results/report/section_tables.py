@@ -6,7 +6,9 @@ from typing import Any
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.results.report import quantity
+from vflbench.results.report.by import by_tables
 from vflbench.results.report.detail_tables import details
+from vflbench.results.report.extras import extra_tables
 from vflbench.results.report.groups import Group, paired
 from vflbench.results.report.score import BETA, COIN, TOLERABLE, dcs_of, utility_at_tolerable_leak
 from vflbench.results.report.section_charts import ceiling
@@ -20,12 +22,12 @@ def tables(section: Section, *published: Table) -> list[Table]:
     first = [verdicts(section)]
     if not all(run.is_audit for run in section.runs):  # audits have no utility to weigh a leak against
         first += [headlines(section), settings(section), honest(section), differences(section)]
-    made = (*first, *published, attacks(section))
+    made = (*first, *by_tables(section), *extra_tables(section), *published, attacks(section))
     return [table for table in (*made, *details(section)) if table.rows]
 
 
 def headlines(section: Section) -> Table:
-    """One line per defense, and per adversary that it faces."""
+    """One line per defense, and per adversary that it faces, if an attack was scored."""
     x, y, layer = section.utility, section.leak, section.layer
     by_defense: dict[str, list[Group]] = {}
     for group in section.groups:
@@ -41,15 +43,22 @@ def headlines(section: Section) -> Table:
         scores = [(_dcs(section, g)[0], g) for g in groups]
         scores = [pair for pair in scores if not math.isnan(pair[0].mean)]
         top = max(scores, key=lambda pair: pair[0].mean, default=None)
-        tolerable: list[Any] = [None, "no setting" if of_auc else "no leak AUC", None]
+        tolerable: list[Any] = [None, "no setting" if of_auc else None, None]
         if best:
             tolerable = [best.utility, best.group.name, "yes" if best.surely else "no"]
-        leak = [worst[1], worst[0]] if worst else [None, None]
+        leak = [worst[1] or None, worst[0]] if worst else [None, None]
         scored = [top[0], top[1].name] if top else [None, "no undefended run to compare" if of_auc else None]
-        rows.append([defense, len(groups), sum(len(g.runs) for g in groups), *tolerable, *leak, *scored])
+        if worst or top:
+            rows.append([defense, len(groups), sum(len(g.runs) for g in groups), *tolerable, *leak, *scored])
     columns = (
-        *("defense", "settings", "runs", f"{quantity.title(x)} at leak <= {TOLERABLE}", "with"),
-        *("leak surely below", "worst attack", "its leak", f"best DCS (beta {BETA})", "with "),
+        *("defense", "settings", "runs", f"{quantity.title(x)} at leak <= {TOLERABLE}", f"setting with leak <= {TOLERABLE}"),
+        *(
+            "leak surely below",
+            "worst attack",
+            f"its {section.titled(y, plain=True)}",
+            f"best DCS (beta {BETA})",
+            "setting with best DCS",
+        ),
     )
     note = (
         f"The largest mean utility among the settings whose mean leak to the worst attack, {section.where}, is at most "
@@ -70,9 +79,10 @@ def settings(section: Section) -> Table:
         ends = [ceiling(g, "one_message"), ceiling(g, "all_messages")]
         values = [quantity.value(run, f"leak_distance:{attack}", layer) for run in g.runs] if attack else []
         distance = over_runs(values, range_of("leak_distance"))
-        rows.append([g.name, len(g.runs), g.interval(x, layer), interval, attack or None, distance, *ends, score, pairs])
+        rows.append([g.name, len(g.runs), g.interval(x, layer), interval, attack or None, distance, *ends])
+        rows[-1] += [score, pairs or None]
     columns = (
-        *("setting", "runs", quantity.title(x), quantity.title(y).replace(", worst attack", ""), "worst attack"),
+        *("setting", "runs", quantity.title(x), section.titled(y, plain=True), "worst attack"),
         *("|leak AUC - 0.5|", "ceiling, one message", "ceiling, all messages", f"DCS (beta {BETA})", "runs in DCS"),
     )
     note = (
@@ -101,10 +111,10 @@ def honest(section: Section) -> Table:
         changes = [paired(g, beside, name, layer) if beside.runs else (None, 0) for name in (x, y)]
         row = [g.name, g.adversary, max(pairs for _, pairs in changes), g.interval(x, layer), values[0], changes[0][0]]
         rows.append([*row, g.interval(y, layer), attacks[0], values[1], attacks[1], changes[1][0]])
-    utility, leak = quantity.title(x), quantity.plain_title(y)
+    utility, leak = quantity.title(x), section.titled(y, plain=True)
     columns = (
-        *("setting", "adversary", "pairs", utility, f"{utility}, honest", "change"),
-        *(leak, "worst attack", f"{leak}, honest", "worst attack, honest", "change "),
+        *("setting", "adversary", "pairs", utility, f"{utility}, honest", f"change of {utility}"),
+        *(leak, "worst attack", f"{leak}, honest", "worst attack, honest", "change of the leak"),
     )
     note = (
         f"Leaks {section.where}. An adversary deviates from the protocol; the honest run has the same options and seed "
@@ -124,7 +134,8 @@ def differences(section: Section) -> Table:
         leak, leak_pairs = paired(g, baseline, section.y, section.layer)
         if pairs or leak_pairs:
             rows.append([g.name, baseline.name, pairs, utility, leak_pairs, leak])
-    columns = ("setting", "beside", "pairs", f"change of {quantity.title(section.x)}", "pairs ", "change of the worst leak")
+    change = f"change of {quantity.title(section.x)}"
+    columns = ("setting", "beside", "pairs", change, "pairs with a leak", "change of the worst leak")
     note = (
         "Setting minus undefended run with the same seed and all other options equal: mean (95 % t-interval over pairs). "
         "Undefended: no defense, or one that changes nothing (alpha_d = 0, sumKL = inf)."

@@ -1,62 +1,79 @@
-"""The verdict of a section of a page: the sentence on its worst run, and which of the measured defenses lower it."""
+"""The first lines of a section of a page: a sentence on each defense, and what the reader of an audit must know."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflbench.results.report import quantity
 from vflbench.results.report.groups import Group
+from vflbench.results.report.lowering import lowering, next_step
 from vflbench.results.report.sections import Section
-from vflbench.results.report.verdict_sentence import verdict_block
-from vflbench.results.runs import Run
+from vflbench.results.report.short_sentence import short_sentence
+from vflbench.results.report.verdict_sentence import legend, verdict_block
+from vflbench.results.runs import AS_RECORDED, Run
 
-MOST_DEFENSES = 6
-
-
-def section_verdict(section: Section) -> list[str]:
-    """The first lines of a section. Empty if its runs are of an older version, which records no worst attack."""
-    runs = [run for run in section.runs if verdict_block(run)]
-    if not runs:
-        return []
-    first = max(runs, key=_strength)
-    sentence, *rest = verdict_block(first)
-    if len(section.runs) > 1:
-        group = next(group for group in section.groups if any(run is first for run in group.runs))
-        sentence = f"{sentence} That is the worst of {len(runs)} runs: {group.name}, seed {first.seed}."
-    return [sentence, *lowering(section), *rest]
+MOST_DEFENSES, MOST_BASES = 8, 3
+NOBODY = "Without a defense"
+_NAMES = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}
 
 
-def lowering(section: Section) -> list[str]:
-    """A line for each undefended setting: the defenses with all else equal, that with the lowest reading first.
+def defense_sentences(section: Section) -> list[tuple[str, str]]:
+    """(defense, sentence), the undefended first, then the lowest leak first.
 
-    Readings are of the worst attack at any layer that an attacker sees, means over seeds. Nothing where no defense was
-    measured beside an undefended run of the same options and data.
+    Of the settings of a defense the one that leaks least is named, and how much all of them leak; without a defense the one
+    that leaks most. Empty if the runs are of an older version, which records no worst attack.
     """
-    lines = []
-    for base in section.groups:
-        if not base.undefended or not _is_auc(base):
-            continue
-        beside = [g for g in section.groups if g is not base and _is_auc(g) and section.baseline(g) is base]
-        beside = [g for g in beside if not g.undefended and _data(g) == _data(base)]
-        if not beside:
-            continue
-        before, without = _reading(base), f"{base.name}: {_words(base)}"
-        lower = sorted((g for g in beside if _reading(g) < before), key=_reading)
-        higher = len(beside) - len(lower)
-        if not lower:
-            lines.append(f"None of the {len(beside)} settings of defenses that were measured here lowers it ({without}).")
-            continue
-        named = "; ".join(f"{g.name}: {_words(g)}" for g in lower[:MOST_DEFENSES])
-        more = f"; {len(lower) - MOST_DEFENSES} more are in the table" if len(lower) > MOST_DEFENSES else ""
-        rest = f". {higher} of {len(beside)} measured settings {'does' if higher == 1 else 'do'} not" if higher else ""
-        lines.append(f"What lowers it, as measured here on the same data: {named}{more}. Without: {without}{rest}.")
-    return lines
+    by_defense: dict[str, list[Group]] = {}
+    for group in section.groups:
+        if short_sentence(group.runs):
+            by_defense.setdefault(_title(group), []).append(group)
+    chosen = [(name, groups, _chosen(groups, section)) for name, groups in by_defense.items()]
+    chosen.sort(key=lambda one: (not one[0].startswith(NOBODY), _leak(one[2], section)))
+    made = []
+    for name, groups, group in chosen[:MOST_DEFENSES]:
+        several = len(groups) > 1
+        setting = f"{name}{group.name.removeprefix(group.defense)}" if several else name
+        made.append((setting, f"{short_sentence(group.runs)}{_among(groups, name, section) if several else ''}"))
+    if len(chosen) > MOST_DEFENSES:
+        made.append((f"{len(chosen) - MOST_DEFENSES} more defenses", "they are in the tables below."))
+    return made
 
 
-def _words(group: Group) -> str:
-    auc = group.interval("test_auc").mean
-    beside = "" if math.isnan(auc) else f" with test AUC {auc:.2f}"
-    return f"AUC {_reading(group):.2f}{beside}"
+def remarks(section: Section) -> list[str]:
+    """Which defenses lower the leak; of one run or audit what was rebuilt, what was not run, notes; the next step."""
+    then = next_step(section)
+    if len(section.runs) > 1:
+        lines = lowering(section)
+        more = [f"{len(lines) - MOST_BASES} more undefended settings have defenses beside them: see the tables."]
+        return [*lines[:MOST_BASES], *more * (len(lines) > MOST_BASES), *then]
+    run = section.runs[0]
+    worst = _worst(run)
+    return [*(line for line in verdict_block(run)[1:] if not worst or line != legend(worst)), *then]
+
+
+def _title(group: Group) -> str:
+    name = _NAMES.get(group.defense, group.defense)
+    return name if group.adversary == "none" else f"{name}, adversary {group.adversary}"
+
+
+def _chosen(groups: Sequence[Group], section: Section) -> Group:
+    known = [group for group in groups if not math.isnan(_leak(group, section))] or groups
+    pick = max if all(group.defense == "none" for group in groups) else min
+    return pick(known, key=lambda group: _leak(group, section))
+
+
+def _among(groups: Sequence[Group], name: str, section: Section) -> str:
+    """What all settings of the defense leak."""
+    leaks = [f"{leak:.2f}" for leak in sorted(_leak(group, section) for group in groups) if not math.isnan(leak)]
+    if not leaks:
+        return ""
+    what = _figure(groups) or quantity.title(section.leak).replace(", worst attack", "")
+    where = name.lower() if name.startswith((NOBODY, _NAMES[AS_RECORDED])) else f"of {name}"
+    is_all = len(leaks) == len(groups)
+    some = (
+        f"All {len(groups)} settings {where}" if is_all else f"{len(leaks)} of {len(groups)} settings {where} were attacked"
+    )
+    return f" {some}: {what} {' to '.join(dict.fromkeys((leaks[0], leaks[-1])))}."
 
 
 def _worst(run: Run) -> Mapping[str, Any]:
@@ -64,22 +81,14 @@ def _worst(run: Run) -> Mapping[str, Any]:
     return (verdict.get("worst") if isinstance(verdict, Mapping) else None) or {}
 
 
-def _is_auc(group: Group) -> bool:
-    return all(_worst(run).get("figure") == "AUC" for run in group.runs)
+def _figure(groups: Sequence[Group]) -> str:
+    """The figure of the worst attacks, if it is the same in all runs."""
+    figures = {str(_worst(run).get("figure", "")) for group in groups for run in group.runs}
+    return figures.pop() if len(figures) == 1 else ""
 
 
-def _reading(group: Group) -> float:
-    return math.fsum(_worst(run)["value"] for run in group.runs) / len(group.runs)
-
-
-def _data(group: Group) -> set[str]:
-    return {str((run.manifest.get("data") or {}).get("fingerprint")) for run in group.runs}
-
-
-def _strength(run: Run) -> float:
-    """How much its worst attack reads: 0 for a coin, 1 for the labels; -1 without one."""
-    worst = _worst(run)
-    value = quantity.number(worst.get("value"))
-    if math.isnan(value):
-        return -1.0
-    return value if worst["figure"] == "AMI" else 2 * value - 1
+def _leak(group: Group, section: Section) -> float:
+    """What the worst attack of any kind reads, mean over seeds; of runs without one, the leak of the section."""
+    values = [quantity.number(_worst(run).get("value")) for run in group.runs]
+    mean = math.fsum(values) / len(values)
+    return group.interval(section.leak, section.layer).mean if math.isnan(mean) else mean

@@ -1,5 +1,7 @@
 """One section of a report: an experiment on a data set, its groups of runs, and the quantities that it shows."""
 
+import functools
+import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +11,9 @@ from typing import Any
 
 from vflbench.errors import UserError
 from vflbench.results.report import quantity
-from vflbench.results.report.groups import Group, baseline_of, flatten, group_runs, short, shown
+from vflbench.results.report.data_parts import data_parts
+from vflbench.results.report.groups import Group, baseline_of, flatten, group_runs
+from vflbench.results.report.option_words import in_words
 from vflbench.results.runs import Run
 
 MOST_LINES = 7
@@ -23,7 +27,7 @@ class Wishes:
 
     x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
     vary. gates: what thresholds came to, a line each. layer: where leaks are taken in place of the cut; `all`: at the worst
-    visible layer. page: the file's name.
+    visible layer. page: the file's name. formats: of the figures' files, svg | png | pdf; none of them: no files.
     """
 
     x: str = ""
@@ -34,6 +38,7 @@ class Wishes:
     notes: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     page: str = "report.html"
+    formats: tuple[str, ...] = ("svg", "png", "pdf")
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,21 @@ class Section:
         )
 
     @property
+    def place(self) -> str:
+        """`where` in short, for columns and axes."""
+        return {None: "at the cut", "all": "at any layer"}.get(self.layer, f"at layer {self.layer}")
+
+    def titled(self, name: str, *, plain: bool = False) -> str:
+        """The quantity in words, of a leak with the layer at which it is taken: `leak AUC at the cut, worst attack`.
+
+        plain: without the words on the worst attack, where it has a column of its own.
+        """
+        if name.partition(":")[0] not in quantity.LEAKS:
+            return quantity.title(name)
+        what, comma, attack = (quantity.plain_title if plain else quantity.title)(name).partition(", ")
+        return f"{what} {self.place}{comma}{attack}"
+
+    @property
     def utility(self) -> str:
         """The quantity of headline numbers for the model's utility, whatever the plane shows."""
         return self.x if self.x in ("test_auc", "test_accuracy") else default_x(self.runs)
@@ -71,26 +91,30 @@ class Section:
         return default_y(self.runs, self.layer)
 
     def baseline(self, group: Group) -> Group | None:
-        return baseline_of(group, self.groups)
+        """Of one of its groups: the undefended group that it is compared with."""
+        return self._baselines[id(group)]
+
+    @functools.cached_property
+    def _baselines(self) -> Mapping[int, Group | None]:
+        return {id(group): baseline_of(group, self.groups) for group in self.groups}
 
     def attacks(self) -> list[str]:
         return list(dict.fromkeys(attack for group in self.groups for attack in group.attacks()))
 
 
 def sections(runs: Sequence[Run], wishes: Wishes) -> list[Section]:
-    """In the order of experiments and data sets; runs without an experiment share one section per data set.
+    """In the order of experiments and data sets; runs without an experiment share one section per data set (`data_parts`).
 
     Raises UserError if no run has a quantity that the user asks for.
     """
     _refuse_unknown(runs, wishes)
-    by_part: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        by_part.setdefault((run.experiment, run.dataset), []).append(run)
     made: list[Section] = []
-    for (experiment, dataset), members in sorted(by_part.items()):
+    for experiment, data, members in data_parts(runs):
         x, y = wishes.x or default_x(members), wishes.y or default_y(members, wishes.layer)
-        title = f"{experiment or 'Runs'} on {dataset}"
-        slug = _slug(f"{experiment or 'runs'}_{dataset}", {section.slug for section in made})
+        title = f"{experiment or 'Runs'} on {data}"
+        dataset, *files = data.split(", ")
+        name = "_".join([experiment or "runs", dataset, *(file.replace(".", "_") for file in files)])
+        slug = _slug(name, {section.slug for section in made})
         made.append(Section(title, slug, experiment, tuple(group_runs(members)), x, y, wishes.layer, wishes.by))
     return made
 
@@ -108,6 +132,11 @@ def _refuse_unknown(runs: Sequence[Run], wishes: Wishes) -> None:
             names = dict.fromkeys((*(n for run in runs for n in run.quantities), *quantity.TITLES))
             there = ", ".join([n for n in names if _first((n,), runs, wishes.layer)][:_MOST_NAMED])
             raise UserError(f"no run has this quantity; they have {there}", key=option, value=name)
+    if runs and wishes.layer not in (None, "all"):
+        layers = list(dict.fromkeys(str(leak["layer"]) for run in runs for leak in quantity.leaks(run) if leak["layer"]))
+        if wishes.layer not in layers:
+            there = f"they are {', '.join([*layers[:_MOST_NAMED], 'all'])}" if layers else "no layer was attacked"
+            raise UserError(f"no run has a leak at this layer; {there}", key="--layer", value=wishes.layer)
 
 
 def default_x(runs: Sequence[Run]) -> str:
@@ -133,21 +162,23 @@ def sweeps(section: Section) -> list[tuple[str, str, list[Group]]]:
     keys = dict.fromkeys(section.by or (key for g in section.groups for key in g.options))
     made = []
     for key in keys:
-        families: dict[str, list[Group]] = {}
+        families: dict[tuple[str, str], list[Group]] = {}
         for g in section.groups:
             value = leaves[id(g)].get(key)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 families.setdefault(_others(g, key, leaves[id(g)]), []).append(g)
-        for rest, members in families.items():
+        for (rest, _), members in families.items():
             members = sorted(members, key=lambda g: leaves[id(g)][key])
             if len({leaves[id(g)][key] for g in members}) > 1:
                 made.append((key, rest, members))
     return sorted(made, key=lambda entry: -len(entry[2]))
 
 
-def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> str:
-    others = [f"{short(k)} {shown(leaves.get(k))}" for k in group.options if k != key]
-    return ", ".join([group.defense, *others, *filter(None, [group.made_by])])
+def _others(group: Group, key: str, leaves: Mapping[str, Any]) -> tuple[str, str]:
+    """What stays the same along an option, in words and in full."""
+    others = {k: leaves.get(k) for k in group.options if k != key}
+    words = ", ".join([group.defense, *in_words(others), *filter(None, [group.made_by])])
+    return words, json.dumps(others, default=str)
 
 
 def relative(folder: Path, base: Sequence[Path]) -> str:

@@ -1,9 +1,6 @@
 """`vflbench report`: reads folders of outputs, writes one page, its tables and its figures."""
 
-import base64
-import hashlib
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,59 +10,77 @@ from markupsafe import Markup
 
 from vflbench.errors import UserError
 from vflbench.results.files import PAGE_MARK
-from vflbench.results.report.chart import Chart
+from vflbench.results.report import embedded
+from vflbench.results.report.extra_figures import extra_figures
 from vflbench.results.report.facts import facts, threats
+from vflbench.results.report.figure import Figure
+from vflbench.results.report.figure_files import files
 from vflbench.results.report.guarded import without_bad_runs
 from vflbench.results.report.output import Output
-from vflbench.results.report.pictures import Pictures
+from vflbench.results.report.page_tables import Reading, on_page
+from vflbench.results.report.page_text import breakable, coded
 from vflbench.results.report.published import published_table, scale_of
-from vflbench.results.report.raster import write_png
+from vflbench.results.report.rebuilt import rebuilt_figures
 from vflbench.results.report.reproductions import PublishedExperiment, read_experiments
 from vflbench.results.report.section_charts import charts
 from vflbench.results.report.section_tables import dcs_sentence, tables
-from vflbench.results.report.section_verdict import section_verdict
+from vflbench.results.report.section_verdict import defense_sentences, remarks
 from vflbench.results.report.sections import Section, Wishes, relative, sections
-from vflbench.results.report.svg import STYLE, svg
-from vflbench.results.report.table_formats import Table, is_number, sort_key, text_of
+from vflbench.results.report.table_formats import Table
 from vflbench.results.report.tree import Tree, read_tree
-from vflbench.results.report.verdict_table import alarms
+from vflbench.results.report.verdict_table import alarms, verdicts
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.untrusted import shown
 
 __all__ = ["Wishes", "write_report"]
 
-_OPEN = ("verdicts", "headlines", "settings", "honest", "differences", "published", "reconstructions")
+_OPEN = (
+    "verdicts",
+    "by",
+    "rebuilt_by",
+    "matrix",
+    "known_labels",
+    "price",
+    "gains",
+    "alarms",
+    "solvers",
+    "headlines",
+    "settings",
+    "honest",
+    "differences",
+    "published",
+    "reconstructions",
+)
 """Tables that are open on the page; the others are folded."""
-_ON_PAGE, _WIDE = 400, 100  # lines and columns of a table; its files have all
 _MOST_TEXT = 4_000  # characters of a sentence
 _KINDS = {
     "failed": "Failed runs",
     "half-written": "Half-written runs",
     "unreadable": "Runs that can't be read",
     "repeated": "Runs that are there twice",
+    "recording": "Recorded messages",
     "foreign": "Files of no run",
 }
 
 
-def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None) -> Path:
-    """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, `out`/figures/*.svg and .png. Returns the page's path.
+def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: Tree | None = None) -> Path:
+    """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, figures in `out`/figures. Returns the page's path.
 
-    folders: with runs in or under them. Raises UserError if there is nothing to report on.
+    folders: with runs in or under them. tree: what was read from them, if it was; the runs that can't be shown are moved to
+    its odd ones. Raises UserError if there is nothing to report on.
     """
     wishes = wishes or Wishes()
     for folder in folders:
         if not folder.is_dir():
             raise UserError("there is no such folder", key="report", value=folder)
-    tree = read_tree(folders)
+    tree = tree or read_tree(folders)
     if not tree.runs and not [odd for odd in tree.odd if odd.kind != "foreign"]:
         raise UserError("there is no run in or under it", key="report", value=", ".join(map(str, folders)))
-    experiments = read_experiments()
+    experiments = read_experiments(names={run.experiment for run in tree.runs})
 
     def parts_of(runs: Sequence[Run]) -> list[_Part]:
-        pictures = Pictures()
-        made = [_part(section, experiments.get(section.experiment), pictures) for section in sections(runs, wishes)]
-        odd[:] = pictures.odd
-        return made
+        odd.clear()
+        return [_part(section, experiments.get(section.experiment), odd) for section in sections(runs, wishes)]
 
     odd: list[Oddity] = []
     parts, tree.runs, bad = without_bad_runs(tree.runs, parts_of)
@@ -74,10 +89,11 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     output = _made(out)
     for part in parts:
         _write_tables(part.tables, output)
-        for name, content in part.figures.items():
-            output.write(name, content, "figures")
+        for figure in part.figures if wishes.formats else ():
+            for name, content in files(figure, wishes.formats):
+                output.write(name, content, "figures")
     _write_tables(others, output)
-    return output.write(wishes.page, _page(tree, [part.shown for part in parts], others, wishes))
+    return output.write(wishes.page, _page(tree, parts, others, wishes))
 
 
 def _made(out: Path) -> Output:
@@ -90,17 +106,20 @@ def _made(out: Path) -> Output:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a section comes to. shown: for the page. figures: by the names of their files."""
+    """What a section comes to. shown: for the page."""
 
     shown: dict[str, Any]
     tables: list[Table]
-    figures: Mapping[str, str | bytes]
+    figures: list[Figure]
 
 
-def _part(section: Section, experiment: PublishedExperiment | None, pictures: Pictures) -> _Part:
+def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> _Part:
     published = [published_table(section, experiment)] if experiment is not None else []
     made = tables(section, *published)
-    drawn = charts(section)
+    plane, several = f"{section.slug}_plane", len(section.groups) > 1
+    drawn = [*charts(section), *extra_figures(section), *rebuilt_figures(section.groups, section.slug, odd)]
+    drawn = [figure for figure in drawn if several or figure.slug != plane]  # one mark says nothing
+    first = 1 if several else len(drawn)  # so many stand before the tables
     shown_part = {
         "title": shown(section.title),
         "slug": section.slug,
@@ -108,38 +127,20 @@ def _part(section: Section, experiment: PublishedExperiment | None, pictures: Pi
         "scale": shown(scale_of(section)),
         "facts": facts(section),
         "threats": threats(section),
-        "verdict": [shown(line, _MOST_TEXT) for line in section_verdict(section)],
+        "sentences": [(shown(name), shown(text, _MOST_TEXT)) for name, text in defense_sentences(section)],
+        "remarks": [shown(line, _MOST_TEXT) for line in remarks(section)],
         "alarms": [(shown(line, _MOST_TEXT), is_alarm) for line, is_alarm in alarms(section)],
-        "charts": [{"svg": _drawn(c), "note": shown(c.note, _MOST_TEXT), "slug": c.slug} for c in drawn],
-        "tables": [_cells(table) for table in made if _is_open(table, section)],
-        "folded": [_cells(table) for table in made if not _is_open(table, section)],
-        "pictures": pictures.of([run.folder for run in section.runs], [g.name for g in section.groups for _ in g.runs]),
+        "first": [embedded.on_page(figure) for figure in drawn[:first]],
+        "charts": [embedded.on_page(figure) for figure in drawn[first:]],
+        "is_open": {table.slug: _is_open(table, section) for table in made},
     }
-    figures: dict[str, str | bytes] = {}
-    for chart in drawn:
-        figures[f"{chart.slug}.svg"] = svg(chart, standalone=True)
-        picture = io.BytesIO()
-        write_png(chart, picture)
-        figures[f"{chart.slug}.png"] = picture.getvalue()
-    return _Part(shown_part, made, figures)
+    return _Part(shown_part, made, drawn)
 
 
 def _is_open(table: Table, section: Section) -> bool:
-    return table.slug.removeprefix(f"{section.slug}_") in _OPEN
-
-
-def _cells(table: Table) -> dict[str, Any]:
-    rows = [
-        [{"text": text_of(c), "key": sort_key(c), "number": is_number(c)} for c in row[:_WIDE]]
-        for row in table.rows[:_ON_PAGE]
-    ]
-    left, more = len(table.rows) - len(rows), len(table.columns) - _WIDE
-    note = shown(table.note, _MOST_TEXT) + (f" {left} more lines are in tables/{table.slug}.csv." if left else "")
-    note += f" {more} more columns are there." if more > 0 else ""
-    columns = [shown(column) for column in table.columns[:_WIDE]]
-    return {"slug": table.slug, "title": shown(table.title), "columns": columns, "rows": rows, "note": note} | {
-        "count": len(table.rows)
-    }
+    """Of a single setting the verdict says what `Headline numbers` and `Settings` say."""
+    name = table.slug.removeprefix(f"{section.slug}_")
+    return name in _OPEN and (len(section.groups) > 1 or name not in ("headlines", "settings") or not verdicts(section).rows)
 
 
 def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
@@ -156,11 +157,8 @@ def _write_tables(made: Sequence[Table], output: Output) -> None:
             output.write(f"{table.slug}.{ending}", text, "tables")
 
 
-def _drawn(chart: Chart) -> Markup:
-    return Markup(svg(chart))  # nosec B704  # `svg` escapes every text in it
-
-
-def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
+def _page(tree: Tree, parts: Sequence[_Part], odd: Sequence[Table], wishes: Wishes) -> str:
+    reading = Reading()
     environment = Environment(
         loader=PackageLoader("vflbench.results.report", "templates"),
         autoescape=True,
@@ -168,18 +166,22 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = STYLE + environment.get_template("page.css").render()
+    environment.filters |= {"breakable": breakable, "coded": coded}
+    style = embedded.style() + environment.get_template("page.css").render()
     script = environment.get_template("page.js").render()
+    figure_scripts = [embedded.library(), embedded.script()] if any(part.figures for part in parts) else []
     return environment.get_template("page.html").render(
-        policy=_policy(style, script),
+        policy=_policy(style, script, *figure_scripts),
         style=Markup(style),  # nosec B704  # ours, as the next two
         script=Markup(script),  # nosec B704
+        figure_scripts=[Markup(text) for text in figure_scripts],  # nosec B704
         mark=Markup(PAGE_MARK),  # nosec B704
         title=wishes.title,
         notes=wishes.notes,
         gates=wishes.gates,
-        sections=parts,
-        odd=[_cells(table) for table in odd],
+        sections=[part.shown | {"tables": [on_page(table, reading) for table in part.tables]} for part in parts],
+        odd=[on_page(table, reading) for table in odd],
+        reading=reading.notes(),
         counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
         runs=len(tree.runs),
         audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
@@ -187,16 +189,15 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
     )
 
 
-def _policy(style: str, script: str) -> str:
-    """What a browser lets the page do: nothing but its own style, its own script and pictures that are in it.
+def _policy(style: str, *scripts: str) -> str:
+    """What a browser lets the page do: nothing but its own style, its own scripts and pictures that are in it.
 
     Whatever else looks like a script in it doesn't run, and nothing is loaded or sent.
     """
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     allowed = (
         "default-src 'none'",
         "img-src data:",
-        f"style-src 'sha256-{digests[0]}'",
-        f"script-src 'sha256-{digests[1]}'",
+        f"style-src {embedded.digest(style)}",
+        f"script-src {' '.join(map(embedded.digest, scripts))}",
     )
     return "; ".join((*allowed, "base-uri 'none'", "form-action 'none'"))

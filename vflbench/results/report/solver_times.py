@@ -1,11 +1,6 @@
-"""Seconds that solvers take by the size of a batch, as a table and as heat maps."""
+"""Seconds that solvers take by the size of a batch, as a table; `solver_figures` draws them."""
 
-import math
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
 from vflbench.places import config_folder
 from vflbench.results.report.reproductions import Value, read_experiment
@@ -75,56 +70,18 @@ def _published(value: Value | None) -> str:
 
 def _counts(of_cell: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Mean number of batches that match, and the share of batches with another one; of searches that all ended."""
-    ended = [figures for figures in of_cell.values() if "unique" in figures and _ended(figures) == 1]
+    ended = [figures for figures in of_cell.values() if "unique" in figures and share_ended(figures) == 1]
     if not ended:
         return ["-", "-"]
     matches = max(figures.get("matches", 0.0) for figures in ended)
     return [f"{matches:.3g}", f"{1 - max(figures['unique'] for figures in ended):.0%}"]
 
 
-def draw_cells(cells: Mapping[Cell, Mapping[str, Mapping[str, float]]], figure: str = "solver_seconds") -> Figure:
-    """A heat map per attack and one of the published values: rows by columns, seconds on one logarithmic scale.
-
-    `>` marks a cell in which not every search ended, `*` one for which the paper gives no time.
-    """
-    attacks = list(dict.fromkeys(attack for of_cell in cells.values() for attack in of_cell))
-    published = {cell: value.number for cell, value in published_cells().items() if value.number is not None}
-    marks = {cell: value.mark for cell, value in published_cells().items() if value.mark}
-    rows, columns = (sorted({cell[k] for cell in cells} | {c[k] for c in (*published, *marks)}) for k in (0, 1))
-    maps: dict[str, Mapping[Cell, Mapping[str, float]]] = {
-        "published": {cell: {figure: seconds, "proved": 1.0} for cell, seconds in published.items()}
-    }
-    maps |= {attack: {cell: of_cell[attack] for cell, of_cell in cells.items() if attack in of_cell} for attack in attacks}
-    times = [figures[figure] for by_cell in maps.values() for figures in by_cell.values() if figures.get(figure, 0) > 0]
-    scale = LogNorm(min(times), max(times))
-    drawn = Figure(figsize=(2.6 * len(maps) + 0.8, 3.2), layout="constrained")
-    for axes, (name, by_cell) in zip(drawn.subplots(1, len(maps), squeeze=False)[0], maps.items(), strict=True):
-        values = np.array([[by_cell.get((m, d), {}).get(figure, math.nan) for d in columns] for m in rows])
-        image = axes.imshow(values, norm=scale, cmap="cividis", aspect="auto")
-        for i, m in enumerate(rows):
-            for j, d in enumerate(columns):
-                if (m, d) in by_cell and not math.isnan(values[i, j]):
-                    dark = scale(values[i, j]) < 0.6
-                    sign = "" if _ended(by_cell[m, d]) == 1 else ">"
-                    axes.text(
-                        j, i, f"{sign}{values[i, j]:.2g}", ha="center", va="center", color="w" if dark else "k", fontsize=8
-                    )
-        for m, d in marks if name == "published" else ():
-            axes.text(columns.index(d), rows.index(m), marks[m, d], ha="center", va="center", fontsize=8)
-        axes.set_xticks(range(len(columns)), columns)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.set_title(name, fontsize=9)
-        axes.set_xlabel("columns d", fontsize=8)
-    drawn.axes[0].set_ylabel("rows m", fontsize=8)
-    drawn.colorbar(image, ax=drawn.axes, label="seconds")
-    return drawn
-
-
 def _mean(values: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in values) / sum(weight for _, weight in values)
 
 
-def _ended(figures: Mapping[str, float]) -> float:
+def share_ended(figures: Mapping[str, float]) -> float:
     """The share of searches that ended. Runs without this figure called them `proved`."""
     return figures.get("ended", figures.get("proved", 1.0))
 
@@ -132,6 +89,6 @@ def _ended(figures: Mapping[str, float]) -> float:
 def _seconds(figures: Mapping[str, float] | None, name: str) -> str:
     if not figures or name not in figures:
         return "not run"
-    ended = _ended(figures)
+    share = share_ended(figures)
     time = f"{figures[name] * 1000:.3g} ms" if figures[name] < 1 else f"{figures[name]:.3g} s"
-    return time if ended == 1 else f"> {time} ({ended:.0%} ended)"
+    return time if share == 1 else f"> {time} ({share:.0%} ended)"

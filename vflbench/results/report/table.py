@@ -1,24 +1,25 @@
-"""One run as a table on the terminal."""
+"""One run as tables for a person: the text of table.txt."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vflbench.errors import UserError
-from vflbench.results.files import HONEST, METRICS, SUMMARY
+from vflbench.plain_files import written_whole
+from vflbench.results.files import HONEST, METRICS, SUMMARY, TABLE
 from vflbench.results.levels import REFERENCE, level_of
 from vflbench.results.read import read_manifest, read_summary
 from vflbench.results.report import quantity
 from vflbench.results.report.privacy_lines import privacy_lines
-from vflbench.results.report.rebuilt_tables import rebuilt_tables
+from vflbench.results.report.rebuilt_tables import lined_up, rebuilt_lines
 from vflbench.results.report.verdict_lines import verdict_lines
 from vflbench.results.report.verdict_sentence import verdict_block
 from vflbench.results.runs import Run
 from vflbench.results.untrusted import shown
+from vflbench.results.wrapping import WIDTH
 
-_NOTES = 3
 _PLACE = ("attack", "message", "party", "layer")
 _HEADER = (*_PLACE, "leak AUC", "95 % interval", "two-sided", "oriented", "coin", "net", "level", "")
 _CLASS_HEADER = (*_PLACE, "AMI", "95 % interval", "accuracy", "95 % interval", "macro AUC", "level", "")
@@ -27,25 +28,52 @@ _MOST_ROWS = 25  # of a table of leaks in full
 Place = tuple[str, ...]
 
 
-def final_table(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()) -> str:
+def final_table(folder: Path, *, gates: Sequence[str] = ()) -> str:
     """The verdict in a sentence, test and train AUC, the leaks of the last epoch with their intervals, promises.
 
     Of more than 25 leaks, references aside, of each attack at each party the worst layer and those that cross. `hidden`
     marks layers that no attacker sees. Beside a run with an adversary stand the figures of its honest run, and attacks
-    without a result are named with the reason. colour: for a terminal. gates: lines on thresholds, which follow the first.
+    without a result are named with the reason. gates: lines on thresholds, which follow the first.
+    """
+    return of_finished(folder, lambda run, honest: _table(run, honest, gates))
+
+
+def table_of(folder: Path, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """`final_table` of a run that is about to be finished in that folder, as the text of its file."""
+    run = Run(folder, {}, summary, manifest)
+    return _as_file(_table(run, _honest_summary(run), ()))
+
+
+def write_table(folder: Path, *, gates: Sequence[str] = ()) -> None:
+    """Write `final_table` to table.txt, in one piece."""
+    text = _as_file(final_table(folder, gates=gates))
+    with written_whole(folder / TABLE, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _as_file(text: str) -> str:
+    """With a last line on how to read it, where it is wider than a terminal."""
+    widest = max(map(len, text.splitlines()), default=0)
+    note = f"\n\nLines have up to {widest} characters: less -S {TABLE} scrolls sideways." if widest > WIDTH else ""
+    return f"{text}{note}\n"
+
+
+def of_finished(folder: Path, words: Callable[[Run, Mapping[str, Any] | None], str]) -> str:
+    """A text on the finished run in a folder and, of one with an adversary, on the summary of its honest run.
+
+    Raises UserError for results that are of another version, or were made by another hand.
     """
     run = Run(folder, {}, read_summary(folder), _manifest(folder))
     try:
-        return _table(run, colour, gates)
+        return words(run, _honest_summary(run))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         problem = f"its results can't be shown, as of another version or by another hand: {type(error).__name__} {error}"
         raise UserError(shown(problem, 300), key="folder", value=folder) from error
 
 
-def _table(run: Run, colour: bool, gates: Sequence[str]) -> str:
-    folder, summary = run.folder, run.summary
-    honest = _honest_summary(run)
-    lines = verdict_block(run, colour=colour, gates=gates)
+def _table(run: Run, honest: Mapping[str, Any] | None, gates: Sequence[str]) -> str:
+    summary = run.summary
+    lines = verdict_block(run, gates=gates)
     lines += [""] if lines else []
     lines.append(_utility(run))
     for name, adversary in run.adversaries.items():
@@ -53,16 +81,10 @@ def _table(run: Run, colour: bool, gates: Sequence[str]) -> str:
     if honest is not None:
         lines.append(f"honest run, without the adversary: {_utility(replace(run, summary=honest)).partition(': ')[2]}")
     elif run.adversaries:
-        lines.append(f"there is no honest run to compare ({folder / HONEST})")
+        lines.append(f"there is no honest run to compare ({HONEST})")
     lines += _leaks(run, honest)
     lines += _class_leaks(run, honest)
-    entries = summary.get("reconstructions", [])
-    for rows in rebuilt_tables(entries):
-        lines += ["", *_columns(rows), ""]
-    for entry in entries:
-        notes = list(entry.get("notes", {}).items())
-        lines += [f"{entry['attack']}, {count} of {entry['batches']} batches: {note}" for note, count in notes[:_NOTES]]
-        lines += [f"... and {len(notes) - _NOTES} more notes in {SUMMARY}"] if len(notes) > _NOTES else []
+    lines += rebuilt_lines(summary.get("reconstructions", []))
     if summary["distance_correlation"]:
         values = ", ".join(f"{d['party']} {d['layer']} {number(d['dcor']['mean'])}" for d in summary["distance_correlation"])
         lines.append(f"squared distance correlation of embeddings and labels: {values}")
@@ -73,7 +95,7 @@ def _table(run: Run, colour: bool, gates: Sequence[str]) -> str:
     lines += [_count(figure) for figure in summary["figures"] if figure["value"] and isinstance(figure["value"], int)]
     if run.failed:
         lines.append(f"FAILED: {run.failed}")
-    return "\n".join([*lines, f"results: {folder}", *verdict_lines(run, colour=colour)])
+    return "\n".join([*lines, *verdict_lines(run)])
 
 
 def number(value: float | None) -> str:
@@ -103,7 +125,7 @@ def _utility(run: Run) -> str:
     names |= {"test_accuracy": "test accuracy"}
     known = [f"{words} {number(summary[name])}" for name, words in names.items() if name in summary]
     if not run.is_audit:
-        return f"after epoch {epochs - 1}: {', '.join(known)}"
+        return f"after {epochs} epoch{'s' * (epochs != 1)}: {', '.join(known)}"
     rows = (run.manifest.get("data") or {}).get("train_rows") or 0
     known = [text for text in known if not text.endswith(number(None))]
     return ", ".join([f"{run.dataset}: {epochs} epoch{'s' * (epochs != 1)}", f"{rows:,} training rows", *known])
@@ -134,11 +156,13 @@ def _leaks(run: Run, honest: Mapping[str, Any] | None) -> list[str]:
     else:
         header = _HEADER
     note = (
-        f"leak AUC: mean over {_batches(leaks)} audited batches; 0.5 is a coin, two-sided is max(a, 1 - a) of the mean, "
-        "oriented the mean of max(a, 1 - a), coin what that is for a coin, net what is left of it; a leak counts as the "
-        f"larger of two-sided and net; hidden: a layer of the label party, which no attacker sees{_rest(everything, leaks)}"
+        f"leak AUC: the mean over {_batches(leaks)} audited batches; 0.5 is a coin. 95 % interval: of this reading alone. "
+        "two-sided: max(a, 1 - a) of the mean. "
+        "oriented: the mean over batches of max(a, 1 - a). coin: what a coin reaches there. net: oriented without the part "
+        "of a coin. A leak counts as the larger of two-sided and net. "
+        f"hidden: a layer of the label party, which no attacker sees{_rest(everything, leaks)}"
     )
-    return ["", *_columns([header, *rows]), "", note]
+    return ["", *lined_up([header, *rows]), "", note]
 
 
 def _few(leaks: Sequence[Mapping[str, Any]], run: Run) -> list[Mapping[str, Any]]:
@@ -189,13 +213,13 @@ def _class_leaks(run: Run, honest: Mapping[str, Any] | None) -> list[str]:
     if honest is not None:
         values = {_place(leak): leak["classes"]["ami"]["mean"] for leak in honest["leaks"] if leak["classes"]}
         header, rows = _beside(header, rows, [number(values.get(_place(leak))) for leak in leaks], "honest AMI")
-    majority = max(run.manifest["data"]["train_class_ratios"])
+    majority = max((run.manifest.get("data") or {}).get("train_class_ratios") or [math.nan])
     note = (
         f"AMI: adjusted mutual information of answer and classes, mean over {_batches(leaks)} audited batches; 0 is a coin, "
         "1 the classes under any names. accuracy: an attacker that always answers the most frequent class reaches "
-        f"{majority:.4f}. macro AUC: mean of one class against the rest, 0.5 is a coin{_rest(everything, leaks)}"
+        f"{number(majority)}. macro AUC: mean of one class against the rest, 0.5 is a coin{_rest(everything, leaks)}"
     )
-    return ["", *_columns([header, *rows]), "", note]
+    return ["", *lined_up([header, *rows]), "", note]
 
 
 def _beside(header: Place, rows: list[Place], cells: list[str], title: str) -> tuple[Place, list[Place]]:
@@ -224,8 +248,3 @@ def _interval(value: Mapping[str, float | None]) -> str:
 
 def _batches(leaks: Sequence[Mapping[str, Any]]) -> str:
     return " or ".join(map(str, sorted({leak["batches"] for leak in leaks})))
-
-
-def _columns(rows: Sequence[Place]) -> list[str]:
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,6 +1,7 @@
 """A table in every format of a report: HTML cells, CSV, Markdown, LaTeX."""
 
 import csv
+import functools
 import io
 import math
 import re
@@ -9,17 +10,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflbench.numerics.interval import Interval, interval_text
+from vflbench.results.report.latex_columns import BREAK, Layout, layout, with_breaks
 from vflbench.results.untrusted import shown
 
 NOTHING = "-"
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    BREAK: r"\allowbreak{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 _MARKDOWN = {"\\": "&#92;", "|": "\\|", "`": "\\`", "*": "\\*", "[": "\\[", "]": "\\]"}
 _TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w)")
 """What begins a tag or an entity of HTML, which Markdown lets through."""
 _FORMULA = re.compile(r"(?:^|(?<=[;\t]))(\s*)(?=[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 """Where a spreadsheet takes what follows for a formula; after a semicolon too, which separates cells in many countries."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_SENTENCE = re.compile(r"(?<=[.?!]) (?=[A-Z])")
 _MOST, _MOST_CSV = 2_000, 20_000  # characters of a cell
 
 
@@ -35,13 +43,13 @@ class Table:
 
     def csv(self) -> str:
         """Numbers in full precision. An interval has three columns, the last two empty for fewer than three runs."""
-        wide = {j for j in range(len(self.columns)) if any(isinstance(row[j], Interval) for row in self.rows)}
-        header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if j in wide else (c,))]
+        wide = self.wide
+        header = [name for j, c in enumerate(self.columns) for name in ((c, f"{c} low", f"{c} high") if wide[j] else (c,))]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([_csv_text(name) for name in header])
+        writer.writerow([csv_text(name) for name in header])
         for row in self.rows:
-            writer.writerow([word for j, cell in enumerate(row) for word in _csv_cells(cell, wide=j in wide)])
+            writer.writerow([word for j, cell in enumerate(row) for word in _csv_cells(cell, wide=wide[j])])
         return text.getvalue()
 
     def markdown(self) -> str:
@@ -53,13 +61,50 @@ class Table:
         return "\n".join([f"**{markdown_text(self.title)}**", "", *text, *note, ""])
 
     def latex(self) -> str:
-        """A tabular that needs the package booktabs."""
-        numeric = [any(isinstance(row[j], Interval | int | float) for row in self.rows) for j in range(len(self.columns))]
-        head = " & ".join(map(_latex, self.columns))
-        body = [_latex_row(row) for row in self.rows]
-        columns = "".join("r" if right else "l" for right in numeric)
-        lines = [rf"% {shown(self.title)}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{head} \\", r"\midrule"]
-        return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", ""])
+        """A table with caption and label, which needs the package booktabs; one that is wide has the width of a line."""
+        how = self.latex_layout
+        columns = "".join(how.columns or ("r" if right else "l" for right in self.numeric))
+        lines = [
+            rf"% needs \usepackage{{{how.packages}}}",
+            r"\begin{table}",
+            r"\centering",
+            *([how.look] if how.look else []),
+            rf"\caption{{{_latex(self.caption)}}}",
+            rf"\label{{tab:{self.slug}}}",
+            *([r"\resizebox{\linewidth}{!}{%"] if how.is_resized else []),
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            _latex_row(self.columns, how),
+            r"\midrule",
+            *(_latex_row(row, how) for row in self.rows),
+            r"\bottomrule",
+            rf"\end{{tabular}}{'}' * how.is_resized}",
+            r"\end{table}",
+        ]
+        return "\n".join([*lines, ""])
+
+    @functools.cached_property
+    def latex_layout(self) -> Layout:
+        """Its columns, for LaTeX."""
+        texts = [[text_of(cell) for cell in column] for column in zip(self.columns, *self.rows, strict=True)]
+        return layout(texts, self.numeric)
+
+    @property
+    def caption(self) -> str:
+        """The title, and the first sentence of the note."""
+        first = _SENTENCE.split(shown(self.note, _MOST), maxsplit=1)[0]
+        title = shown(self.title, _MOST)
+        return f"{title}{'' if title.endswith('.') else '.'} {first}".strip()
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether a column has numbers."""
+        return [any(is_number(row[j]) for row in self.rows) for j in range(len(self.columns))]
+
+    @property
+    def wide(self) -> list[bool]:
+        """Whether a column has intervals, and so three columns in CSV."""
+        return [any(isinstance(row[j], Interval) for row in self.rows) for j in range(len(self.columns))]
 
 
 def text_of(cell: Any) -> str:
@@ -75,12 +120,14 @@ def text_of(cell: Any) -> str:
     return NOTHING if cell is None else shown(cell, _MOST)
 
 
-def sort_key(cell: Any) -> float | str:
-    """What a click on the column's head sorts by; a missing value is last."""
-    value = cell.mean if isinstance(cell, Interval) else cell
-    if isinstance(value, int | float):
-        return "" if math.isnan(value) else float(value)
-    return "" if value is None else shown(value, _MOST)
+def exact(cell: Any) -> str | None:
+    """The number behind a cell's text in full, `mean low high` of an interval; empty for a missing one. None for text."""
+    if cell is None:
+        return ""
+    if not is_number(cell):
+        return None
+    values = (cell.mean, cell.low, cell.high) if isinstance(cell, Interval) else (cell,)
+    return " ".join(str(value) for value in values if not math.isnan(value))
 
 
 def is_number(cell: Any) -> bool:
@@ -100,11 +147,12 @@ def _csv_cells(cell: Any, *, wide: bool) -> list[Any]:
     if isinstance(cell, Interval):
         return ["" if math.isnan(v) else v for v in (cell.mean, cell.low, cell.high)]
     text = "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else cell
-    text = text if isinstance(text, int | float) else _csv_text(text)
+    text = text_of(cell) if isinstance(cell, bool) else text
+    text = text if isinstance(text, int | float) else csv_text(text)
     return [text, "", ""] if wide else [text]
 
 
-def _csv_text(value: Any) -> str:
+def csv_text(value: Any) -> str:
     """With an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
     text = shown(value, _MOST_CSV)
     return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"'\1", text)
@@ -116,9 +164,10 @@ def markdown_text(text: str, most: int = _MOST) -> str:
     return "".join(_MARKDOWN.get(sign, sign) for sign in plain)
 
 
-def _latex_row(row: Sequence[Any]) -> str:
+def _latex_row(row: Sequence[Any], how: Layout) -> str:
     """A bracket or a star after the end of a row would be an option of it."""
-    text = " & ".join(_latex(text_of(cell)) for cell in row)
+    texts = [text_of(cell) for cell in row]
+    text = " & ".join(_latex(with_breaks(text) if how.columns else text) for text in texts)
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 

@@ -1,50 +1,44 @@
-"""A run's last lines: test AUC, the worst attack at each level, and whether the defenses stand."""
+"""The last lines of table.txt: test AUC, the worst attack at each level, and whether the defenses stand."""
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vflbench.numerics.digits import apart
 from vflbench.results.levels import LEVELS, knowledge
 from vflbench.results.report.picture_rows import NO_MESSAGE
 from vflbench.results.runs import AS_RECORDED, Run, mappings
 
-RED, PLAIN = "\033[1;31m", "\033[0m"
 NOBODY = "no defense"
 LABEL_PRIVACY = "what the messages add about one row, given everything else"
 
 
-def verdict_lines(run: Run, *, colour: bool = False) -> list[str]:
-    """Leaks above a ceiling first, in red if `colour`; then the verdict. None for a run of an older version.
+def verdict_lines(run: Run) -> list[str]:
+    """Leaks above a ceiling first; then the verdict. None for a run of an older version.
 
-    With an interval for what the worst attack truly reads, whichever it is (`metrics.verdict.worst`).
+    With an interval for what the worst of a level truly reads, whichever attack it is (`metrics.verdict.worst`).
     """
     verdict = run.summary.get("verdict")
     if not isinstance(verdict, Mapping):
         return []
-    lines = []
-    for name, promise in (run.summary.get("guarantees") or {}).items():
-        if promise and promise.get("exceeded"):
-            is_red = colour and promise["bounds"] != LABEL_PRIVACY
-            line = exceeded_line(name, promise, run)
-            lines.append(f"{RED}{line}{PLAIN}" if is_red else line)
-    falls = verdict.get("falls")
-    red = colour and bool(falls)
-    line = _verdict(run, verdict)
-    return [*lines, f"{RED}{line}{PLAIN}" if red else line]
+    promises = (run.summary.get("guarantees") or {}).items()
+    lines = [exceeded_line(name, promise, run) for name, promise in promises if promise and promise.get("exceeded")]
+    return [*lines, _verdict(run, verdict)]
 
 
 def exceeded_line(defense: str, promise: Mapping[str, Any], run: Run) -> str:
     """What is above a defense's ceiling, and what that means."""
     worst, *others = promise["exceeded"]
     more = f", and {len(others)} more leaks are above it" if others else ""
+    low, ceiling = apart(worst["low"], worst["ceiling"])
     what = (
         f"{worst['attack']}, {knowledge(worst['attack'], run.threats)}, reads {_value(worst)} of {_place(worst)}, at least "
-        f"{worst['low']:.3f}, above the ceiling of {worst['ceiling']:.3f}{more}"
+        f"{low}, above the ceiling of {ceiling}{more}"
     )
     if promise["bounds"] == LABEL_PRIVACY:
         return (
-            f"{defense}: {what}. This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features tell as well; "
-            "canaries measure what it bounds"
+            f"{defense}: {what}. This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels "
+            "as well; canaries measure what it bounds"
         )
     refused = promise.get("assumption_holds") is False
     why = f", whose assumption does not hold here: {promise['assumption']}" if refused else ""
@@ -89,7 +83,7 @@ def _rebuilt(run: Run) -> Iterator[str]:
         yield (
             f"{attack} rebuilds {', '.join(dict.fromkeys(beaten))} better than every guess"
             if beaten
-            else (f"{attack} does not surely beat every guess")
+            else (f"{attack} does not significantly beat every guess")
         )
 
 
@@ -101,7 +95,7 @@ def _reads(one: Mapping[str, Any]) -> str:
 
 def interval_text(one: Mapping[str, Any]) -> str:
     low = one.get("low")
-    return "(one batch: no interval)" if low is None or math.isnan(low) else f"({low:.3f} .. {one['high']:.3f})"
+    return "(one batch: no interval)" if low is None or math.isnan(low) else f"(the worst: {low:.3f} .. {one['high']:.3f})"
 
 
 def _place(one: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from vflbench.results.levels import LEVELS, base_name
 from vflbench.results.report import quantity
 from vflbench.results.runs import Run, mappings
 
-BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
 _SEEN = ("embedding", "prediction")
 """Messages that a party computes itself, or both of them: it doesn't only receive them."""
 _COLUMN = "attribute_auc"
@@ -21,19 +20,17 @@ _REBUILT = {
 """Shares of rebuilt data -> words, and the figure of a guess beside them."""
 
 
-def verdict_block(run: Run, *, colour: bool = False, gates: Sequence[str] = ()) -> list[str]:
+def verdict_block(run: Run, *, gates: Sequence[str] = ()) -> list[str]:
     """The first lines of a result: the sentence, how to read it, and of an audit what was not run and must be known.
 
     Empty for a run of an older version, which records no worst attack.
 
-    colour: for a terminal. gates: what thresholds came to, a line each.
+    gates: what thresholds came to, a line each.
     """
     verdict = run.summary.get("verdict")
     if not isinstance(verdict, Mapping) or "worst" not in verdict:
         return list(gates)
-    first = sentence(run)
-    lines = [f"{BOLD}{first}{PLAIN}" if colour else first]
-    lines += [f"{GREEN if line.startswith('PASS') else RED}{line}{PLAIN}" if colour else line for line in gates]
+    lines = [sentence(run), *gates]
     if verdict["worst"]:
         lines.append(legend(verdict["worst"]))
         lines += rebuilt_sentences(run)
@@ -72,15 +69,15 @@ def _reads(worst: Mapping[str, Any], run: Run) -> str:
     start = f"From what party {worst['party']} {'sees' if worst['message'] in _SEEN else 'received'},"
     value = f"{worst['value']:.2f} ({_interval(worst)})"
     name = {"AUC": "AUC", "macro AUC": "macro AUC", "AMI": "adjusted mutual information"}[figure]
-    ranked = "labels can be ranked" if figure == "AUC" else "classes can be told apart"
+    ranked = "labels can be ranked" if figure == "AUC" else "classes can be distinguished"
     if low <= (0 if figure == "AMI" else 0.5):
-        told = "ranks the labels" if figure == "AUC" else "tells the classes apart"
-        text = f"{start} no attack that was run {told} surely better than a coin: the worst reads {name} {value}; "
+        told = "ranks the labels" if figure == "AUC" else "distinguishes the classes"
+        text = f"{start} no attack that was run {told} significantly better than a coin: the worst reads {name} {value}; "
     else:
         text = f"{start} {ranked} with {name} {value}; "
     if figure == "AMI":
         accuracy = quantity.number(run.summary.get("test_accuracy"))
-        beside = "" if math.isnan(accuracy) else f". The model itself names {accuracy:.0%} of new rows rightly"
+        beside = "" if math.isnan(accuracy) else f". The model itself classifies {accuracy:.0%} of new rows correctly"
         return f"{text}a coin has 0, the classes themselves 1{beside}."
     auc = quantity.number(run.summary.get("test_auc"))
     beside = "" if math.isnan(auc) else f", the model itself {auc:.2f} on new rows"
@@ -96,13 +93,16 @@ def _interval(worst: Mapping[str, Any]) -> str:
 
 def legend(worst: Mapping[str, Any]) -> str:
     """How the sentence is to be read."""
-    of = {"AUC": "AUC: max(a, 1 - a) of the mean over batches or, if larger, what is read by whoever knows in each batch "}
-    of["AUC"] += "which end is positive, less what a coin reaches that way"
-    of["macro AUC"] = of["AMI"] = "the stronger of adjusted mutual information and macro AUC"
-    text = f"The worst of all attacks, layers and directions of the last epoch; {of[worst['figure']]}"
+    of = {"AUC": "AUC: max(a, 1 - a) of the mean over batches, or what an attacker reads who knows in each batch which end "}
+    of["AUC"] += "is positive, less what a coin reaches in this way. The larger value counts."
+    of["macro AUC"] = of["AMI"] = "The value is the stronger of adjusted mutual information and macro AUC."
+    text = f"The worst of all attacks, layers and directions of the last epoch. {of[worst['figure']]}"
     if math.isnan(quantity.number(worst.get("low"))):
-        return f"{text}."
-    return f"{text}; interval: 95 % for all {worst['readings']} readings at once, Bonferroni."
+        return text
+    return (
+        f"{text} Interval: 95 % for the worst of all {worst['readings']} readings, whichever it is (Bonferroni): from their "
+        "highest low end to their highest high end. The named attack alone has the interval of its row."
+    )
 
 
 def _attack(worst: Mapping[str, Any], run: Run) -> str:
@@ -172,8 +172,10 @@ def _against_guesses(entry: Mapping[str, Any]) -> str:
     margins = entry.get("beats_guesses") or {}
     better = [guess.replace("_", " ") for guess, margin in margins.items() if not (margin or {}).get("beats")]
     if better:
-        return f" It does not surely beat every guess without messages: {', '.join(better)}."
-    return " It beats the error of every guess, but rows are not told from others of their class: no message was read."
+        return f" It does not significantly beat every guess without messages: {', '.join(better)}."
+    return (
+        " It beats the error of every guess, but rows are not distinguished from others of their class: no message was read."
+    )
 
 
 def _guesses_beside(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

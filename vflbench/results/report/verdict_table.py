@@ -1,15 +1,14 @@
 """The first table of a section: per setting test AUC, the worst attack at each level, and what references read."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vflbench.numerics.interval import Interval
 from vflbench.results.levels import LEVELS, PROBE
 from vflbench.results.origins import apart, rounding
 from vflbench.results.report import quantity
 from vflbench.results.report.groups import Group, options_key
+from vflbench.results.report.readings import leaves_the_worst, level_reading, over_seeds, reading_of_changed
 from vflbench.results.report.sections import Section
 from vflbench.results.report.table_formats import Table
 from vflbench.results.report.verdict_lines import LABEL_PRIVACY, exceeded_line
@@ -25,7 +24,7 @@ def verdicts(section: Section) -> Table:
     references = [name for name in _REFERENCES if any(_reference(run, name) for run in section.runs)]
     if not levels:
         return Table(f"{section.slug}_verdicts", "", (), [])
-    beside = [level for level in levels if any(_on_changed(run, level) for run in section.runs)]
+    beside = [level for level in levels if any(leaves_the_worst(run, level) for run in section.runs)]
     fallen = any(_falls(run) for run in section.runs)
     is_known = any(group.values(section.utility, section.layer) for group in section.groups)
     rows = []
@@ -35,28 +34,34 @@ def verdicts(section: Section) -> Table:
         cells += [_fall(group)] if fallen else []
         for level in levels:
             cells += _worst([level_reading(run, level) for run in group.runs])
-        cells += [_over_seeds([_reference(run, name) for run in group.runs]) for name in references]
+        cells += [over_seeds([_reference(run, name) for run in group.runs]) for name in references]
         for level in beside:
-            cells += _worst([_on_changed(run, level) for run in group.runs])
+            cells += _worst([reading_of_changed(run, level) for run in group.runs])
         rows.append(cells)
     columns = ["setting", "runs", *([quantity.title(section.utility)] if is_known else [])]
     columns += ["falls to"] if fallen else []
     for level in levels:
         knows = _LEVEL_TITLES[level]
-        columns += [f"worst attack, {knows}", f"it reads, {knows}"]
+        columns += [f"worst attack, {knows}", f"its leak AUC, {knows}"]
     columns += [_REFERENCES[name] for name in references]
     for level in beside:
-        columns += [f"on what the defense changes, {_LEVEL_TITLES[level]}", f"that reads, {_LEVEL_TITLES[level]}"]
+        knows = _LEVEL_TITLES[level]
+        columns += [f"worst attack on changed messages, {knows}", f"its leak AUC on changed messages, {knows}"]
     note = (
-        "At any layer that an attacker sees. An attack reads max(a, 1 - a) of its mean leak AUC or, if larger, what it "
-        "reaches if it knows in each batch which end is positive, less what a coin reaches. The interval allows for having "
-        "picked the worst of all attacks, layers and directions (95 %, Bonferroni); over several seeds it reaches from the "
-        "lowest low end to the highest high end. References are no attacks: the probe is trained on the labels of half of "
-        "the rows, own columns are read without any message. A defense falls where a leak is surely above the ceiling that "
-        "it promises or, without a ceiling, where an attack on messages that it changes is surely as good as the model: "
-        "within 0.05 of its test AUC, and above 0.55."
+        "Its leak at any layer that an attacker sees; of several seeds the mean of each seed's worst. Leak AUC: max(a, 1 - "
+        "a) of the mean over batches or, if larger, what an attack reaches if it knows in each batch which end is "
+        "positive, less what a coin reaches. Changed messages: those that the defense changes, where a run's worst attack "
+        "reads others; if it reads these, it is the worst here too. The interval is that of the worst of all attacks, "
+        "layers and directions, whichever it is (95 %, Bonferroni): from the highest low end to the highest high end of "
+        "all of them. It is not that of the named attack alone, which table.txt of a run has; over several seeds it "
+        "reaches from the lowest low end to the highest high end. References are no attacks: the probe is trained on the "
+        "labels of half of the rows, own columns are read without any message. A defense falls where a leak is surely "
+        "above the ceiling that it promises or, without a ceiling, where an attack on messages that it changes is surely "
+        "as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
-    return Table(f"{section.slug}_verdicts", "Verdict: the worst attack at each level", tuple(columns), rows, note)
+    return Table(
+        f"{section.slug}_verdicts", "Verdict: the worst attack at each level of knowledge", tuple(columns), rows, note
+    )
 
 
 def not_averaged(groups: Sequence[Group]) -> list[str]:
@@ -91,27 +96,6 @@ def alarms(section: Section) -> list[tuple[str, bool]]:
     return made
 
 
-def level_reading(run: Run, level: str) -> Mapping[str, Any] | None:
-    """The worst attack of a run at a level; of older runs, which record no verdict, without an interval."""
-    verdict = run.summary.get("verdict")
-    if isinstance(verdict, Mapping):
-        return (verdict.get("levels") or {}).get(level)
-    leaks = [
-        (quantity.leak_value(leak, "leak_auc"), leak)
-        for leak in quantity.leaks(run)
-        if leak.get("visible") and not quantity.is_reference(leak, run) and quantity.level(leak, run) == level
-    ]
-    leaks = [(value, leak) for value, leak in leaks if not math.isnan(value)]
-    value, worst = max(leaks, key=lambda pair: pair[0], default=(math.nan, None))
-    return None if worst is None else {**worst, "figure": "AUC", "value": value, "low": None, "high": None}
-
-
-def _on_changed(run: Run, level: str) -> Mapping[str, Any] | None:
-    """Where the worst attack is on messages that the defense leaves as they are: the worst on the others."""
-    verdict = run.summary.get("verdict")
-    return (verdict.get("on_changed") or {}).get(level) if isinstance(verdict, Mapping) else None
-
-
 def _reference(run: Run, name: str) -> Mapping[str, Any] | None:
     verdict = run.summary.get("verdict")
     return (verdict.get("references") or {}).get(name) if isinstance(verdict, Mapping) else None
@@ -121,19 +105,7 @@ def _worst(readings: list[Mapping[str, Any] | None]) -> list[Any]:
     """The attacks by their names, and what they read."""
     given = [one for one in readings if one]
     names = Counter(quantity.label(one) + (f" ({one['figure']})" if one["figure"] != "AUC" else "") for one in given)
-    return [", ".join(name for name, _ in names.most_common()) or None, _over_seeds(readings)]
-
-
-def _over_seeds(readings: list[Mapping[str, Any] | None]) -> Interval | None:
-    """The mean, from the lowest low end to the highest high end; no interval if any run has none."""
-    given = [one for one in readings if one]
-    if not given:
-        return None
-    mean = math.fsum(one["value"] for one in given) / len(given)
-    lows, highs = ([quantity.number(one[end]) for one in given] for end in ("low", "high"))
-    if any(map(math.isnan, (*lows, *highs))):
-        return Interval(mean, math.nan, math.nan)
-    return Interval(mean, min(lows), max(highs))
+    return [", ".join(name for name, _ in names.most_common()) or None, over_seeds(readings)]
 
 
 def _falls(run: Run) -> Mapping[str, Any] | None:

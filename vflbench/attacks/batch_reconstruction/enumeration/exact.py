@@ -15,6 +15,7 @@ from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLim
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 from vflbench.errors import UserError
+from vflbench.places import pip_install
 
 Method = Literal["auto", "columns", "candidates", "multiplicities", "lattice"]
 
@@ -77,7 +78,7 @@ def enumerate_batches(
     """
     timer = TimeLimit(time_limit)
     if method == "lattice" and not lattice_reduction.flint_installed():
-        raise UserError("it needs python-flint: pip install 'vflbench[lattice]'", key="method", value=method)
+        raise UserError(f"it needs python-flint: {pip_install('lattice')}", key="method", value=method)
     if (problem := gram.inconsistency()) is not None:
         return _solutions(gram, _Matches(gram, max_batches, timer), method, True, problem)
     matches = _Matches(gram, max_batches, timer)

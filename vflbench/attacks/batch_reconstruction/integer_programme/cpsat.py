@@ -22,6 +22,7 @@ from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import (
     run_program,
 )
 from vflbench.errors import UserError
+from vflbench.places import pip_install
 
 STARTUP_SECONDS = 30  # allowance for the start and end of the process, beyond its time limit
 
@@ -29,7 +30,7 @@ STARTUP_SECONDS = 30  # allowance for the start and end of the process, beyond i
 def cpsat(gram: Gram, formulation: Formulation, budget: SolverBudget) -> SolverResult:
     """CP-SAT, in a process of its own. Raises UserError if OR-Tools is not installed."""
     if importlib.util.find_spec("ortools") is None:
-        raise UserError("OR-Tools is not installed: pip install 'vflbench[cpsat]'", key=SOLVER_KEY, value="cpsat")
+        raise UserError(f"OR-Tools is not installed: {pip_install('cpsat')}", key=SOLVER_KEY, value="cpsat")
     task = pickle.dumps((gram, formulation, budget.left, budget.threads, budget.seed, budget.steps))
     package = str(Path(__file__).resolve().parents[4])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))

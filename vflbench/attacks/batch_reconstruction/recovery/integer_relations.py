@@ -15,6 +15,7 @@ from vflbench.attacks.batch_reconstruction.recovery.other_integers import (
 )
 from vflbench.attacks.batch_reconstruction.recovery.rounding import RecoveredSums, inconsistency
 from vflbench.errors import UserError
+from vflbench.places import pip_install
 
 _SLACK = 16  # rounding errors that a solution may be off
 _DENSITIES = (0.5, 0.3, 0.7, 0.1, 0.9, 0.02)
@@ -126,7 +127,7 @@ def _reduced(thetas: np.ndarray, weight: float) -> _Relations:
     try:
         flint = import_module("flint")
     except ImportError as error:
-        problem = "it needs python-flint: pip install 'vflbench[lattice]'"
+        problem = f"it needs python-flint: {pip_install('lattice')}"
         raise UserError(problem, key="attack.batch_reconstruction.recovery", value="lattice") from error
     n, d = thetas.shape
     columns = np.vstack([thetas.T, np.full((1, n), -2.0)])

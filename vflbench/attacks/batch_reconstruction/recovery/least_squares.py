@@ -16,7 +16,7 @@ from vflbench.attacks.batch_reconstruction.recovery.rounding import (
     why_unsafe,
     with_batch_size,
 )
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 __all__ = ["SAFE_ERROR", "RecoveredSums", "Reduction", "inconsistency", "least_squares", "rounding_floor"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.recovery.affine import chance_limit
 from vflbench.attacks.batch_reconstruction.recovery.directions import DirectionsFit
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 _NEGLIGIBLE = 1e-6  # distance to an integer that is allowed whatever the error
 SAFE_ERROR = 1 / 16  # the largest standard error for safe rounding: 1/2 is eight of them away

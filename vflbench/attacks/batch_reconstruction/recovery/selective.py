@@ -13,7 +13,7 @@ from vflbench.attacks.batch_reconstruction.recovery.rounding import (
     round_sums,
     unrounded_sums,
 )
-from vflbench.messages.facts import Schema
+from vflbench.messages.rules import Schema
 
 
 def selective_sums(

@@ -1,0 +1,1 @@
+"""One module a topic: `python scripts/bench.py --list`."""

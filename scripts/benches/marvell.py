@@ -1,0 +1,172 @@
+"""Marvell's solver and noise: how exact, how fast, beside a general-purpose optimiser on the same problems, in one run.
+
+    python scripts/bench.py marvell --problems 500 --slsqp 100 --digits 20
+
+Problems: d 1 .. 512, p 0.001 .. 0.999, u / v over 10 orders, |m1 - m0|^2 over 40, sumKL 0.01 .. 3.6; those without any need
+of noise are left out. The alternatives:
+
+    one by one    solve_target, solve_power: a problem a call, with a sum over 2,000 numbers between calls, so that caches
+                  and branch predictors don't have the problem to themselves; the median call
+    batched       the same functions on arrays of 1,000 and 20,000 problems, compiled by numba; per problem
+    SLSQP         scipy.optimize.minimize on the logarithms of the four variances with analytic gradients, the least power
+                  for a sumKL as a constraint, from the variances without noise times 2, in units where g + u + v = 1
+
+Exact: against 50 digits (mpmath, tests/numerics/sumkl_reference.py), largest relative error of the power. SLSQP is counted
+as failed where it says so, breaks the constraint by more than 1e-6 or needs 1 % more power than the optimum.
+
+Then one whole gradient() call at 8192 x 128 float32, beside drawing torch.randn(8192, 128) from the same generator.
+The quietest of --rounds medians counts.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from numerics.sumkl_reference import reference
+
+from benches.lines import Cost, Line, in_turns, median, quietest, timed
+from vflbench.defenses.base import Context
+from vflbench.defenses.gaussian import Gaussian
+from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.max_norm import MaxNorm
+from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
+
+Problem = tuple[float, float, int, float, float, float]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--problems", type=int, default=2000, help="solved one by one")
+    parser.add_argument("--slsqp", type=int, default=200, help="of these, also by SLSQP")
+    parser.add_argument("--digits", type=int, default=20, help="of these, also to 50 digits; 1 to 10 seconds each")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def bench(options: argparse.Namespace) -> Iterator[Line]:
+    if options.quick:
+        options.problems, options.slsqp, options.digits, options.rounds = 50, 5, 0, 1
+    problems = draw(20_000, options.seed)
+    powers = [solve_target(*problem).power for problem in problems[: options.problems]]
+    yield from solving(problems, powers, options)
+    yield from gradients(options.rounds)
+
+
+def draw(count: int, seed: int) -> list[Problem]:
+    """Problems that need noise."""
+    rng = np.random.default_rng(seed)
+    problems: list[Problem] = []
+    while len(problems) < count:
+        g = 10.0 ** rng.uniform(-30, 10)
+        u = g * 10.0 ** rng.uniform(-5, 5)
+        v = u * 10.0 ** rng.uniform(-5, 5)
+        d, p = int(rng.choice([1, 2, 8, 32, 128, 512])), rng.uniform(0.001, 0.999)
+        target = 10.0 ** rng.uniform(-2, np.log10(3.6))
+        if sumkl_without_noise(u, v, d, g) > target:
+            problems.append((u, v, d, g, p, target))
+    return problems
+
+
+def solving(problems: list[Problem], powers: list[float], options: argparse.Namespace) -> Iterator[Line]:
+    single, between = problems[: options.problems], list(range(2000))
+
+    def call(solve: Callable, problem: Problem) -> Cost:
+        sum(between)
+        return timed(lambda: solve(*problem))
+
+    def one_by_one(solve: Callable, calls: list[Problem]) -> Cost:
+        return quietest([median([call(solve, problem) for problem in calls]) for _ in range(options.rounds)])
+
+    by_power = [(*problem[:5], power) for problem, power in zip(single, powers, strict=True)]
+    general, says = by_slsqp(problems[: options.slsqp], powers)
+    exact = digits(problems[: options.digits], powers)
+    yield Line("solve_target, one by one", one_by_one(solve_target, single), "SLSQP", general, note=f"{says}{exact}")
+    yield Line("solve_power, one by one", one_by_one(solve_power, by_power))
+    for count in (1000, 20_000):
+        columns = np.array(problems[:count]).T
+        given = solve_target(*columns).power  # compiles
+        for solve, goal in ((solve_target, columns[5]), (solve_power, given)):
+            solve(*columns[:5], goal)
+            costs = [timed(lambda: solve(*columns[:5], goal)) for _ in range(options.rounds)]  # noqa: B023
+            other = ("SLSQP", general) if solve is solve_target else ()
+            yield Line(f"{solve.__name__}, batched, {count:,}, a problem", quietest(costs).per(count), *other)
+
+
+def by_slsqp(problems: list[Problem], powers: list[float]) -> tuple[Cost, str]:
+    """The median cost, and how often and by how much SLSQP misses the optimum."""
+    costs, excess, failed = [], [], 0
+    for problem, power in zip(problems, powers, strict=False):
+        found: list[float | None] = []
+        costs.append(timed(lambda: found.append(slsqp(*problem))))  # noqa: B023
+        if found[0] is None or found[0] > 1.01 * power:
+            failed += 1
+        else:
+            excess.append(found[0] / power - 1)
+    more = f", needs up to {max(excess):.1e} more power elsewhere" if excess else ""
+    return median(costs), f"SLSQP fails on {failed} of {len(problems)}{more}"
+
+
+def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> float | None:
+    """The power that SLSQP ends with, None where it fails."""
+    unit = g + u + v
+    u, v, g = u / unit, v / unit, g / unit
+    floor = np.log([max(u, 1e-300), max(u, 1e-300), max(v, 1e-300), max(v, 1e-300)])
+    weights = np.array([1 - p, (1 - p) * (d - 1), p, p * (d - 1)])
+
+    def power(x: np.ndarray) -> tuple[float, np.ndarray]:
+        variances = np.exp(x)
+        return weights @ (variances - np.array([u, u, v, v])), weights * variances
+
+    def left(x: np.ndarray) -> tuple[float, np.ndarray]:
+        a, a2, b, b2 = np.exp(x)
+        value = 0.5 * ((d - 1) * (a2 / b2 + b2 / a2 - 2) + a / b + b / a - 2 + g / a + g / b)
+        along, across = a / b - b / a, (d - 1) * (a2 / b2 - b2 / a2)
+        return value, 0.5 * np.array([along - g / a, across, -along - g / b, -across])
+
+    constraint = {
+        "type": "ineq",
+        "fun": lambda x: np.log(target) - np.log(max(left(x)[0], 1e-300)),
+        "jac": lambda x: -left(x)[1] / max(left(x)[0], 1e-300),
+    }
+    start = np.maximum(floor, np.log(max(u, v) + g)) + np.log(2)
+    with np.errstate(all="ignore"):
+        result = minimize(
+            lambda x: np.log(max(power(x)[0], 1e-300)),
+            start,
+            jac=lambda x: power(x)[1] / max(power(x)[0], 1e-300),
+            bounds=[(low, None) for low in floor],
+            constraints=[constraint],
+            method="SLSQP",
+            options={"ftol": 1e-12, "maxiter": 500},
+        )
+    ok = result.success and np.isfinite(result.x).all() and left(result.x)[0] <= target * (1 + 1e-6)
+    return float(power(result.x)[0]) * unit if ok else None
+
+
+def digits(problems: list[Problem], powers: list[float]) -> str:
+    """The largest error of solve_target's power against 50 digits, in words."""
+    exact = [float(reference(*problem[:5], target=problem[5])[5]) for problem in problems]
+    errors = [abs(power / right - 1) for power, right in zip(powers, exact, strict=False)]
+    return f"; against 50 digits on {len(errors)}: relative error {max(errors):.1e} at most" if errors else ""
+
+
+def gradients(rounds: int) -> Iterator[Line]:
+    n, d = 8192, 128
+    rng = torch.Generator().manual_seed(0)
+    y = (torch.rand(n, generator=rng) < 0.25).long()
+    g = torch.where(y == 1, -0.75, 0.25)[:, None] * torch.randn(d, generator=rng) / n
+    g = g + 1e-2 * g.std() * torch.randn(n, d, generator=rng)
+    context = Context(torch.arange(n), None, 0, rng)
+    defenses = {type(defense).__name__: defense for defense in (Marvell(), MaxNorm(), Gaussian())}
+    calls: dict[str, Callable[[], object]] = {"randn": lambda: torch.randn(n, d, generator=rng)}
+    calls |= {name: lambda defense=defense: defense.gradient(g, y, context) for name, defense in defenses.items()}
+    medians = {name: lambda call=call: median([timed(call) for _ in range(20)]) for name, call in calls.items()}
+    costs = in_turns(medians, rounds)
+    for name in defenses:
+        what = f"{name}.gradient, {n} x {d}, a quarter positive"
+        yield Line(what, costs[name], limit=f"torch.randn({n}, {d})", least=costs["randn"])

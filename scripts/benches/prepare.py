@@ -1,0 +1,266 @@
+"""From the raw Criteo file to a prepared table: parsed, encoded, saved; beside what others do, and beside reading it.
+
+A file of --rows Criteo-shaped rows (scripts/make_criteo.py) is prepared with an empty cache. Costs are net of the start,
+which is measured on 1,000 rows and has a line of its own. The alternatives:
+
+    pyarrow's parser    the same command with NUMBA_DISABLE_JIT=1: the blocks are parsed by pyarrow, the vocabularies sorted
+    the version before  the same command with --before DIR first on PYTHONPATH, a work tree of another version, if given
+    encoder             a researcher's usual code (DeepCTR's examples): pandas.read_csv, fillna, sklearn's LabelEncoder
+                        column by column, MinMaxScaler, train_test_split, to_parquet
+    factorize           the same, with pandas.factorize(sort=True) for LabelEncoder
+    fuxictr             FuxiCTR's FeatureProcessor and build_dataset, min_categr_count=1, as its documentation has it. It
+                        wants a header, and training and test rows in two files; making those is not counted
+    arrow               pyarrow.csv in one go, dictionaries sorted with compute functions, saved as .npy
+    polars              scan_csv, dense ranks as ids, collect, write_parquet
+
+and the limit: reading the file, and the SHA-256 of it and of the table, which is written. Peers are whole commands, imports
+included, and so is what they are held against. They run in --peer-python, which needs `pip install pandas scikit-learn
+pyarrow fuxictr 'polars<2'`; what is not installed has no line. Two lines say what compiling costs: the first run ever, with
+an empty cache of numba's, and the second.
+
+Every run is a fresh process, in turns, for --rounds rounds; the quietest counts. TMPDIR needs 1 KB a row.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benches.lines import BENCH, Cost, Line, command, in_turns, measured
+
+INTEGERS = [f"I{i}" for i in range(1, 14)]
+CATEGORIES = [f"C{i}" for i in range(1, 27)]
+COLUMNS = ["label", *INTEGERS, *CATEGORIES]
+TEST_FRACTION = 0.1
+NEEDS = {"encoder": "pandas", "factorize": "pandas", "fuxictr": "fuxictr", "arrow": "pyarrow", "polars": "polars"}
+START_ROWS = 1000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, help="default: 2000000")
+    parser.add_argument("--rounds", type=int, help="default: 3")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="a work tree of another version to compare with")
+    parser.add_argument("--peers", default="encoder,arrow", metavar="NAME,...", help=f"of {', '.join(NEEDS)}; or none")
+    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
+    for word in ("--worker", "--file", "--folder"):
+        parser.add_argument(word, help=argparse.SUPPRESS)
+
+
+def bench(options: argparse.Namespace) -> Iterator[Line]:
+    rows, rounds = options.rows or (4000 if options.quick else 2_000_000), options.rounds or (1 if options.quick else 3)
+    with tempfile.TemporaryDirectory(prefix="bench_prepare_") as name:
+        folder = Path(name)
+        for file, count in (("tiny.txt", START_ROWS), ("train.txt", rows)):
+            make(folder / file, count)
+        yield from ours(folder, rows, rounds, options)
+        for peer in [] if options.quick or options.peers == "none" else options.peers.split(","):
+            yield from beside(peer, folder, rows, rounds, options.peer_python)
+
+
+def ours(folder: Path, rows: int, rounds: int, options: argparse.Namespace) -> Iterator[Line]:
+    """Lines on vflbench alone."""
+    cold = {"NUMBA_CACHE_DIR": str(folder / "numba")}
+    ways = {"numba": {}, "pyarrow's parser": {"NUMBA_DISABLE_JIT": "1"}}
+    if options.before:
+        ways["the version before"] = {"PYTHONPATH": str(options.before)}
+    prepare(folder, "train.txt", {})  # numba's own cache is warm from here on
+    calls = {(name, file): lambda e=e, f=file: prepare(folder, f, e) for name, e in ways.items() for file in FILES}
+    costs = in_turns({f"{name} {file}": call for (name, file), call in calls.items()}, rounds)
+    net = {name: less(costs[f"{name} train.txt"], costs[f"{name} tiny.txt"]) for name in ways}
+    limit = measured(worker("copied", folder))
+    for name in list(ways)[1:]:
+        faster = 3 if name == "the version before" else None
+        what = f"prepare, {rows:,} rows, net of the start"
+        yield Line(what, net["numba"], name, net[name], "read, hash, write", limit, faster=faster)
+    yield Line(f"prepare, {START_ROWS:,} rows: the start", costs["numba tiny.txt"])
+    yield Line(f"prepare again, {rows:,} rows", prepare(folder, "train.txt", {}, again=True), cpu=0.4)
+    first = prepare(folder, "train.txt", cold)
+    then = prepare(folder, "train.txt", cold)
+    yield Line("the first run ever, which compiles", first, "pyarrow's parser", costs["pyarrow's parser train.txt"])
+    yield Line("the second", then, "pyarrow's parser", costs["pyarrow's parser train.txt"])
+
+
+FILES = ("tiny.txt", "train.txt")
+
+
+def less(cost: Cost, start: Cost) -> Cost:
+    return Cost(cost.wall - start.wall, cost.cpu - start.cpu, cost.memory)
+
+
+def prepare(folder: Path, file: str, environment: dict[str, str], *, again: bool = False) -> Cost:
+    """One `vflbench prepare` of a file, with an empty cache unless again."""
+    if not again:
+        subprocess.run(["rm", "-rf", folder / "cache"], check=True)
+    words = [sys.executable, "-m", "vflbench", "prepare", "dataset=criteo", f"dataset.path={folder / file}"]
+    return measured(words, folder=folder, environment={"VFLBENCH_CACHE": str(folder / "cache"), **environment})
+
+
+def beside(peer: str, folder: Path, rows: int, rounds: int, python: str) -> Iterator[Line]:
+    """The line of one peer, if it is installed."""
+    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({NEEDS[peer]!r}) is None)"
+    if subprocess.run([python, "-c", found], check=False).returncode:
+        return
+    if peer == "fuxictr":
+        with_header(folder, rows)
+    environment = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    calls = {
+        "ours": lambda: prepare(folder, "train.txt", {}),
+        peer: lambda: measured(worker(peer, folder, python), folder=folder, environment=environment),
+    }
+    costs = in_turns(calls, rounds)
+    yield Line(f"prepare, {rows:,} rows, whole command", costs["ours"], peer, costs[peer])
+
+
+def make(file: Path, rows: int) -> None:
+    words = [sys.executable, BENCH.with_name("make_criteo.py"), "--rows", str(rows), "--out", file]
+    words += ["--ids", str(rows)] if rows < 100_000 else []
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def worker(name: str, folder: Path, python: str = sys.executable) -> list[str]:
+    words = ("--worker", name, "--file", str(folder / "train.txt"), "--folder", str(folder))
+    return command("prepare", *words, python=python)
+
+
+def work(options: argparse.Namespace) -> None:
+    print(json.dumps(WORKERS[options.worker](options.file, Path(options.folder))), flush=True)
+
+
+def copied(file: str, folder: Path) -> dict[str, Any]:
+    """Read the text, write as many bytes as the table has, and hash both."""
+    digests, width = [hashlib.sha256(), hashlib.sha256()], 4 * (len(INTEGERS) + len(CATEGORIES)) + 1
+    buffer = bytearray(12 << 20)
+    with open(file, "rb", buffering=0) as text, (folder / "table").open("wb") as table:
+        while count := text.readinto(buffer):
+            block = memoryview(buffer)[:count]
+            digests[0].update(block)
+            rows = block[: min(count, count * width // 240)]  # of some 240 bytes
+            table.write(rows)
+            digests[1].update(rows)
+        table.flush()
+        os.fsync(table.fileno())
+    (folder / "table").unlink()
+    return {}
+
+
+def with_header(folder: Path, rows: int) -> None:
+    """train.csv and test.csv: the lines of train.txt, the last tenth for testing, each file with a header."""
+    header = ("\t".join(COLUMNS) + "\n").encode()
+    with (
+        (folder / "train.txt").open("rb") as lines,
+        (folder / "train.csv").open("wb") as train,
+        (folder / "test.csv").open("wb") as test,
+    ):
+        train.write(header)
+        test.write(header)
+        for number, line in enumerate(lines):
+            (train if number < rows * (1 - TEST_FRACTION) else test).write(line)
+
+
+def encoder(file: str, folder: Path) -> dict[str, Any]:
+    from sklearn.preprocessing import LabelEncoder
+
+    return usual_code(file, folder, lambda column: LabelEncoder().fit_transform(column))
+
+
+def factorize(file: str, folder: Path) -> dict[str, Any]:
+    import pandas as pd
+
+    return usual_code(file, folder, lambda column: pd.factorize(column, sort=True)[0])
+
+
+def usual_code(file: str, folder: Path, encode: Callable[[Any], Any]) -> dict[str, Any]:
+    import pandas as pd
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import MinMaxScaler
+
+    data = pd.read_csv(file, sep="\t", header=None, names=COLUMNS, dtype=dict.fromkeys(CATEGORIES, str))
+    data[CATEGORIES] = data[CATEGORIES].fillna("-1")
+    data[INTEGERS] = data[INTEGERS].fillna(0)
+    for name in CATEGORIES:
+        data[name] = encode(data[name])
+    data[INTEGERS] = MinMaxScaler(feature_range=(0, 1)).fit_transform(data[INTEGERS])
+    train, test = train_test_split(data, test_size=TEST_FRACTION, random_state=0)
+    train.to_parquet(folder / "train.parquet")
+    test.to_parquet(folder / "test.parquet")
+    return {"ids": int(sum(data[name].max() + 1 for name in CATEGORIES))}
+
+
+def fuxictr(file: str, folder: Path) -> dict[str, Any]:
+    from fuxictr.preprocess import FeatureProcessor, build_dataset
+
+    source = Path(file).parent
+    numeric = {"name": INTEGERS, "active": True, "dtype": "float", "type": "numeric", "normalizer": "MinMaxScaler"}
+    categorical = {"name": CATEGORIES, "active": True, "dtype": "str", "type": "categorical"}
+    features = [numeric | {"fill_na": 0}, categorical | {"fill_na": ""}]
+    label = {"name": "label", "dtype": "float"}
+    processor = FeatureProcessor(feature_cols=features, label_col=label, dataset_id="criteo", data_root=str(folder))
+    files = {"train_data": str(source / "train.csv"), "test_data": str(source / "test.csv")}
+    build_dataset(processor, **files, data_format="csv", sep="\t", min_categr_count=1)
+    return {"ids": sum(spec.get("vocab_size", 0) for spec in processor.feature_map.features.values())}
+
+
+def arrow(file: str, folder: Path) -> dict[str, Any]:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    types = dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(CATEGORIES, pa.dictionary(pa.int32(), pa.string()))
+    data = csv.read_csv(
+        file,
+        read_options=csv.ReadOptions(column_names=COLUMNS),
+        parse_options=csv.ParseOptions(delimiter="\t", quote_char=False),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False),
+    )
+    numeric = np.empty((len(data), len(INTEGERS)), dtype=np.float32)
+    for j, name in enumerate(INTEGERS):
+        x = pc.fill_null(data[name], 0).to_numpy().astype(np.float64)
+        numeric[:, j] = (x - x.min()) / max(x.max() - x.min(), 1)
+    categorical, ids = np.empty((len(data), len(CATEGORIES)), dtype=np.int32), 0
+    for j, name in enumerate(CATEGORIES):
+        column = data[name].unify_dictionaries().combine_chunks()
+        order = pc.sort_indices(column.dictionary).to_numpy()
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        categorical[:, j] = rank[column.indices.to_numpy()]
+        ids += len(order)
+    order = np.random.default_rng(0).permutation(len(data))
+    tests = int(len(data) * TEST_FRACTION)
+    blocks = {"numeric": numeric, "categorical": categorical, "labels": data["label"].to_numpy()}
+    for name, block in blocks.items():
+        np.save(folder / f"test_{name}.npy", block[order[:tests]])
+        np.save(folder / f"train_{name}.npy", block[order[tests:]])
+    return {"ids": ids}
+
+
+def polars(file: str, folder: Path) -> dict[str, Any]:
+    import polars as pl
+
+    types = {"label": pl.Int8} | dict.fromkeys(INTEGERS, pl.Int64) | dict.fromkeys(CATEGORIES, pl.String)
+    lines = pl.scan_csv(file, separator="\t", has_header=False, schema=types, quote_char=None)
+    x, c = pl.col(INTEGERS).fill_null(0), pl.col(CATEGORIES).fill_null("")
+    scaled = ((x - x.min()) / (x.max() - x.min())).cast(pl.Float32)
+    data = (
+        lines.with_columns(scaled, (c.rank("dense") - 1).cast(pl.Int32)).collect().sample(fraction=1, shuffle=True, seed=0)
+    )
+    tests = int(len(data) * TEST_FRACTION)
+    data[:tests].write_parquet(folder / "test.parquet")
+    data[tests:].write_parquet(folder / "train.parquet")
+    return {"ids": int(sum(data[CATEGORIES].max().row(0))) + len(CATEGORIES)}
+
+
+WORKERS = {
+    "copied": copied,
+    "encoder": encoder,
+    "factorize": factorize,
+    "fuxictr": fuxictr,
+    "arrow": arrow,
+    "polars": polars,
+}

@@ -1,0 +1,674 @@
+"""Training steps of one network, vflbench beside what others run, and how near they are to the matrix products alone.
+
+    python scripts/bench.py step --peer-python PEERS/bin/python                   # 8,192 rows x 10M ids
+    python scripts/bench.py step --ids 1000000,33700000 --only adam,lazy-torch,lazy-numba,usual,matmuls
+    python scripts/bench.py step --only lazy-numba --scaling --audit
+
+The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
+the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
+ids, as a random sample of the file that scripts/make_criteo.py writes with so many ids. Ours, split after 5 layers, Split's
+session.round on its own shuffled batches, with the settings of a run (machine.tune and set_threads):
+
+    adam        optimizer adam, on every row of the tables
+    lazy-torch  optimizer lazy_adam, kernel torch
+    lazy-numba  ... and kernel numba
+    bf16        ... and precision bf16
+
+The alternatives, as they come:
+
+    usual       a researcher's usual code: 26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and
+                DataLoader(shuffle=True)
+    fused       the same with Adam(fused=True)
+    sparse      the same with nn.Embedding(sparse=True), SparseAdam for them and Adam for the rest
+    fuxictr     FuxiCTR: its FeatureEmbedding, MLP_Block and train_step (dense Adam, gradients clipped), its NpzDataLoader,
+                which loads in a process of its own, beside the steps, whose CPU seconds aren't counted. Its DNN has 13
+                weights more, one a numeric column
+    deepctr     DeepCTR-Torch: WDL without a linear part and without regularisation, Adam with its step size, its fit(),
+                which is timed from optimiser step to optimiser step, loading included
+
+The limit, of float32 and of bf16, is tuned as a run is:
+
+    matmuls     the 26 matrix products of a step (forward, by weight, by input) into buffers that were made before
+
+Each runs in a fresh process, in turns, for --rounds rounds, after --warm-up steps; a step is timed whole, with its batch.
+Printed is the median step of each one's quietest round: what else runs on a machine only adds. One thread a core, or
+OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table. Peers run in --peer-python, which
+needs `pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is noted.
+--peer-malloc tuned keeps glibc from handing the alternatives' blocks back after each step, as a run does for itself.
+
+First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
+--scaling adds a million rows' cost at 1, 2, 4, 8 million rows of the last of --ids, and at 1, 10, 30 million ids. --audit
+adds the attack: leak AUC of 8 layers of one batch by SVD and sklearn's roc_auc_score beside vflbench's Spectral and auc, and
+the AUC of 4.5 million scores by sklearn beside vflbench's.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benches.lines import Cost, Line, command, quietest
+
+NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
+LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
+NOT_INSTALLED = 3  # exit code of a worker
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+OURS, PEERS = ("adam", "lazy-torch", "lazy-numba", "bf16"), ("fuxictr", "deepctr")
+FASTER, WITHIN = {("lazy-numba", "fuxictr"): 9.0}, {"lazy-numba": 1.4, "bf16": 1.6}
+"""Goals, at 8,192 rows and 10 million ids."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
+    parser.add_argument("--ids", type=numbers, default=[10_000_000], metavar="N,N,...")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table in memory (default: 1000000)")
+    parser.add_argument("--batch-size", type=int, default=8192)
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each alternative, a round (default: 20)")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before, in each round (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
+    parser.add_argument("--peer-malloc", choices=["default", "tuned"], default="default")
+    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--scaling-of", default="lazy-numba,adam", metavar="NAME,...")
+    parser.add_argument("--scaling-rows", type=numbers, default=[1_000_000, 2_000_000, 4_000_000, 8_000_000])
+    parser.add_argument("--scaling-ids", type=numbers, default=[1_000_000, 10_000_000, 30_000_000])
+    parser.add_argument("--audit", action="store_true")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds a process may take (default: 1800)")
+    for word in ("--worker", "--folder", "--table-ids"):
+        parser.add_argument(word, help=argparse.SUPPRESS)
+
+
+def bench(options: argparse.Namespace) -> Iterator[Line]:
+    if options.quick:
+        options.ids, options.rows, options.batch_size, options.steps, options.rounds = [20_000], 5000, 512, 2, 1
+        options.only = options.only or "lazy-torch,usual,matmuls,matmuls-bf16"
+    names = options.only.split(",") if options.only else list(WORKERS)
+    for name in [*names, *options.scaling_of.split(",")]:
+        if name not in WORKERS:
+            raise SystemExit(f"there is no alternative {name}; there are {', '.join(WORKERS)}")
+    with tempfile.TemporaryDirectory(prefix="bench_step_") as folder:
+        tables = Bench(options, Path(folder))
+        tables.check()
+        for ids in options.ids:
+            yield from tables.compare(ids, names)
+        if options.scaling:
+            yield from tables.scale([(rows, options.ids[-1]) for rows in options.scaling_rows])
+            yield from tables.scale([(options.rows, ids) for ids in options.scaling_ids])
+        if options.audit:
+            yield from tables.audit()
+
+
+class Bench:
+    """Tables in a folder, and the alternatives on them."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options, self.folder = options, folder
+
+    def check(self) -> None:
+        self._run("check", self._table(200_000, 100_000))
+
+    def compare(self, ids: int, names: list[str]) -> Iterator[Line]:
+        """Each of ours on a table of so many ids, beside each alternative."""
+        costs, missing = self._costs(names, self._table(self.options.rows, ids))
+        at_goal = (self.options.batch_size, ids) == (8192, 10_000_000)
+        for ours in (name for name in OURS if name in costs):
+            limit = "matmuls-bf16" if ours == "bf16" else "matmuls"
+            others = [name for name in names if name in WORKERS and name not in OURS and not name.startswith("matmuls")]
+            for other in others or [""]:
+                yield Line(
+                    f"{ours}, {self.options.batch_size:,} rows, {ids:,} ids",
+                    costs[ours],
+                    other,
+                    costs.get(other),
+                    limit,
+                    costs.get(limit),
+                    faster=FASTER.get((ours, other)) if at_goal else None,
+                    within=WITHIN.get(ours) if at_goal else None,
+                    note=missing.get(other, missing.get(limit, "")),
+                )
+        for name in missing.keys() & set(OURS):
+            yield Line(name, Cost(math.nan), note=missing[name])
+
+    def scale(self, sizes: list[tuple[int, int]]) -> Iterator[Line]:
+        """What a million rows cost at some sizes (rows, ids) of the table."""
+        for rows, ids in sizes:
+            costs, missing = self._costs(self.options.scaling_of.split(","), self._table(rows, ids))
+            for name, cost in costs.items():
+                per_million = cost.per(self.options.batch_size / 1e6)
+                yield Line(f"{name}, a million rows of {rows:,}, {ids:,} ids", per_million)
+            for name, reason in missing.items():
+                yield Line(name, Cost(math.nan), note=reason)
+
+    def audit(self) -> Iterator[Line]:
+        for line in self._run("audit", self._table(200_000, 100_000))["lines"]:
+            yield Line(line["what"], Cost(*line["ours"]), line["alternative"], Cost(*line["theirs"]), note=line["note"])
+
+    def _costs(self, names: list[str], folder: Path) -> tuple[dict[str, Cost], dict[str, str]]:
+        """Of a step, in turns; and why one has none, such as that it isn't installed."""
+        costs: dict[str, list[Cost]] = {name: [] for name in names}
+        missing: dict[str, str] = {}
+        for turn in range(self.options.rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                if name in missing:
+                    continue
+                try:
+                    figures = self._run(name, folder)
+                except RuntimeError as error:
+                    missing[name] = f"{name}: {error}"
+                    continue
+                medians = (statistics.median(figures[key]) / 1e3 for key in ("ms", "cpu_ms"))
+                costs[name].append(Cost(*medians, figures["peak"]))
+        return {name: quietest(of) for name, of in costs.items() if name not in missing}, missing
+
+    def _table(self, rows: int, ids: int) -> Path:
+        """A folder with the table; the one before is removed."""
+        folder = self.folder / f"{rows}_{ids}"
+        if not folder.exists():
+            for old in self.folder.iterdir():
+                for file in old.iterdir():
+                    file.unlink()
+                old.rmdir()
+            folder.mkdir()
+            words = ["--worker", "table", "--folder", str(folder), "--rows", str(rows), "--table-ids", str(ids)]
+            subprocess.run(command("step", *words), check=True, stdout=subprocess.DEVNULL)
+        return folder
+
+    def _run(self, name: str, folder: Path) -> dict[str, Any]:
+        """One alternative in a process of its own. Returns its figures; raises RuntimeError if it has none."""
+        options = self.options
+        python = options.peer_python if name in PEERS else sys.executable
+        own = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
+        words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **own}.items()]
+        plain = {key: value for key, value in os.environ.items() if key not in MALLOC}
+        tuned = options.peer_malloc == "tuned" and name not in OURS
+        done = subprocess.run(
+            command("step", *words, python=python),
+            env=plain | (MALLOC if tuned else {}),
+            capture_output=True,
+            text=True,
+            timeout=options.timeout,
+            check=False,
+        )
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        if done.returncode == 0 and last.startswith("{"):
+            return json.loads(last)
+        said = last if done.returncode == NOT_INSTALLED else (done.stderr.strip().splitlines() or [done.returncode])[-1]
+        raise RuntimeError(str(said)[:300])
+
+
+# What the fresh processes do; nothing above imports more than the standard library.
+
+
+def work(options: argparse.Namespace) -> None:
+    try:
+        figures = {"table": make_table, "check": check, "audit": audit, **WORKERS}[options.worker](options)
+    except ImportError as error:
+        name = (error.name or "").split(".")[0]
+        if name == "vflbench":
+            print(f"this version of vflbench has no {error.name}")
+        else:
+            print(f"not installed: pip install {name.replace('_', '-')}" if name else f"can't be imported: {error}")
+        sys.exit(NOT_INSTALLED)
+    print(json.dumps(figures), flush=True)
+
+
+def make_table(options: argparse.Namespace) -> dict[str, Any]:
+    """Rows as if drawn from the file that make_criteo writes with so many ids, which has as many rows as real data would.
+
+    In such a file V_j of the N entries of column j are the certain appearances of its V_j ids; the others are Zipf. Ids are
+    permuted, since a vocabulary's order has nothing to do with how frequent a value is.
+    """
+    import numpy as np
+    from make_criteo import FULL_ROWS, cardinalities, default_ids, zipf
+
+    ids, rows = int(options.table_ids), options.rows
+    sizes = cardinalities(ids)
+    low, high = 1, FULL_ROWS * 4
+    while low < high:  # the rows of the file
+        middle = (low + high) // 2
+        low, high = (low, middle) if default_ids(middle) >= ids else (middle + 1, high)
+    draw = np.random.default_rng(ids)
+    categorical = np.empty((rows, len(sizes)), dtype=np.int32)
+    for j, size in enumerate(sizes):
+        values = zipf(draw, size, rows)
+        certain = draw.random(rows) < size / max(low, size)
+        values[certain] = draw.integers(0, size, certain.sum())
+        factor = next(f for f in range(int(size * 0.618) | 1, 2 * size + 3) if np.gcd(f, size) == 1)
+        categorical[:, j] = values * factor % size
+    folder = Path(options.folder)
+    np.save(folder / "categorical.npy", categorical)
+    np.save(folder / "numeric.npy", draw.random((rows, NUMERIC), dtype=np.float32) ** 3)
+    np.save(folder / "labels.npy", (draw.random(rows) < 0.256).astype(np.int64))
+    (folder / "sizes.json").write_text(json.dumps(sizes))
+    return {}
+
+
+def read_table(options: argparse.Namespace) -> tuple[Any, Any, Any, list[int]]:
+    """numeric (n, 13) float32, categorical (n, 26) int32, labels (n,) int64, and the 26 sizes."""
+    import numpy as np
+
+    folder = Path(options.folder)
+    arrays = [np.load(folder / f"{name}.npy") for name in ("numeric", "categorical", "labels")]
+    return *arrays, json.loads((folder / "sizes.json").read_text())
+
+
+def timed(batches: Iterator, step: Callable[[Any], object], options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of whole steps after the warm-up, by the clock and of the processor, and the peak of memory in MB."""
+    stamps = [(time.perf_counter(), time.process_time())]
+    for _ in range(options.warm_up + options.steps):
+        step(next(batches))
+        stamps.append((time.perf_counter(), time.process_time()))
+    return figures_of(stamps[options.warm_up :])
+
+
+def figures_of(stamps: list[tuple[float, float]]) -> dict[str, Any]:
+    wall, cpu = ([1e3 * (after - before) for before, after in pairwise(times)] for times in zip(*stamps, strict=True))
+    return {"ms": wall, "cpu_ms": cpu, "peak": peak_mb()}
+
+
+def peak_mb() -> float:
+    """The process's greatest resident set so far, in megabytes of 10^6 bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+
+
+def endless(epoch: Callable[[], Any]) -> Iterator:
+    """Full batches, epoch after epoch."""
+    while True:
+        yield from epoch()
+
+
+def use_all_cores() -> None:
+    """One thread a core, unless the environment says how many."""
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+
+def as_a_run(options: argparse.Namespace) -> None:
+    """The settings of `vflbench train`."""
+    from vflbench.run.machine import set_threads, tune
+
+    tune()
+    set_threads(options.batch_size, WIDTH)
+
+
+def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str = "float32") -> tuple[Any, Any, Any]:
+    """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
+    import torch
+
+    from vflbench.data.aligned import AlignedRows
+    from vflbench.data.table import Columns, Features, VerticalTable
+    from vflbench.defenses.chain import Chain
+    from vflbench.generators import Generators
+    from vflbench.messages.wire import Wire
+    from vflbench.models.wide_deep import WideDeep
+    from vflbench.protocols.base import Seating
+    from vflbench.protocols.split import Split
+
+    numeric, categorical, labels, sizes = read_table(options)
+    names = tuple(f"I{i}" for i in range(1, NUMERIC + 1)), tuple(f"C{i}" for i in range(1, len(sizes) + 1))
+    block = Features(Columns(*names, tuple(sizes)), torch.from_numpy(numeric), torch.from_numpy(categorical))
+    rows = VerticalTable(torch.arange(len(labels)), {"a": block}, torch.from_numpy(labels), 2)
+    generators = Generators(0)
+    seating = Seating(
+        table=rows,
+        rows=AlignedRows.of(rows),
+        model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM),
+        optimizer=optimizer,
+        wire=Wire(),
+        defense=lambda: Chain({}),
+        generators=generators,
+        device=torch.device("cpu"),
+        precision=precision,
+    )
+    return Split().start(seating), rows, generators
+
+
+def networks(session: Any) -> list:
+    """The bottom and the top of a session with one non-label party."""
+    return [session.parties[0].bottom, session.label_party.top]
+
+
+def count(modules: list) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def ours(options: argparse.Namespace, optimizer: Any, precision: str = "float32") -> dict[str, Any]:
+    as_a_run(options)
+    session, rows, generators = vflbench_session(options, optimizer, precision)
+    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
+    return {**timed(batches, session.round, options)}
+
+
+def adam(options: argparse.Namespace) -> dict[str, Any]:
+    from vflbench.models.optimizers.adam import Adam
+
+    return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+
+
+def lazy(kernel: str, precision: str = "float32") -> Callable[[argparse.Namespace], dict[str, Any]]:
+    def run(options: argparse.Namespace) -> dict[str, Any]:
+        from vflbench.models.optimizers.lazy_adam import LazyAdam
+
+        if kernel == "numba":
+            import numba  # noqa: F401  (so that a missing package is noticed)
+        return ours(options, LazyAdam(lr=LR, kernel=kernel), precision)
+
+    return run
+
+
+def usual_network(sizes: list[int], sparse: bool = False) -> Any:
+    """What a researcher writes: a module of 26 embeddings and a Sequential, as torch initialises them."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embeddings = nn.ModuleList(nn.Embedding(size, DIM, sparse=sparse) for size in sizes)
+            widths, layers = [NUMERIC + DIM * len(sizes), *[WIDTH] * (BOTTOM + TOP)], []
+            for inputs, outputs in pairwise(widths):
+                layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+            self.mlp = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
+
+        def forward(self, numeric: torch.Tensor, categorical: torch.Tensor) -> torch.Tensor:
+            vectors = [table(categorical[:, j]) for j, table in enumerate(self.embeddings)]
+            return self.mlp(torch.cat([numeric, *vectors], dim=1)).squeeze(1)
+
+    return Network()
+
+
+def usual_step(network: Any, optimizers: list) -> Callable[[Any], float]:
+    from torch.nn import functional as F
+
+    def step(batch: Any) -> float:
+        numeric, categorical, labels = batch
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(network(numeric, categorical), labels.float())
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def usual(options: argparse.Namespace, sparse: bool = False, **adam_options: bool) -> dict[str, Any]:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    use_all_cores()
+    *arrays, sizes = read_table(options)
+    network = usual_network(sizes, sparse)
+    if sparse:
+        dense, tables = network.mlp.parameters(), list(network.embeddings.parameters())
+        optimizers = [torch.optim.Adam(dense, lr=LR), torch.optim.SparseAdam(tables, lr=LR)]
+    else:
+        optimizers = [torch.optim.Adam(network.parameters(), lr=LR, **adam_options)]
+    dataset = TensorDataset(*map(torch.from_numpy, arrays))
+    loader = DataLoader(dataset, batch_size=options.batch_size, shuffle=True, drop_last=True)
+    return {**timed(endless(lambda: loader), usual_step(network, optimizers), options)}
+
+
+def fuxictr(options: argparse.Namespace) -> dict[str, Any]:
+    import logging
+
+    import numpy as np
+    from fuxictr.features import FeatureMap
+    from fuxictr.pytorch.dataloaders import RankDataLoader
+    from fuxictr.pytorch.layers import FeatureEmbedding, MLP_Block
+    from fuxictr.pytorch.models import BaseModel
+
+    logging.disable()
+    use_all_cores()
+    numeric, categorical, labels, sizes = read_table(options)
+    columns = {f"I{j + 1}": numeric[:, j] for j in range(NUMERIC)}
+    columns |= {f"C{j + 1}": categorical[:, j] for j in range(len(sizes))}
+    features = FeatureMap("criteo", options.folder)
+    features.labels = ["label"]
+    for name in columns:
+        spec = {"type": "numeric", "embedding_dim": 1}
+        if name.startswith("C"):
+            spec = {"type": "categorical", "vocab_size": sizes[int(name[1:]) - 1]}
+        features.features[name] = {"source": "", **spec}
+    features.num_fields = features.get_num_fields()
+    features.set_column_index()
+
+    class DNN(BaseModel):
+        """As in FuxiCTR's model zoo."""
+
+        def __init__(self) -> None:
+            super().__init__(features, model_id="DNN", gpu=-1, verbose=0, model_root=options.folder, metrics=["AUC"])
+            self.embedding_layer = FeatureEmbedding(features, DIM)
+            self.mlp = MLP_Block(
+                input_dim=NUMERIC + DIM * len(sizes),
+                output_dim=1,
+                hidden_units=[WIDTH] * (BOTTOM + TOP),
+                hidden_activations="relu",
+                output_activation=self.output_activation,
+            )
+            self.compile("adam", "binary_crossentropy", LR)
+            self.reset_parameters()
+            self.model_to_device()
+
+        def forward(self, inputs: dict) -> dict:
+            return {"y_pred": self.mlp(self.embedding_layer(self.get_inputs(inputs), flatten_emb=True))}
+
+    file = Path(options.folder) / f"fuxictr_{os.getpid()}.npz"
+    np.savez(file, label=labels, **columns)
+    try:
+        loader, _ = RankDataLoader(features, "train", train_data=str(file), batch_size=options.batch_size, shuffle=True)
+    finally:
+        file.unlink()
+    model = DNN()
+    model._max_gradient_norm = 10.0  # as fit() sets it
+    model.train()
+    # train_epoch's loop: a step, and its loss as a number
+    return timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
+
+
+def deepctr(options: argparse.Namespace) -> dict[str, Any]:
+    import contextlib
+    import io
+
+    import numpy as np
+
+    silence = io.StringIO()
+    with contextlib.redirect_stdout(silence):
+        from deepctr_torch.inputs import DenseFeat, SparseFeat
+        from deepctr_torch.models import WDL
+
+    use_all_cores()
+    numeric, categorical, labels, sizes = read_table(options)
+    steps = options.warm_up + options.steps
+    rows = min(len(labels), steps * options.batch_size) // options.batch_size * options.batch_size
+    epochs = -(-steps * options.batch_size // rows)
+    columns = [SparseFeat(f"C{j + 1}", vocabulary_size=size, embedding_dim=DIM) for j, size in enumerate(sizes)]
+    columns += [DenseFeat(f"I{j + 1}", 1) for j in range(NUMERIC)]
+    inputs = {f"C{j + 1}": categorical[:rows, j] for j in range(len(sizes))}
+    inputs |= {f"I{j + 1}": numeric[:rows, j] for j in range(NUMERIC)}
+    layers = (WIDTH,) * (BOTTOM + TOP)
+    model = WDL([], columns, dnn_hidden_units=layers, l2_reg_linear=0, l2_reg_embedding=0, l2_reg_dnn=0, device="cpu")
+    model.compile("adam", "binary_crossentropy")
+    ends, plain_step = [], model.optim.step
+
+    def stamped_step(*words: Any, **more: Any) -> Any:
+        result = plain_step(*words, **more)
+        ends.append((time.perf_counter(), time.process_time()))
+        return result
+
+    model.optim.step = stamped_step
+    with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+        model.fit(inputs, labels[:rows].astype(np.float32), batch_size=options.batch_size, epochs=epochs, verbose=0)
+    first = max(options.warm_up, 1) - 1
+    return figures_of(ends[first : first + options.steps + 1])
+
+
+def matmuls(dtype: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
+    """x W forward; x^T g and g W^T backward, of the 8 layers and the logit, into buffers that were made before."""
+
+    def run(options: argparse.Namespace) -> dict[str, Any]:
+        import torch
+
+        as_a_run(options)
+        widths, n, of = [NUMERIC + DIM * 26, *[WIDTH] * (BOTTOM + TOP), 1], options.batch_size, getattr(torch, dtype)
+        xs = [torch.rand(n, width).to(of) for width in widths]
+        gs = [torch.rand(n, width).to(of) for width in widths]
+        weights = [torch.rand(inputs, outputs).to(of) for inputs, outputs in pairwise(widths)]
+        gradients = [torch.empty_like(weight) for weight in weights]
+
+        def step(_: object) -> None:
+            for i, weight in enumerate(weights):
+                torch.mm(xs[i], weight, out=xs[i + 1])
+            for i, weight in reversed(list(enumerate(weights))):
+                torch.mm(xs[i].T, gs[i + 1], out=gradients[i])
+                torch.mm(gs[i + 1], weight.T, out=gs[i])
+
+        return timed(endless(lambda: [None]), step, options)
+
+    return run
+
+
+def check(options: argparse.Namespace) -> dict[str, Any]:
+    """Losses of 5 steps, vflbench's session against the researcher's network with the same weights and batches."""
+    import torch
+
+    from vflbench.models.optimizers.adam import Adam
+
+    use_all_cores()
+    session, rows, generators = vflbench_session(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+    sizes = read_table(options)[-1]
+    network = usual_network(sizes)
+    bottom, top = networks(session)
+    theirs = [module for module in network.mlp if isinstance(module, torch.nn.Linear)]
+    linear = [module for part in (bottom, top) for module in part.modules() if isinstance(module, torch.nn.Linear)]
+    with torch.no_grad():
+        pieces = bottom.embedding.table.split(sizes)
+        for embedding, piece in zip(network.embeddings, pieces, strict=True):
+            embedding.weight.copy_(piece)
+        for layer, source in zip(theirs, linear, strict=True):
+            layer.weight.copy_(source.weight)
+            layer.bias.copy_(source.bias)
+    step = usual_step(network, [torch.optim.Adam(network.parameters(), lr=LR)])
+    batches = iter(session.batches(rows, options.batch_size, generators["batches"], 0))
+    losses, differences = [], []
+    for _ in range(5):
+        ids = next(batches)
+        block, labels = session.rows.features("a", ids), session.rows.labels(ids)
+        mine = session.round(ids).training.loss
+        losses.append(mine)
+        differences.append(abs(step((block.numeric, block.categorical, labels)) - mine) / mine)
+    equal = count([network]) == count([bottom, top])
+    if not equal or max(differences) > 1e-4:
+        raise SystemExit(f"the networks differ: losses by {differences}, parameters equal: {equal}")
+    text = f"5 losses, {losses[0]:.6f} to {losses[-1]:.6f}, differ by {max(differences):.1e} at most"
+    return {"text": f"{count([network]):,} parameters both; {text}"}
+
+
+def audit(options: argparse.Namespace) -> dict[str, Any]:
+    """Attack and AUC against the usual code, one after the other in one process, tuned as a run is."""
+    import numpy as np
+    import torch
+    from sklearn.metrics import roc_auc_score
+
+    from vflbench.attacks.spectral import Spectral
+    from vflbench.messages.facts import ClassShares, Embeddings
+    from vflbench.messages.view import View
+    from vflbench.models.optimizers.adam import Adam
+    from vflbench.numerics.auc import auc
+
+    as_a_run(options)
+    session, rows, generators = vflbench_session(options, Adam(lr=LR))
+    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
+    for _ in range(20):
+        session.round(next(batches))
+    ids = next(batches)
+    bottom, top = networks(session)
+    block, truth = session.rows.features("a", ids), session.rows.labels(ids)
+    with torch.no_grad():
+        layers = bottom(block.numeric, block.categorical)
+        layers |= top([layers[bottom.cut]], [])[0]
+
+    def by_torch() -> list[float]:
+        return [roc_auc_score(truth, x @ torch.linalg.svd(x, full_matrices=False)[2][0]) for x in centred()]
+
+    def by_numpy() -> list[float]:
+        matrices = (x.numpy() for x in centred())
+        return [roc_auc_score(truth, x @ np.linalg.svd(x, full_matrices=False)[2][0]) for x in matrices]
+
+    def centred() -> list:
+        return [x - x.mean(dim=0) for x in layers.values()]
+
+    def by_vflbench() -> list[float]:
+        positive, attack = truth.double().mean().item(), Spectral()
+        facts = {Embeddings: Embeddings(layers), ClassShares: ClassShares((1 - positive, positive))}
+        view = View("a", 0, 0, ids, torch.Generator(), attack.threat, facts)
+        return [auc(scores, truth) for scores in attack.batch(view).layers.values()]
+
+    draw = np.random.default_rng(0)
+    y = draw.random(4_500_000) < 0.256
+    scores = (draw.standard_normal(len(y)) + y).astype(np.float32)
+    tensors = torch.from_numpy(scores), torch.from_numpy(y)
+    leak = {"torch.linalg.svd": by_torch, "np.linalg.svd": by_numpy, "vflbench": by_vflbench}
+    test = {"sklearn": lambda: [roc_auc_score(y, scores)], "vflbench": lambda: [auc(*tensors)]}
+    width = next(iter(layers.values())).shape[1]
+    return {
+        "lines": [
+            *one_by_one(f"leak AUC of {len(layers)} layers of one ({len(ids)}, {width}) batch", leak, 7),
+            *one_by_one(f"AUC of {len(y):,} float32 scores", test, 5),
+        ]
+    }
+
+
+def one_by_one(what: str, ways: dict[str, Callable[[], list[float]]], rounds: int) -> list[dict[str, Any]]:
+    """The last way beside each other: median wall and CPU seconds, and the greatest difference of two-sided values.
+
+    Each way has its rounds in a row, after a pause: threads of one library that still wait for work would slow the next.
+    """
+    costs, values = {}, {}
+    for name, way in ways.items():
+        time.sleep(0.5)
+        stamps = []
+        for _ in range(rounds + 1):
+            values[name] = [max(a, 1 - a) for a in way()]
+            stamps.append((time.perf_counter(), time.process_time()))
+        costs[name] = [statistics.median(after - before for before, after in pairwise(t)) for t in zip(*stamps, strict=True)]
+    *others, last = ways
+    return [
+        {
+            "what": what,
+            "ours": costs[last],
+            "alternative": name,
+            "theirs": costs[name],
+            "note": f"differ by {max(abs(a - b) for a, b in zip(values[name], values[last], strict=True)):.1e}",
+        }
+        for name in others
+    ]
+
+
+WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "adam": adam,
+    "lazy-torch": lazy("torch"),
+    "lazy-numba": lazy("numba"),
+    "bf16": lazy("numba", "bf16"),
+    "usual": usual,
+    "fused": lambda options: usual(options, fused=True),
+    "sparse": lambda options: usual(options, sparse=True),
+    "fuxictr": fuxictr,
+    "deepctr": deepctr,
+    "matmuls": matmuls("float32"),
+    "matmuls-bf16": matmuls("bfloat16"),
+}

@@ -1,0 +1,162 @@
+"""Sweeps in forks of a warm process, from outside: runs that end their process, and processes that are killed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from sweep_processes import PATIENCE, RUN, begin, descendants, ended, stamps, training, wait_until
+from warm_command import command
+
+from vflbench.results.files import finished_folders
+
+BAD = '''"""Ends its process in many ways. Begins a thread, and OpenMP's, when it is imported."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from vflbench import Attack, Gradients, Scores, Threat
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+torch.set_num_threads(2)
+torch.ones(512, 512) @ torch.ones(512, 512)
+
+
+class Bad(Attack):
+    threat = Threat(knows={Gradients})
+
+    def __init__(self, how: str = "fine"):
+        self.how = how
+
+    def batch(self, view):
+        mark = Path(__file__).parents[1] / "killed"
+        match self.how:
+            case "raise":
+                raise RuntimeError("on purpose")
+            case "exit":
+                os._exit(3)
+            case "leave":
+                sys.exit(5)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill_once" if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "fork":
+                if os.fork() == 0:
+                    os._exit(0)
+        return Scores(view.ids, {layer: g.abs().amax(dim=1) for layer, g in view[Gradients].layers.items()})
+'''
+HOW = {
+    "raise": "RuntimeError: on purpose",
+    "exit": "(exit code 3)",
+    "leave": "(exit code 5)",
+    "kill": "(killed by SIGKILL)",
+}
+
+
+@pytest.fixture
+def plugins(tmp_path):
+    (tmp_path / "mine" / "attack").mkdir(parents=True)
+    (tmp_path / "mine" / "bad.py").write_text(BAD)
+    (tmp_path / "mine" / "attack" / "bad.yaml").write_text("bad:\n  _target_: bad.Bad\n  how: fine\n")
+    return ("--plugins", "mine", *RUN, "epochs=1", "audit.probe=false", "attack=bad")
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_its_process_costs_the_others_nothing(tmp_path, plugins):
+    sweep = ("train", "-m", *plugins, f"attack.bad.how=fine,{','.join(HOW)},kill_once,fork")
+    result = command(*sweep, cwd=tmp_path)
+    assert result.returncode == 1
+    assert len(finished_folders(tmp_path)) == 3
+    assert not list(tmp_path.rglob("*.png"))  # a run draws nothing
+    for how, reason in HOW.items():
+        assert result.stderr.count(f"failed: attack.bad.how={how}: ") == 1
+        assert reason in result.stderr
+    assert len(list(tmp_path.glob("outputs/*/error.txt"))) == len(HOW)
+    assert result.stdout.count("begun again after the others") == 2
+    before = stamps(tmp_path)
+    again = command("train", "-m", *plugins, "attack.bad.how=fine,kill_once,fork", cwd=tmp_path)
+    assert again.returncode == 0
+    assert again.stdout.count("finished before") == 3
+    assert stamps(tmp_path) == before
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a run, without times."""
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    files["metrics.csv"] = b"".join(line for line in files["metrics.csv"].splitlines(True) if b",seconds," not in line)
+    files["summary.json"] = json.dumps({**json.loads(files["summary.json"]), "seconds": None}).encode()
+    manifest = json.loads(files["manifest.json"])
+    files["manifest.json"] = json.dumps({**manifest, "start": None, "end": None}).encode()
+    files["train.log"] = re.sub(rb"[\d.]+ s\b", b"", files["train.log"])
+    files.pop(".lock", None)
+    return files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["auto", "spawn"])
+def test_a_run_of_a_sweep_leaves_the_bytes_of_a_single_run(tmp_path, start):
+    words = (*RUN, "epochs=1", "defense=max_norm")
+    single = command("train", *words, "seed=1", cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert single.returncode == 0, single.stderr
+    (folder,) = finished_folders(tmp_path)
+    alone = content(folder)
+    shutil.rmtree(folder)
+    sweep = ("train", "-m", *words, "seed=0,1", f"hydra.launcher.start={start}")
+    assert command(*sweep, cwd=tmp_path, OMP_NUM_THREADS="1").returncode == 0
+    swept = content(folder)
+    assert swept.keys() == alone.keys()
+    assert [name for name in alone if alone[name] != swept[name]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["sweep", "warm process"])
+def test_nothing_is_left_of_a_sweep_that_was_killed_and_a_warm_process_is_replaced(tmp_path, killed):
+    words = ("seed=0,1", "epochs=40" if killed == "sweep" else "epochs=8", "hydra/launcher=fork")
+    process = begin(tmp_path, *words)
+    wait_until(lambda: training(tmp_path), process)
+    below = descendants(process.pid)
+    os.kill(process.pid if killed == "sweep" else min(below), signal.SIGKILL)
+    said = ended(process)
+    wait_until(lambda: not any(Path(f"/proc/{number}").exists() and running(number) for number in below))
+    if killed == "sweep":
+        assert not finished_folders(tmp_path)
+    else:
+        assert process.returncode == 0, said
+        assert "(killed by SIGKILL); they are begun again" in said
+        assert len(finished_folders(tmp_path)) == 2
+
+
+def running(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_saves_what_is_at_work_and_the_same_command_goes_on(tmp_path):
+    words = ("seed=0,1", "epochs=10", "hydra/launcher=fork")
+    process = begin(tmp_path, *words)
+    wait_until(lambda: training(tmp_path), process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    said = ended(process)
+    assert process.returncode == 130, said
+    assert "of 2 runs 0 are finished; the same command goes on" in said
+    assert list(tmp_path.glob("outputs/*/checkpoint.pt"))
+    assert not list(tmp_path.glob("outputs/*/error.txt"))
+    process = begin(tmp_path, *words)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    logs = [(folder / "train.log").read_text() for folder in finished_folders(tmp_path)]
+    assert len(logs) == 2
+    assert any("going on before" in log for log in logs)

@@ -1,0 +1,182 @@
+"""`vflbench report` from outside: what it prints, what it asks, and when it refuses."""
+
+import io
+import re
+import sys
+
+import pytest
+from outputs_tree import sweep, write_run
+
+from vflbench.cli.report import report
+from vflbench.errors import UserError
+from vflbench.results.report import tree
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def many(folder, count=3):
+    for number in range(count):
+        write_run(folder / f"run{number}", seed=number)
+    return folder
+
+
+def test_it_says_how_many_runs_it_took_and_what_it_left_out(here, capsys):
+    sweep(here / "outputs", seeds=1)
+    write_run(here / "outputs" / "broken", seed=7, failed="it broke")
+    write_run(here / "outputs" / "stopped", seed=8).joinpath("summary.json").unlink()
+    (write_run(here / "outputs" / "odd", seed=9) / "summary.json").write_text('{"epochs": "x"}')
+    (here / "outputs" / "none0").rename(here / "outputs" / "a")
+    write_run(here / "outputs" / "again", seed=0, norm=0.9)
+    report(["outputs", "--figures", "none"])
+    first, *named, tables, last = capsys.readouterr().out.splitlines()
+    assert tables == "each table as CSV, Markdown and LaTeX: outputs/report/tables"
+    assert first == "3 runs taken; left out: 1 failed, 1 unfinished, 1 unreadable, 1 repeated"
+    assert named == [
+        *("  outputs/broken (failed)", "  outputs/stopped (unfinished)", "  outputs/odd (unreadable)"),
+        "  and 1 more",
+    ]
+    assert last == "outputs/report/report.html"
+
+
+def recording(folder):
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text('{"format": "vflbench-messages/1", "classes": 2, "parties": {}}')
+
+
+def test_a_recording_is_no_run_and_the_command_that_reads_it_is_named(here, capsys):
+    recording(here / "w" / "recorded")
+    for words in (["w"], ["w/recorded"]):
+        with pytest.raises(UserError, match="vflbench audit w/recorded$"):
+            report(words)
+    assert [path.name for path in here.rglob("*")] == ["w", "recorded", "manifest.json"]  # nothing is written
+    write_run(here / "w" / "run")
+    report(["w", "--figures", "none"])
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "1 run taken; left out: 1 recording",
+        "  w/recorded (recording, for vflbench audit)",
+    ]
+    assert "recorded messages, which vflbench audit reads" in (here / "w" / "report" / "report.html").read_text()
+
+
+def test_runs_none_of_which_finished_are_an_error_after_the_page_that_says_why(here, capsys):
+    write_run(here / "outputs" / "broken", failed="it broke")
+    with pytest.raises(UserError, match="no run in it has finished; the page says why"):
+        report(["outputs"])
+    assert capsys.readouterr().out.splitlines()[0] == "0 runs taken; left out: 1 failed"
+    assert "it broke" in (here / "outputs" / "report" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["--by", "sumkl"], ["--export", "r.jsonl"], []])
+def test_an_empty_folder_is_an_error_and_leaves_nothing(here, words):
+    (here / "outputs").mkdir()
+    with pytest.raises(UserError, match=r"there is no (finished )?run in or under it"):
+        report(["outputs", *words])
+    assert [path.name for path in here.rglob("*")] == ["outputs"]
+
+
+def test_the_table_along_a_key_is_printed_and_on_the_page(here, capsys):
+    sweep(here / "outputs", seeds=1)
+    report(["outputs", "--by", "sumkl", "--figures", "none"])
+    printed = capsys.readouterr().out
+    assert re.search(r"^0\.04 +marvell +1 +0\.710 +0\.530 +norm on gradients$", printed, re.MULTILINE)
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    assert (here / "outputs/report/tables/runs_criteo_by.csv").read_text().startswith("defense.marvell.sumkl,defense,runs")
+    assert "By sumkl" in (here / "outputs/report/report.html").read_text()
+
+
+def test_a_wrong_key_is_refused_before_anything_is_written(here):
+    sweep(here / "outputs", seeds=1)
+    with pytest.raises(UserError, match="did you mean"):
+        report(["outputs", "--by", "sumlk"])
+    assert not (here / "outputs" / "report").exists()
+
+
+def test_an_export_makes_no_page(here, capsys):
+    sweep(here / "outputs", seeds=1)
+    report(["outputs", "--export", "results.jsonl"])
+    counts, place = capsys.readouterr().out.splitlines()
+    assert counts == f"3 runs taken; {len((here / 'results.jsonl').read_text().splitlines())} measurements"
+    assert place == "results.jsonl"
+    assert not (here / "outputs" / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_outputs"),
+    [
+        ("outputs/run", True),
+        ("outputs/sweep/run", True),
+        ("project/outputs/sweep/run", False),
+        ("outputs/run + notes.txt", True),
+        ("outputs/sweep/run + notes.txt", False),
+        ("outputs/sweep/run + name.log", True),
+    ],
+)
+def test_only_a_folder_of_outputs_gives_many_runs_without_a_question(here, layout, is_outputs, monkeypatch, capsys):
+    monkeypatch.setattr(tree, "MANY_RUNS", 3)
+    where, _, beside = layout.partition(" + ")
+    top = where.split("/")[0]
+    many((here / where).parent)
+    if beside:
+        (here / top / beside).write_text("mine")
+    export = ["--export", "results.jsonl"]  # as a page, and quicker
+    if is_outputs:
+        report([top, *export])
+        return
+    with pytest.raises(UserError) as caught:
+        report([top, *export])
+    assert "3 runs lie somewhere under it" in str(caught.value)
+    assert "--yes" in str(caught.value)
+    assert not (here / "results.jsonl").exists()
+    report([top, "--yes", *export])
+    report([where.rpartition("/")[0], *export])
+    assert capsys.readouterr().out.count("3 runs taken") == 2
+    monkeypatch.setattr(tree, "MANY_RUNS", 4)
+    report([top, *export])
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)])
+def test_at_a_terminal_it_asks_and_takes_yes_alone(here, monkeypatch, capsys, answer, goes_on):
+    monkeypatch.setattr(tree, "MANY_RUNS", 3)
+    many(here / "a" / "b" / "c")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    errors = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", errors)
+    if goes_on:
+        report(["a", "--export", "results.jsonl"])
+        assert "3 runs taken" in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match="nothing was written"):
+            report(["a", "--export", "results.jsonl"])
+    assert "3 runs lie somewhere under" in errors.getvalue()
+
+
+def test_figures_have_the_formats_that_are_asked_for(here):
+    sweep(here / "outputs", seeds=1)
+    report(["outputs", "--figures", "none"])
+    assert not (here / "outputs/report/figures").exists()
+    with pytest.raises(UserError, match="--figures=gif: some of svg, png, pdf, or none"):
+        report(["outputs", "--figures", "gif"])
+
+
+def test_commands_alone_are_printed_for_a_shell(here, capsys):
+    sweep(here / "outputs", seeds=1)
+    with pytest.raises(UserError, match="price_of_privacy"):
+        report(["outputs", "--commands"])
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_open_says_where_there_is_no_browser(here, capsys, monkeypatch, shown):
+    write_run(here / "outputs" / "run")
+    monkeypatch.setattr("webbrowser.open", lambda _: shown)
+    report(["outputs", "--figures", "none", "--open"])
+    assert ("there is no browser here" in capsys.readouterr().err) is not shown

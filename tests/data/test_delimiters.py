@@ -1,0 +1,163 @@
+"""Separators, encodings and kinds of files: found, or named by an error that helps."""
+
+import contextlib
+import sqlite3
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+from raw_files import error_of, in_file_order, load, write
+
+from vflbench.data.csv import Csv
+from vflbench.data.file_kinds import not_a_table
+from vflbench.data.parquet import Parquet
+
+ROWS = [[str(i % 5), "a" if i % 3 else "b,c", f"{i % 4}.5", str(i % 2)] for i in range(40)]
+
+
+def text(mark, rows=ROWS, header=("n", "word", "x", "y")):
+    quoted = [[f'"{v}"' if mark in v else v for v in row] for row in (list(header), *rows)]
+    return "\n".join(mark.join(row) for row in quoted) + "\n"
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(tmp_path, mark):
+    found = load(Csv(path=write(tmp_path / "t", text(mark).encode()), label="y"))
+    said = load(Csv(path=str(tmp_path / "t"), label="y", delimiter=mark))
+    assert found.facts["read_as"]["delimiter"] == mark
+    for ours, theirs in zip(in_file_order(found), in_file_order(said), strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+ADVERSARIAL = {
+    "decimal commas in every field": ("a;b;y", [f"{i},5;{i % 7},25;{i % 2}" for i in range(40)], ";"),
+    "a comma in every text": ("a\tb\ty", [f"{i}\tRoe, Ann; Oslo\t{i % 2}" for i in range(40)], "\t"),
+    "commas in the header": ('"a, b";c, d;y', [f"{i % 4};{i % 3};{i % 2}" for i in range(40)], ";"),
+    "semicolons in quotes": ("a,b,y", [f'"{i % 3};x;y",{i % 5},{i % 2}' for i in range(40)], ","),
+    "times with colons and pipes": ("a|b|y", [f"1,2|{i % 4};5|{i % 2}" for i in range(40)], "|"),
+    "a line end in quotes": ("a;b;y", [f'"x,\n{i % 3}";{i % 5};{i % 2}' for i in range(40)], ";"),
+    "ragged rows": ("a;b;y", [*(f"{i % 4};{i % 3},1;{i % 2}" for i in range(40)), "1"], ";"),
+    "one row": ("a;b,c;y", ["1;2,3;0"], ";"),
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_tables_that_mislead(tmp_path, name):
+    header, rows, mark = ADVERSARIAL[name]
+    dataset = Csv(path=write(tmp_path / "t", [header, *rows]), label="y", bad_rows="skip", max_bad_fraction=0.5)
+    assert dataset.prepare().facts["read_as"]["delimiter"] == mark
+
+
+def test_without_a_header_numbers_decide_and_what_is_even_is_asked(tmp_path):
+    path = write(tmp_path / "t", [f"{i},5;{i % 7},25;{i % 2}" for i in range(40)])
+    options = {"path": path, "label": "c3", "header": False}
+    assert Csv(**options).prepare().facts["read_as"]["delimiter"] == ";"
+    even = write(tmp_path / "even", ["a,b;c,d"] * 40)
+    problem = error_of(Csv(path=even, label="c2", header=False))
+    assert "can be split at comma (',') or semicolon (';'); say which with dataset.delimiter" in problem
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"), [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-8-sig", None), ("cp932", "cp932")]
+)
+def test_other_encodings(tmp_path, encoding, said):
+    words = ["東京", "大阪"] if encoding == "cp932" else ["Köln", "Gemünd €"]
+    lines = ["städt,y" if encoding != "cp932" else "市,y", *(f"{words[i % 2]},{i % 3 % 2}" for i in range(40))]
+    (tmp_path / "plain").write_bytes("\n".join(lines).encode())
+    (tmp_path / "t").write_bytes("\n".join(lines).encode(encoding))
+    plain, other = (
+        load(Csv(path=str(tmp_path / "plain"), label="y")),
+        load(Csv(path=str(tmp_path / "t"), label="y", encoding=said)),
+    )
+    assert other.train.columns == plain.train.columns
+    for ours, theirs in zip(in_file_order(other), in_file_order(plain), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    if said == "cp1252":
+        assert "dataset.encoding=cp1252" in error_of(Csv(path=str(tmp_path / "t"), label="y"))
+        (tmp_path / "body").write_bytes("\n".join(["stadt,y", *lines[1:]]).encode(encoding))
+        assert "column stadt: 'K\\\\xf6ln' is not valid UTF-8; of a file in Latin-1 or Windows-1252" in error_of(
+            Csv(path=str(tmp_path / "body"), label="y")
+        )
+
+
+def test_an_encoding_that_is_none(tmp_path):
+    path = write(tmp_path / "t", text(",").encode())
+    for name in ("utf-9", "hex", "idna", "punycode", "\0", "rot13"):
+        assert "dataset.encoding=" in error_of(Csv(path=path, label="y", encoding=name))
+
+
+TABLE = pa.table({"a": [1, 2, 3], "y": [0, 1, 0]})
+
+
+def files(folder):
+    (folder / "t.csv").write_text(text(","))
+    feather.write_feather(TABLE, folder / "feather")
+    parquet.write_table(TABLE, folder / "parquet")
+    np.save(folder / "numpy.npy", np.zeros(9))
+    np.savez(folder / "numpys.npz", a=np.zeros(9))
+    with contextlib.closing(sqlite3.connect(folder / "sqlite")) as base:
+        base.execute("create table t (a)")
+    with zipfile.ZipFile(folder / "excel", "w") as book:
+        for name in ("[Content_Types].xml", "xl/workbook.xml"):
+            book.writestr(name, "<x/>")
+    contents = {
+        "png": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
+        "jpeg": b"\xff\xd8\xff\xe0" + bytes(range(256)),
+        "pdf": b"%PDF-1.4\n%\xe2\xe3\n",
+        "pickle": b"\x80\x04\x95" + b"\0" * 9,
+        "hdf": b"\x89HDF\r\n\x1a\n",
+        "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600,
+        "page": b"<!DOCTYPE html><html><body>Please log in</body>",
+        "json": b'[{"a": 1, "y": 0}]',
+        "jsonl": b'{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n',
+        "unknown": np.random.default_rng(0).bytes(5000),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+SAID = {
+    "feather": "an Arrow (Feather) file; write it as Parquet",
+    "numpy.npy": "a NumPy array",
+    "numpys.npz": "NumPy arrays (.npz)",
+    "sqlite": "an SQLite database; export the table as CSV",
+    "excel": "an Excel workbook; export its sheet as CSV",
+    "png": "a picture (PNG)",
+    "jpeg": "a picture (JPEG)",
+    "pdf": "a PDF document",
+    "pickle": "a pickle, which could run any program and is never opened",
+    "hdf": "an HDF5 file",
+    "xls": "an Excel workbook; export it as CSV",
+    "page": "a web page or XML",
+    "json": "JSON; write the table as CSV or Parquet",
+    "jsonl": "JSON; write the table as CSV or Parquet",
+    "unknown": "binary file of a kind that isn't known",
+}
+
+
+@pytest.mark.parametrize("name", [*SAID, "parquet"])
+def test_a_file_that_is_no_text_is_named_and_not_shown(tmp_path, name):
+    files(tmp_path)
+    for dataset in (Csv(path=str(tmp_path / name), label="y"), Parquet(path=str(tmp_path / name), label="y")):
+        if name == "parquet" and isinstance(dataset, Parquet):
+            assert "a: " not in str(len(load(dataset).train))
+            continue
+        problem = error_of(dataset)
+        assert SAID.get(name, "it is a Parquet file; read it with dataset=parquet") in problem
+        assert problem.isprintable()
+        assert len(problem) < 400
+
+
+def test_a_text_for_parquet_is_sent_to_csv(tmp_path):
+    files(tmp_path)
+    assert "is it a table to read with dataset=csv?" in error_of(Parquet(path=str(tmp_path / "t.csv"), label="y"))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"a,b\n", b"ORC,weight\n1,2\n", b"RDX;y\n", b"[x],{y}\n1,2\n", b"a\tb\x1b\n", b"\xef\xbb\xbfa,b\n", b"", b"PA,R1\n"],
+)
+def test_tables_are_no_other_kind_of_file(start):
+    assert not_a_table(start + b"1,2\n" * 50) is None

@@ -1,0 +1,301 @@
+"""Tables of one's own: what each column is taken for, and which columns are no features."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from raw_files import error_of, in_file_order, load, write
+
+from vflbench.data.csv import Csv
+from vflbench.data.own_doubts import looks_like_identifier
+from vflbench.data.parquet import Parquet
+
+N = 200
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.normal(70, 9, N).round(5)
+LABEL = ["yes" if i % 3 == 0 else "no" for i in range(N)]
+
+
+def table(tmp_path, columns, name="t.csv", **options):
+    columns = {**columns, "y": LABEL}
+    lines = [",".join(columns), *(",".join(str(values[i]) for values in columns.values()) for i in range(N))]
+    return load(Csv(**{"path": write(tmp_path / name, lines), "label": "y", **options}))
+
+
+def features(split):
+    columns = split.train.features["a"].columns
+    return (*columns.numeric, *columns.categorical)
+
+
+SOME = {"kind": ["abc"[i % 3] for i in range(N)]}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "is_feature"),
+    [
+        ("customer", [f"K-{1000 + 7 * i}" for i in range(N)], False),
+        ("customer", [f"K-{1000 + 7 * (i // 2 * 2 if i > 195 else i)}" for i in range(N)], False),  # almost different
+        ("customer", [f"K-{i // 3}" for i in range(N)], True),
+        ("customer_id", [1000 + 7 * ((i * 37) % N) for i in range(N)], False),
+        ("customerId", [f"{1000 + 7 * i}.0" for i in range(N)], False),  # as pandas writes whole numbers beside missing ones
+        ("row", list(range(N)), False),
+        ("when", [(i * 37) % N for i in range(N)], False),  # consecutive, in any order
+        ("weight", WEIGHT, True),  # a measurement differs in every row, too
+        ("paid", [1000 + i * i for i in range(N)], True),  # whole numbers with gaps, of another name: a line warns
+        ("customer_id", [i // 2 for i in range(N)], True),
+    ],
+)
+def test_what_tells_every_row_apart_is_no_feature(tmp_path, name, values, is_feature):
+    split = table(tmp_path, {name: values, **SOME})
+    assert features(split) == ((name, "kind") if is_feature else ("kind",))
+    said = any(line.startswith(f"left out: {name} (") for line in split.facts["columns_are"])
+    assert said is not is_feature
+    assert (split.facts.get("columns_left_out") == [name]) is not is_feature
+    kept = table(tmp_path, {name: values, **SOME}, types={name: "categorical"})
+    assert name in features(kept)
+
+
+def test_identifiers_would_teach_labels_by_heart(tmp_path):
+    """The case that the rule is for: nothing but an identifier tells the classes apart, and only in rows seen before."""
+    ids = [f"K-{i}" for i in range(N)]
+    with_ids = table(tmp_path, {"customer": ids, **SOME}, types={"customer": "categorical"})
+    without = table(tmp_path, {"customer": ids, **SOME})
+    assert with_ids.train.features["a"].columns.cardinalities == (N, 3)
+    assert without.train.features["a"].columns.cardinalities == (3,)
+
+
+def test_a_line_warns_of_what_may_be_an_identifier(tmp_path):
+    split = table(tmp_path, {"paid": [1000 + i * i for i in range(N)], "word": [f"w{i % 150}" for i in range(N)]})
+    assert features(split) == ("paid", "word")
+    assert any("column paid has a different whole number in every row" in note for note in split.notes)
+    assert any("column word has 150 different texts in 200 rows" in note for note in split.notes)
+    rare = table(tmp_path, {"word": [f"w{i}" for i in range(N)], "kind": [i % 4 for i in range(N)]}, min_count=2)
+    assert rare.notes == ()
+
+
+def test_a_party_that_names_an_identifier_is_told(tmp_path):
+    problem = error_of(Csv(path=stored(tmp_path), label="y", parties={"a": ["customer"], "b": ["kind"]}))
+    assert "party a names the column customer, which identifies rows (different in every row)" in problem
+    assert "dataset.types={customer: categorical}" in problem
+    split = load(Csv(path=stored(tmp_path), label="y", parties={"a": ["*"]}))  # a pattern means the features
+    assert features(split) == ("kind",)
+    alone = write(tmp_path / "alone", ["customer,y", *(f"K-{i},{i % 2}" for i in range(50))])
+    assert "no column is left beside the label and identifiers" in error_of(Csv(path=alone, label="y"))
+
+
+def stored(tmp_path):
+    return write(tmp_path / "ids.csv", ["customer,kind,y", *(f"K-{i},{'abc'[i % 3]},{i % 2}" for i in range(50))])
+
+
+def test_what_the_file_calls_a_class_is_named_where_it_is_the_only_one(tmp_path):
+    alone = write(tmp_path / "one.csv", ["x,default", *(f"{i % 7},yes" for i in range(60))])
+    problem = error_of(Csv(path=alone, label="default"))
+    assert "every training row has the label yes in column default; a label leak needs at least two classes" in problem
+
+
+def test_a_row_without_a_label_can_be_left_out(tmp_path):
+    rows = [f"{i % 7},{i % 2}" for i in range(200)]
+    path = write(tmp_path / "t.csv", ["x,default", "3,", *rows])
+    problem = error_of(Csv(path=path, label="default"))
+    assert "line 2: column default: the row has no label; dataset.bad_rows=skip leaves such rows out" in problem
+    split = load(Csv(path=path, label="default", bad_rows="skip"))
+    assert len(split.train) + len(split.test) == 200
+    assert split.notes[0] == "bad rows left out: 1 (line 2: column default: the row has no label)"
+
+
+def test_a_mistyped_column_of_a_party_is_corrected(tmp_path):
+    problem = error_of(Csv(path=stored(tmp_path), label="y", parties={"a": ["knid"]}))
+    assert problem.endswith("; did you mean kind?")
+
+
+def test_prepare_counts_the_columns_that_are_trained_on(tmp_path):
+    dataset = Csv(path=stored(tmp_path), label="y")
+    prepared = dataset.prepare()
+    left_out = dataset.left_out(prepared.table, prepared.facts["read_as"])
+    assert "50 rows, 2 columns, 53 ids;" in prepared.line()
+    assert "50 rows, 1 column (1 left out), 3 ids;" in prepared.line(left_out)
+
+
+@pytest.mark.parametrize(
+    "amounts", [["€ 1,234.56", "€ 2.50"], ["1.234,56 €", "2,50 €"], ["1,234.56", "2.5"], ["1,2", "2,5"]]
+)
+def test_every_number_is_called_a_number(tmp_path, amounts):
+    lines = ["paid;y", *(f"{amounts[i % 2]};{i % 2}" for i in range(60))]
+    dataset = Csv(path=write(tmp_path / "t.csv", lines), label="y", delimiter=";")
+    prepared = dataset.prepare()
+    assert dataset.table_lines(prepared.table, prepared.facts)[1].split()[:2] == ["paid", "number"]
+
+
+@pytest.mark.parametrize(
+    ("words", "positive"),
+    [
+        *((("no", "yes"), "yes"), (("nein", "ja"), "ja"), (("non", "oui"), "oui"), (("F", "T"), "T")),
+        *((("-1", "1"), "1"), (("False", "True"), "True"), (("-", "+"), "+"), (("cat", "dog"), "dog")),
+    ],
+)
+def test_the_positive_class_is_said(tmp_path, words, positive):
+    lines = ["x,y", *(f"{i % 7},{words[i % 3 == 0]}" for i in range(60))]
+    split = load(Csv(path=write(tmp_path / "t", lines), label="y"))
+    assert in_file_order(split)[2].tolist() == [int((words[i % 3 == 0]) == positive) for i in range(60)]
+    rows, negative = (20, words[0]) if positive == words[1] else (40, words[1])
+    assert f"label y: positive is {positive} ({rows} of 60 rows), negative is {negative}" in split.facts["columns_are"]
+
+
+def test_several_classes_are_listed(tmp_path):
+    lines = ["x,y", *(f"{i % 7},{'abc'[i % 3]}" for i in range(60))]
+    split = load(Csv(path=write(tmp_path / "t", lines), label="y"))
+    assert "label y: 3 classes: a (20), b (20), c (20)" in split.facts["columns_are"]
+
+
+def test_lines_fit_the_terminal(tmp_path):
+    columns = {f"a_long_name_of_column_{j}": [(i * j) % 5 for i in range(N)] for j in range(1, 15)}
+    split = table(tmp_path, {**columns, "customer": [f"K-{i}" for i in range(N)]})
+    assert all(len(line) <= 80 for line in split.facts["columns_are"])
+    dataset = Csv(path=str(tmp_path / "t.csv"), label="y")
+    prepared = dataset.prepare()
+    lines = dataset.table_lines(prepared.table, prepared.facts)
+    assert all(len(line) <= 80 for line in lines)
+    assert len(lines) == 1 + 14 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "ID", "customer_id", "customerId", "Account Number", "Kundennummer", "Unnamed: 0", "", "row"]
+)
+def test_names_of_identifiers(name):
+    assert looks_like_identifier(name)
+
+
+@pytest.mark.parametrize("name", ["paid", "grid", "income", "width", "period", "casino", "monkey", "valid", "tomorrow"])
+def test_names_of_measurements(name):
+    assert not looks_like_identifier(name)
+
+
+def test_a_label_must_be_named_and_the_error_lists_the_columns(tmp_path):
+    path = stored(tmp_path)
+    assert "dataset.label: it must name the column that holds the labels; the columns are customer, kind, y" in error_of(
+        Csv(path=path)
+    )
+    assert "the columns are customer, kind, y; did you mean kind?" in error_of(Csv(path=path, label="kinds"))
+    assert "dataset.id=y: the label can't be the identifier" in error_of(Csv(path=path, label="y", id="y"))
+
+
+def test_an_identifier_may_be_named_in_one_file(tmp_path):
+    split = load(Csv(path=stored(tmp_path), label="y", id="kind", types={"customer": "categorical"}))
+    assert features(split) == ("customer",)
+
+
+def described(tmp_path, columns, **options):
+    """Of text, which is put on disk, and of Parquet, which is read into memory: the lines of `vflbench prepare`."""
+    columns = {**columns, "y": LABEL}
+    lines = [",".join(columns), *(",".join(str(values[i]) for values in columns.values()) for i in range(N))]
+    text = Csv(path=str(write(tmp_path / "t.csv", lines)), label="y", **options)
+    prepared = text.prepare()
+    table = pa.table({name: [None if value == "" else value for value in values] for name, values in columns.items()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    return [
+        text.table_lines(prepared.table, prepared.facts),
+        Parquet(path=str(tmp_path / "t.parquet"), label="y", **options).described()[1:],
+    ]
+
+
+def test_what_is_missing_is_no_least_or_largest_value(tmp_path, monkeypatch):
+    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
+    columns = {
+        "income": ["" if i % 10 == 0 else 7009 + 10 * (i // 2) + 0.5 * (i == 7) for i in range(N)],
+        "debt": ["" if i % 10 == 0 else -3.5 - i // 2 for i in range(N)],
+        "visits": ["" if i % 10 == 0 else i % 7 for i in range(N)],
+        "kind": ["" if i % 10 == 0 else "abc"[i % 3] for i in range(N)],
+        "nothing": [""] * N,
+    }
+    for lines in described(tmp_path, columns, types={"nothing": "numeric"}):
+        said = {line.split()[0]: " ".join(line.split()[2:]) for line in lines}
+        assert said["income"] == "7,009 .. 7,999; 20 missing, used as 0"
+        assert said["debt"] == "-102.5 .. -3.5; 20 missing, used as 0"
+        assert said["visits"] == "0 .. 6; 20 missing, used as 0"
+        assert said["kind"].endswith("; 20 missing")
+        assert said["nothing"] == "no value; 200 missing, used as 0"
+
+
+def test_long_values_go_on_in_the_next_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
+    columns = {"a_name_that_takes_some_room": [f"20{10 + i % 13}-{1 + i % 12:02}-0{1 + i % 9}" for i in range(N)], **SOME}
+    for lines in described(tmp_path, columns):
+        assert all(len(line) <= 80 for line in lines)
+        assert "..." not in " ".join(line[24:] for line in lines)
+        assert "(year, month, day)" in " ".join(" ".join(lines).split())
+
+
+def doubt(tmp_path, values, name="a", **options):
+    return [line for line in table(tmp_path, {name: values, **SOME}, **options).notes if line.startswith(f"column {name} ")]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["n.a." if i % 50 == 0 else str(i % 90) for i in range(N)], "but also 'n.a.', so it is taken for texts"),
+        ([f"{i % 9}.{10 + i % 80}" if i < 100 else f'"{i % 9},{10 + i % 80}"' for i in range(N)], "in different ways"),
+        ([f"01/{13 + i % 15}/2020" if i % 2 else f"{13 + i % 15}/01/2020" for i in range(N)], "in different ways"),
+        ([f"{i % 90} %" if i % 2 else f"0.{10 + i % 80}" for i in range(N)], "units (%, none), which are read as one"),
+        ([f"{i % 90} {'$€'[i % 2]}" for i in range(N)], "units ($, €), which are read as one"),
+        (["0000-00-00" if i % 40 == 0 else f"2020-0{i % 9 + 1}-{10 + i % 19}" for i in range(N)], "but also '0000-00-00'"),
+        ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], "stands before thousands"),
+        (["left" if label == "yes" else "here" for label in LABEL], "determines the label: each of its 2 values"),
+        ([i % 4 + 10 * (label == "yes") for i, label in enumerate(LABEL)], "determines the label"),
+    ],
+)
+def test_a_line_says_what_may_be_meant_otherwise(tmp_path, values, said):
+    assert said in " ".join(doubt(tmp_path, values))
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (["A" if i % 50 == 0 else str(i % 6) for i in range(N)], {}),  # a level of few
+        ([f"x{i % 60}" for i in range(N)], {}),
+        ([f"{v:.3f}".rstrip("0") for v in WEIGHT], {}),  # a measurement with up to three decimals
+        ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], {"decimal": "."}),
+        ([f"{i % 9 + 1}.{100 + i % 90}" if i % 3 else str(900 - i % 90) for i in range(N)], {"decimal": ","}),
+        ([f"{i % 90} €" if i % 9 else "0" for i in range(N)], {}),
+        ([int(label == "yes" and i > 50) for i, label in enumerate(LABEL)], {}),  # a value of two classes
+        ([int(label == "yes") for label in LABEL], {"types": {"a": "numeric"}}),
+    ],
+)
+def test_no_line_where_there_is_no_doubt(tmp_path, values, options):
+    assert not doubt(tmp_path, values, **options)
+
+
+def test_classes_that_differ_in_case_are_named(tmp_path):
+    lines = ["y,a", *(f"{['Yes', 'yes', 'no'][i % 3]},{i % 7}" for i in range(N))]
+    split = load(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
+    assert any("differ only in case (Yes, yes)" in note for note in split.notes)
+
+
+def test_a_first_line_of_numbers_may_be_a_row(tmp_path):
+    lines = [f"{i % 2},{3 + i % 7}" for i in range(N)]
+    split = load(Csv(path=write(tmp_path / "t.csv", lines), label="0"))
+    assert any("say dataset.header=false" in note for note in split.notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "mark", "said"),
+    [
+        ([" y ,a"], ",", "did you mean ' y '?"),
+        (["y a"], " ", "dataset.delimiter=' '"),
+        (["sep=;", "y;a"], ";", "dataset.skip_lines=1"),
+    ],
+)
+def test_a_label_that_is_not_found_for_a_known_reason(tmp_path, first, mark, said):
+    lines = [*first, *(f"{i % 2}{mark}{3 + i % 7}" for i in range(N))]
+    assert said in error_of(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
+
+
+def test_columns_that_no_party_names_are_told(tmp_path):
+    split = table(tmp_path, {"here": [i % 7 for i in range(N)], "there": [i % 8 for i in range(N)]}, parties={"a": ["here"]})
+    assert any(note.endswith("so they are not used: there") for note in split.notes)
+
+
+def test_lines_of_prepare_fit_a_terminal(tmp_path):
+    lines = ["y,a,a_rather_long_name_of_a_column", *(f"{i % 2},{i % 2},{'n.a.' if i == 9 else i}" for i in range(N))]
+    said = Csv(path=write(tmp_path / "t.csv", lines), label="y").described()
+    assert any(line.startswith("note: column a determines the label") for line in said)
+    assert all(len(line) <= 80 for line in said)

@@ -1,0 +1,156 @@
+"""Dates, amounts and decimal commas: against Python's own reading of the same values."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from raw_files import error_of, in_file_order, load, write
+
+from vflbench.data.csv import Csv
+from vflbench.data.parquet import Parquet
+from vflbench.data.readings import Amount, Date
+
+N = 120
+DAYS = [datetime.date(2019, 12, 1) + datetime.timedelta(days=(i * 37) % 700) for i in range(N)]
+VALUES = [(i * 7919) % 5_000_000 / 100 for i in range(N)]
+
+
+def german(value: float) -> str:
+    return f"{value:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+def scaled(values):
+    low, high = min(values), max(values)
+    return [(v - low) / (high - low) for v in values]
+
+
+def read(tmp_path, column, delimiter=",", **options):
+    """The column x of a table as numbers, and the split."""
+    quoted = [f'"{value}"' if delimiter in value else value for value in column]
+    lines = [delimiter.join(("x", "k", "y")), *(delimiter.join((v, "ab"[i % 2], str(i % 2))) for i, v in enumerate(quoted))]
+    split = load(Csv(path=write(tmp_path / "t.csv", lines), label="y", **options))
+    return in_file_order(split)[0], split
+
+
+@pytest.mark.parametrize(
+    "written",
+    [german, lambda v: f"{german(v)} €", lambda v: f"${v:,.2f}", lambda v: f"EUR {v:.2f}", lambda v: f"{v:,.2f} %"],
+    ids=["german", "euro", "dollar", "code", "percent"],
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_amounts_are_numbers(tmp_path, written, delimiter):
+    numeric, split = read(tmp_path, [written(v) for v in VALUES], delimiter)
+    assert split.train.features["a"].columns.numeric == ("x",)
+    assert numeric[:, 0].tolist() == pytest.approx(scaled(VALUES), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"],
+)
+def test_dates_are_days_month_and_weekday(tmp_path, style):
+    numeric, split = read(tmp_path, [day.strftime(style) for day in DAYS])
+    assert split.train.features["a"].columns.numeric == ("x", "x.month", "x.weekday")
+    assert numeric[:, 0].tolist() == pytest.approx(scaled([d.toordinal() for d in DAYS]), abs=1e-6)
+    assert numeric[:, 1].tolist() == pytest.approx([(d.month - 1) / 11 for d in DAYS], abs=1e-6)
+    assert numeric[:, 2].tolist() == pytest.approx([d.weekday() / 6 for d in DAYS], abs=1e-6)
+    assert split.facts["read_as"]["first"] == {"x": str(min(DAYS))}
+
+
+def test_times_have_an_hour(tmp_path):
+    times = [datetime.datetime.combine(d, datetime.time(i % 24, i % 60)) for i, d in enumerate(DAYS)]
+    numeric, split = read(tmp_path, [time.isoformat(" ") for time in times])
+    assert split.train.features["a"].columns.numeric == ("x", "x.month", "x.weekday", "x.hour")
+    hours = [t.hour + t.minute / 60 for t in times]
+    assert numeric[:, 3].tolist() == pytest.approx(scaled(hours), abs=1e-6)
+    table = pa.table({"x": pa.array(times, pa.timestamp("us")), "y": [i % 2 for i in range(N)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    theirs = in_file_order(load(Parquet(path=str(tmp_path / "t.parquet"), label="y")))[0]
+    assert theirs.tolist() == numeric.tolist()
+
+
+def test_every_day_of_four_centuries_is_that_of_the_calendar():
+    days = [
+        datetime.date.fromordinal(n)
+        for n in range(datetime.date(1900, 1, 1).toordinal(), datetime.date(2101, 1, 1).toordinal())
+    ]
+    number, month, weekday = Date("ymd").numbers(pa.array(map(str, days)))
+    assert number.tolist() == [d.toordinal() - 719163 for d in days]
+    assert month.tolist() == [d.month for d in days]
+    assert weekday.tolist() == [d.weekday() for d in days]
+
+
+@pytest.mark.parametrize(
+    "text", ["2021-02-29", "1900-02-29", "2020-13-01", "2020-00-10", "2020-1-32", "2020-01-01 25:00", "20-01-01"]
+)
+def test_what_is_no_day_is_no_date(text):
+    assert np.isnan(Date("ymd").numbers(pa.array([text]))[0]).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "€", "1,2,3", "12,34.5", "1.2.3", "0x12", "12abc", "1 2", "--5", "1e400", "10.0.0.1", "nan", "inf"]
+)
+def test_what_is_no_amount_is_none(text):
+    assert np.isnan(Amount(".").numbers(pa.array([text]))[0]).all()
+
+
+def test_a_date_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp_path):
+    dates = [f"0{1 + i % 9}/0{1 + i % 7}/2020" for i in range(N)]
+    _, split = read(tmp_path, dates)
+    assert split.train.features["a"].columns.categorical == ("x", "k")
+    assert any("day and month can't be told apart" in note and "dataset.day_first" in note for note in split.notes)
+    numeric, _ = read(tmp_path, dates, day_first=True)
+    assert numeric[:, 0].tolist() == pytest.approx(scaled([(1 + i % 7) * 100 + (1 + i % 9) for i in range(N)]), abs=0.15)
+    assert numeric[1, 1] == pytest.approx(1 / 6)  # February
+    assert "can't be told apart; say dataset.day_first" in error_of(
+        Csv(path=str(tmp_path / "t.csv"), label="y", types={"x": "date"})
+    )
+
+
+def test_a_number_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp_path):
+    thousands = [f"{1 + i % 9},{100 + i % 10}" for i in range(N)]
+    _, split = read(tmp_path, thousands)
+    assert split.train.features["a"].columns.categorical == ("x", "k")
+    assert any("say dataset.decimal='.' or dataset.decimal=','" in note for note in split.notes)
+    for decimal, values in (
+        (".", [1000 * (1 + i % 9) + 100 + i % 10 for i in range(N)]),
+        (",", [1 + i % 9 + (100 + i % 10) / 1000 for i in range(N)]),
+    ):
+        assert read(tmp_path, thousands, decimal=decimal)[0][:, 0].tolist() == pytest.approx(scaled(values), abs=1e-6)
+
+
+def test_a_point_stands_before_thousands_where_another_column_has_a_decimal_comma(tmp_path):
+    """1.234 is read as a fraction by itself: wrong by a factor of a thousand beside 812."""
+    lines = ["a;b;y", *(f"{german(1000 + i * 3.5).replace(',00', '')};{1 + i % 3}.{100 + i};{i % 2}" for i in range(N))]
+    numeric = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y")))[0]
+    assert numeric[:, 1].tolist() == pytest.approx(scaled([1000 * (1 + i % 3) + 100 + i for i in range(N)]), abs=1e-6)
+
+
+def test_plain_texts_of_digits_in_parquet_stay_texts(tmp_path):
+    table = pa.table({"zip": [f"0{1000 + i % 9}" for i in range(N)], "y": [i % 2 for i in range(N)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert load(Parquet(path=str(tmp_path / "t.parquet"), label="y")).train.features["a"].columns.categorical == ("zip",)
+
+
+def test_a_later_row_that_is_no_date_is_named_by_its_line(tmp_path):
+    lines = ["x,y", *(f"2020-01-0{1 + i % 9},{i % 2}" for i in range(30)), "soon,1", *("2020-01-01,0" for _ in range(30))]
+    path = write(tmp_path / "t", lines)
+    assert load(Csv(path=path, label="y")).train.features["a"].columns.categorical == ("x",)
+    problem = error_of(Csv(path=path, label="y", types={"x": "date"}))
+    assert "dataset.types.x=date: dates are written 2020-12-31, 31.12.2020 or 12/31/2020" in problem
+
+
+def test_missing_dates_and_amounts_are_missing(tmp_path):
+    numeric, split = read(tmp_path, ["" if i % 4 == 0 else f"{day:%d.%m.%Y}" for i, day in enumerate(DAYS)])
+    assert (numeric[::4] == 0).all()
+    assert split.facts["read_as"]["missing"] == {"x": 30}
+
+
+def test_a_party_that_has_a_date_has_its_parts(tmp_path):
+    lines = ["x,z,y", *(f"{day},{i % 5},{i % 2}" for i, day in enumerate(DAYS))]
+    split = load(Csv(path=write(tmp_path / "t", lines), label="y", parties={"a": ["x"], "b": ["z"]}))
+    assert split.train.features["a"].columns.numeric == ("x", "x.month", "x.weekday")
+    apart = load(Csv(path=str(tmp_path / "t"), label="y", parties={"a": ["x"], "b": ["z", "x.month"]}))
+    assert apart.train.features["b"].columns.numeric == ("x.month", "z")

@@ -1,0 +1,209 @@
+"""The commands of the documentation: found in Markdown, and made small enough for a test."""
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir", "ray")
+SHELLS = ("", "sh", "bash", "shell", "console")
+LARGEST = {
+    "epochs": 1,
+    "batch_size": 64,
+    "vocabulary": 200,
+    "width": 16,
+    "cut_width": 8,
+    "embedding_dim": 4,
+    "batches": 2,
+    "steps": 3,
+    "decoder_steps": 3,
+    "decoder_width": 16,
+    "inner_steps": 3,
+    "local_steps": 2,
+    "rounds": 2,
+    "restarts": 1,
+    "auxiliary": 20,
+    "known": 20,
+    "candidates": 8,
+    "sweeps": 1,
+    "draws": 2,
+    "warm_up": 5,
+    "critic_steps": 1,
+}
+"""Last part of an option's key -> its largest value in a test. Ours alone: what doesn't exist in a config isn't set."""
+ROWS = 240
+
+
+@dataclass(frozen=True)
+class Command:
+    """words: with `...` and comments taken out. line: of the page, from 1."""
+
+    page: str
+    line: int
+    text: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that the reader of a page writes: path below the folder in which the commands run."""
+
+    page: str
+    line: int
+    path: str
+    text: str
+
+
+def pages() -> list[str]:
+    """README and the pages of the documentation that are written by hand, as paths below the checkout."""
+    docs, computed = ROOT / "docs", {"attacks", "defenses", "options", "api", "added"}
+    files = [path for path in sorted(docs.rglob("*.md")) if path.relative_to(docs).parts[0] not in computed]
+    files = [path for path in files if not path.with_suffix(".ipynb").exists()]
+    return [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files]]
+
+
+def read_page(page: str, text: str) -> list[Command | File]:
+    """In the order of the page: commands of code blocks, files to write, and whole commands in running text."""
+    found: list[Command | File] = []
+    for start, language, lines in blocks(text):
+        if language in ("python", "yaml") and lines and (name := re.fullmatch(r"# ([\w./-]+\.(?:py|yaml))", lines[0])):
+            found.append(File(page, start, name[1], "\n".join(lines) + "\n"))
+        elif language in SHELLS:
+            found += _commands(page, start, lines)
+    found += _inline(page, text)
+    return sorted(found, key=lambda entry: entry.line)
+
+
+def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """First line, language, and lines of every code block, fenced or indented by four blanks after an empty line."""
+    lines = text.split("\n")
+    fence, start, language, inside = "", 0, "", []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        mark = re.match(r"\s*(```+|~~~+|:::+)\s*(\S*)", line)
+        if fence:
+            if line.strip() == fence:
+                yield start, language, inside
+                fence = ""
+            else:
+                inside.append(line.strip() if language in SHELLS else line)
+        elif mark:
+            fence, language, start, inside = mark[1], mark[2], number + 1, []
+        elif line.startswith("    ") and (number < 2 or not lines[number - 2].strip()):
+            begun = number
+            indented = [line[4:]]
+            while number < len(lines) and (lines[number].startswith("    ") or not lines[number].strip()):
+                indented.append(lines[number][4:])
+                number += 1
+            yield begun, "", indented
+
+
+def _commands(page: str, start: int, lines: Sequence[str]) -> Iterator[Command]:
+    """Of one block. `...` stands for the words of the last command of the block without it."""
+    whole: tuple[str, ...] = ()
+    number = 0
+    while number < len(lines):
+        first, text = number, lines[number].removeprefix("$ ").strip()
+        while text.endswith("\\") and number + 1 < len(lines):
+            number += 1
+            text = text[:-1].rstrip() + " " + lines[number].strip()
+        number += 1
+        if text.split(" ")[0] not in PROGRAMS and not re.match(r"[A-Z_]+=\S* (?:vflbench|python)", text):
+            continue
+        words = tuple(shlex.split(text, comments=True))
+        if "..." in words:
+            rest = tuple(word for word in words[2:] if word != "...")
+            words = (*whole, *rest) if whole else words
+        elif words[:2] == ("vflbench", "train"):
+            whole = words
+        yield Command(page, start + first, text, words)
+
+
+def _inline(page: str, text: str) -> Iterator[Command]:
+    """`vflbench train KEY=VALUE` in running text; without options it is the name of a command."""
+    without = re.sub(r"^\s*```.*?^\s*```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+    for match in re.finditer(r"(?<!`)`(vflbench [a-z]+ [^`]*=[^`]*)`", without):
+        line = without[: match.start()].count("\n") + 1
+        yield Command(page, line, match[1], tuple(shlex.split(match[1].replace("\n", " "), comments=True)))
+
+
+def small(words: Sequence[str], config: Any) -> list[str]:
+    """Overrides that make a run of `vflbench train` small. config: that of the run, as plain values."""
+    given = {word.lstrip("+").split("=")[0] for word in words}
+    changes = {}
+    sets_rounds = not config.get("protocol", {}).get("_target_", "").endswith("FederatedLr")
+    for key, value in leaves(config):
+        largest = LARGEST.get(key.split(".")[-1])
+        if key.startswith(("hydra.", "engine.", "dataset.batches")) or largest is None or isinstance(value, bool):
+            continue
+        if (isinstance(value, (int, float)) and value > largest) or (sets_rounds and (key, value) == ("batch_size", "auto")):
+            changes[key] = largest
+    dataset = config.get("dataset", {})
+    if "rows" in dataset and config.get("protocol", {}).get("_target_", "").endswith(("Split", "SharedEmbeddings")):
+        changes["dataset.rows"] = min(ROWS, dataset["rows"] or ROWS)
+    if "probe" in config.get("audit", {}) and "audit.probe" not in given:
+        changes["audit.probe"] = "false"
+    return [f"{key}={value}" for key, value in changes.items()]
+
+
+def leaves(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from leaves(value, f"{before}.{key}" if before else str(key))
+    else:
+        yield before, node
+
+
+def few_runs(words: Sequence[str], compared: Collection[str] = ()) -> list[list[str]]:
+    """Of a sweep, the first of the values of each option, and the first two of an option that the page compares. Of a
+    published experiment a run with the first, and the second, value that it has itself for such an option, else one run.
+    """
+    kept: list[str] = []
+    for word in words:
+        if word not in ("-m", "--multirun") and not word.startswith(("hydra.launcher.", "hydra/launcher=")):
+            key, _, _ = word.partition("=")
+            values = values_of(word)
+            few = values[: 2 if key in compared else 1]
+            kept.append(f"{key}={','.join(few)}" if len(values) > 1 else word)
+    name = next((word.removeprefix("experiment=") for word in words if word.startswith("experiment=")), "")
+    if not name:
+        return [["-m", *kept, "hydra/launcher=basic"] if any(len(values_of(word)) > 1 for word in kept) else kept]
+    single = [first_value(word) for word in kept]
+    swept = yaml.safe_load((ROOT / "configs" / "experiment" / f"{name}.yaml").read_text("utf-8"))
+    params = swept.get("hydra", {}).get("sweeper", {}).get("params", {})
+    key = next((key for key in compared if key in params), "")
+    values = values_of(f"{key}={params[key]}")[:2] if key else []
+    return [[*single, f"{key}={value.strip()}", "hydra.mode=RUN"] for value in values] or [[*single, "hydra.mode=RUN"]]
+
+
+def first_value(word: str) -> str:
+    """KEY=A,B -> KEY=A."""
+    values = values_of(word)
+    return f"{word.partition('=')[0]}={values[0]}" if len(values) > 1 else word
+
+
+def values_of(word: str) -> list[str]:
+    """KEY=A,B -> A, B; commas inside of brackets or quotes part no values."""
+    _, _, value = word.partition("=")
+    values, depth, quote = [""], 0, ""
+    for sign in value:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "[{(":
+            depth += 1
+        elif sign in "]})":
+            depth -= 1
+        elif sign == "," and depth == 0:
+            values.append("")
+            continue
+        values[-1] += sign
+    return values

@@ -1,0 +1,248 @@
+"""The documentation site: it builds without a warning, loads nothing from a network, and its computed pages are right."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import browser_pages
+import pytest
+import sealed_site
+from pages import api, components, copies, notebooks
+from pages.accessible import mended
+from pages.classes import Option, allowed, comments_in, option_table
+from pages.docstrings import read_docstring
+from pages.links import rewritten
+from pages.measured import names_in, read_table
+
+from vflbench.options import Fraction, Rows
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+ATTACKS = {file.stem for file in (ROOT / "configs" / "attack").glob("*.yaml")} - {"none", "strongest"}
+DEFENSES = {file.stem for file in (ROOT / "configs" / "defense").glob("*.yaml")} - {"none"}
+
+
+def test_every_option_of_data_sets_has_a_meaning_and_no_default_is_a_riddle():
+    for file in (ROOT / "configs" / "dataset").glob("*.yaml"):
+        text = file.read_text("utf-8")
+        explained = dict(comments_in(text))
+        assert not [key for key in re.findall(r"^([a-z]\w*):", text, re.MULTILINE) if not explained.get(key)], file.name
+    table = option_table((Option("path", "'???'", "text", "a file"),))
+    assert "| `path` | none: you must give it | text | a file |" in table
+
+
+def test_each_option_is_explained_in_a_paragraph_of_its_own():
+    text = "What it does.\n\nHow, with x_i.\nsteps: of the descent,\nwhich is long.\nlr: of each step. power: of the noise."
+    body = read_docstring(text, names=("steps", "lr", "power")).body
+    assert body.split("\n\n") == [
+        "How, with x\\_i.",
+        "`steps`: of the descent,\nwhich is long.",
+        "`lr`: of each step. `power`: of the noise.",
+    ]
+
+
+def test_formulas_become_blocks_and_signs_of_markdown_are_escaped():
+    text = """Score * rows.
+
+        r_i = |g_i|_2
+
+    top: of <all>, as in docs/experiments/matrix.md.
+    rank: `auto` or [a number].
+
+    Source: A *paper*.
+    """
+    found = read_docstring(text, names=("top", "rank"))
+    assert found.first == r"Score \* rows."
+    assert "```text\nr_i = |g_i|_2\n```" in found.body
+    assert r"`top`: of \<all\>, as in [docs/experiments/matrix.md](../experiments/matrix.md)." in found.body
+    assert r"`rank`: `auto` or \[a number\]." in found.body
+    assert found.source == r"A \*paper\*."
+
+
+def test_what_an_option_takes_is_said_in_words():
+    assert allowed(Rows) == "a whole number from 1 to 10,000,000,000"
+    assert allowed(Fraction | None) == "a number from 1e-9 to 0.999999999 or `null`"
+    assert dict(comments_in("a:\n  lr: 0.1 # a step\n  path: 'x#y'\n")) == {"lr": "a step"}
+
+
+def test_links_to_other_files_lead_to_pages_of_the_site():
+    outside = rewritten("[a](../../SECURITY.md#x) [b](../../README.md#y)", "howto/share")
+    assert outside == "[a](../added/security.md#x) [b](../index.md)"
+    assert rewritten("[a](../examples/attack/loudest.py)", "howto/extend") == "[a](../added/example_attack.md)"
+    assert rewritten("[a](matrix.md#x) [b](https://x.org/a)", "experiments/x") == "[a](matrix.md#x) [b](https://x.org/a)"
+    assert copies.moved("[a](docs/faq.md#x)", ROOT, "docs/added") == "[a](../faq.md#x)"
+
+
+def test_measured_figures_are_those_of_the_table():
+    table = read_table(DOCS / "experiments" / "matrix.md")
+    assert names_in(("matrix",), "completion") == {
+        *(f"completion_{k}" for k in (20, 100)),
+        *(f"{kind}_{k}" for kind in ("gradients", "both") for k in (20, 100)),
+        "completion",
+    }
+    (norm,) = table.of_attack({"norm"})
+    line = next(
+        line for line in (DOCS / "experiments" / "matrix.md").read_text().splitlines() if line.startswith("| none |")
+    )
+    assert table.rows["none"][norm] == line.split("|")[4].strip() == "0.925"
+    assert table.of_defense("dcor") == ["dcor, alpha_d 0.02", "marvell + dcor, alpha_d 0.02"]
+
+
+@pytest.mark.slow
+def test_the_public_names_are_those_of_the_reference():
+    text = api.pages()["api/index.md"]
+    assert "### train\n" in text
+    assert "Recording.watch(" in text
+
+
+def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]},
+        {
+            "cell_type": "code",
+            "source": ["1"],
+            "outputs": [{"text": ["a\n"]}, {"data": {"image/png": "iVBO\n", "text/plain": ['a "b"']}}],
+        },
+    ]
+    file = tmp_path / "x.ipynb"
+    file.write_text(json.dumps({"cells": cells}))
+    text = notebooks.page(file)
+    assert text.startswith("# Title\n\nThis page is a notebook: {download}`x.ipynb`.\n\nText.")
+    assert "```text\na\n```" in text
+    assert '<img alt="a \'b\'" src="data:image/png;base64,iVBO">' in text
+
+
+def test_what_the_theme_leaves_out_is_added_once():
+    page = '<p role="heading">a</p><pre>b</pre><div id="search-results"></div>'
+    once = mended(page)
+    assert (
+        once
+        == '<p role="heading" aria-level="2">a</p><pre tabindex="0">b</pre><h1>Search</h1><div id="search-results"></div>'
+    )
+    assert mended(once) == once
+
+
+def test_pictures_lead_to_their_files_and_tables_of_options_know_their_headings():
+    picture = '<p><img alt="a" src="../_images/m.png" /></p>'
+    linked = '<p><a class="picture" href="../_images/m.png"><img alt="a" src="../_images/m.png" /></a></p>'
+    assert mended(picture) == mended(linked) == linked
+    assert mended(inside := '<p><img alt="a" src="data:image/png;base64,x"></p>') == inside
+    head = "".join(f'<th class="head"><p>{name}</p></th>' for name in ("option", "default", "meaning"))
+    table = f'<table class="docutils align-default"><thead><tr>{head}</tr></thead><tbody><tr class="row-even"><td>a</td>'
+    table += "<td>1</td><td>b</td></tr></tbody></table>"
+    stacked = mended(table)
+    assert 'class="docutils align-default is-stacked"' in stacked
+    assert '<td data-head="option">a</td><td data-head="default">1</td><td data-head="meaning">b</td>' in stacked
+    assert mended(stacked) == stacked
+    assert mended(other := table.replace("meaning", "leak AUC")) == other
+
+
+@pytest.mark.parametrize(
+    ("markup", "found"),
+    [
+        ('<h1></h1><script src="https://x.org/a.js"></script>', "loads <script> https://x.org/a.js"),
+        ('<h1></h1><link rel="stylesheet" href="//x.org/a.css">', "loads <link> //x.org/a.css"),
+        ('<h1></h1><p style="background: url(http://x.org/a)">', "loads <p style> http://x.org/a"),
+        ('<h1></h1><img src="a.png">', "a picture without alternative text: a.png"),
+        ("<h1></h1><h1></h1>", "2 first-level headings in place of one"),
+    ],
+)
+def test_what_is_loaded_from_elsewhere_is_found(markup, found, tmp_path):
+    (tmp_path / "x.html").write_text(markup)
+    assert list(sealed_site.findings(tmp_path)) == [f"x.html: {found}"]
+    fine = '<h1>a</h1><a href="https://x.org">b</a><link rel="next" href="//y"><img alt="" src="data:x">'
+    (tmp_path / "x.html").write_text(fine)
+    (tmp_path / "x.css").write_text("a { background: url(a.svg) } @import 'https://x.org/a.css';")
+    assert list(sealed_site.findings(tmp_path)) == ["x.css: loads https://x.org/a.css"]
+
+
+def links_in(page: Path):
+    text = re.sub(r"^\s*```.*?^\s*```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for match in re.finditer(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", text):
+        if not re.match(r"[a-z]+:", match[1]):
+            yield match[1]
+
+
+def test_every_link_leads_to_a_file_of_the_repository_or_a_computed_page():
+    """So that the sources can be read where no site is."""
+    computed = {"attacks", "defenses", "options", "api", "added"}
+    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in computed)]
+    pages = [page for page in pages if not page.with_suffix(".ipynb").exists()]
+    lost = [f"{page.relative_to(ROOT)}: {link}" for page in pages for link in links_in(page) if not leads(page, link)]
+    assert not lost
+
+
+def leads(page: Path, link: str) -> bool:
+    target = (page.parent / link).resolve()
+    only_of_the_site = page == DOCS / "index.md" and target.parent.name in ("attacks", "defenses", "options", "api")
+    return target.exists() or only_of_the_site
+
+
+SEEN = (
+    "index",
+    "reference/options",
+    "attacks/norm",
+    "defenses/dcor",
+    "api/index",
+    "options/dataset",
+    "experiments/matrix",
+    "notebooks/compare_defenses",
+)
+
+
+@pytest.mark.slow
+def test_the_site(tmp_path):
+    """One test, as the site takes a quarter of a minute to build."""
+    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", str(DOCS), str(tmp_path)]
+    built = subprocess.run(words, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert list(sealed_site.findings(tmp_path)) == []
+    every_choice_has_a_page(tmp_path)
+    with browser_pages.launched() as chromium:
+        search_needs_no_server(tmp_path, chromium)
+        for width, dark in browser_pages.SCREENS:
+            pages_fit_their_screen_and_are_accessible(tmp_path, chromium, width, dark)
+
+
+def every_choice_has_a_page(site: Path) -> None:
+    for name in ATTACKS:
+        assert "What it reads" in (site / "attacks" / f"{name}.html").read_text()
+    for name in DEFENSES:
+        assert "What attacks read" in (site / "defenses" / f"{name}.html").read_text()
+    assert re.search(r'href="../attacks/norm.html"><code[^>]*>', (site / "reference" / "attacks.html").read_text())
+
+
+def pages_fit_their_screen_and_are_accessible(site: Path, chromium, width: int, dark: bool) -> None:
+    for name in SEEN:
+        with browser_pages.opened(chromium, site / f"{name}.html", width, dark=dark) as shown:
+            assert shown.complaints == [], name
+            assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert shown.small_type() == {}, name
+            if name == "reference/options":
+                assert shown.page.evaluate(_OUT_OF_SIGHT) == [], name
+            assert shown.axe() == [], name
+
+
+_OUT_OF_SIGHT = """
+[...document.querySelectorAll('table.is-stacked td')].filter(cell => cell.getBoundingClientRect().right > innerWidth)
+  .map(cell => cell.textContent)
+"""
+
+
+def search_needs_no_server(site: Path, chromium) -> None:
+    with browser_pages.opened(chromium, site / "search.html") as shown:
+        shown.page.goto((site / "search.html").as_uri() + "?q=marvell")
+        for place in ("defenses/marvell.html", "experiments/matrix.html"):  # results appear one after the other
+            shown.page.wait_for_selector(f"#search-results li a[href^='{place}']")
+
+
+@pytest.mark.slow
+def test_pages_of_components_have_all_parts():
+    texts = components.pages(DOCS)
+    page = texts["attacks/norm.md"]
+    for part in ("# norm", "```text\nr_i = |g_i|_2\n```", "## Threat model", "`top`", "| none | 0.925 |", "ICLR 2022"):
+        assert part in page
+    assert "| test AUC | 0.739 | 0.732 | 0.693 |" in texts["defenses/dcor.md"]
+    assert len(texts) > 50

@@ -1,0 +1,40 @@
+import pytest
+import torch
+from torch import nn
+
+from vflbench.numerics.backward import backward
+
+
+def learned(through):
+    """Gradients of a chain of layers of which several get a gradient of their own, and one of them twice."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 6) for _ in range(3)]
+    x, heard = torch.randn(9, 6), []
+    for layer in layers:
+        x = torch.relu(layer(x))
+        x.retain_grad()
+        heard.append(x)
+    given = [torch.randn(9, 6) for _ in heard]
+    through([heard[2], heard[0], heard[2]], [given[0], given[1], given[2]])
+    return [*(p.grad for layer in layers for p in layer.parameters()), *(h.grad for h in heard)]
+
+
+def test_gradients_are_those_of_torch_bit_for_bit():
+    assert all(map(torch.equal, learned(backward), learned(torch.autograd.backward)))
+
+
+def test_also_without_recording_of_gradients():
+    """As torch's, it goes back through what was recorded before."""
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    with torch.no_grad():
+        backward([y], [torch.full((3,), 5.0)])
+    assert torch.equal(x.grad, torch.full((3,), 10.0))
+
+
+def test_gradients_of_another_shape_or_type_are_refused():
+    """One that would be summed up to fit is, too."""
+    y = torch.ones(3, requires_grad=True) * 2
+    for g in (torch.ones(4), torch.ones(2, 3), torch.ones(3).double()):
+        with pytest.raises(RuntimeError, match="for a tensor"):
+            backward([y], [g])

@@ -1,0 +1,23 @@
+import torch
+from torch.nn import functional as F
+
+from vflbench.numerics.precision import in_full_precision
+
+
+def test_products_are_rounded_outside_and_not_inside():
+    x, w = torch.rand(4, 8), torch.rand(3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert F.linear(x, w).dtype is torch.bfloat16
+        with in_full_precision():
+            assert torch.equal(F.linear(x, w), (x @ w.T))
+            assert not torch.is_autocast_enabled("cpu")
+        assert F.linear(x, w).dtype is torch.bfloat16
+    with in_full_precision():
+        assert F.linear(x, w).dtype is torch.float32
+
+
+def test_as_a_decorator_at_each_call():
+    product = in_full_precision()(F.linear)
+    x, w = torch.rand(4, 8), torch.rand(3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert product(x, w).dtype is product(x, w).dtype is torch.float32

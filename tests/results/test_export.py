@@ -1,0 +1,308 @@
+"""`vflbench report --export`: what is in the file, that others read it, and that nothing but the runs decides its bytes."""
+
+import json
+import math
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hostile_runs import TEXTS
+from outputs_tree import interval, leak, marvell, sweep, write_run
+
+from vflbench.errors import UserError
+from vflbench.results.export import COLUMNS, TYPES, run_names
+from vflbench.results.export_files import ENDINGS, write_export
+from vflbench.results.report.groups import group_runs
+from vflbench.results.report.tree import read_tree
+
+HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
+
+
+def exported(*folders, file):
+    write_export(read_tree(folders), folders, file)
+    return file.read_bytes()
+
+
+def strict(text):
+    """A line as a reader has it that knows no NaN and no infinity."""
+
+    def refused(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refused)
+
+
+def records(*folders, file):
+    return [strict(line) for line in exported(*folders, file=file).decode("ascii").splitlines()]
+
+
+def with_identity(version="0.2.0", code="c" * 64, data="d" * 64):
+    known = {"vflbench": version, "code": code, "plugins": [], "imports": {}, "data": {"dataset.path": data}}
+    return {"identity": known}
+
+
+def test_a_line_says_what_was_run_where_and_what_came_of_it(tmp_path):
+    write_run(tmp_path / "out" / "m", seed=3, experiment="marvell_sumkl", **marvell(0.5, 0.7))
+    made = records(tmp_path / "out", file=tmp_path / "results.jsonl")
+    assert all(tuple(line) == COLUMNS for line in made)
+    (one,) = [line for line in made if line["epoch"] == 1 and line["metric"] == "leak_auc_two_sided"]
+    options = json.loads(one.pop("options"))
+    assert options["defense.marvell.sumkl"] == 0.5
+    assert options["model._target_"] == "vflbench.models.wide_deep.WideDeep"
+    assert "seed" not in options
+    assert (one["made_by"][0], one["setting"][0]) == ("m", "s")  # no reader of CSV takes 72e83572 for a number
+    assert len(one.pop("made_by")) == len(one.pop("setting")) == 9
+    facts = {"run": "m", "experiment": "marvell_sumkl", "dataset": "criteo", "data_digest": "f" * 64, "version": "0.1.0"}
+    facts |= {"seed": 3, "adversary": "none", "defense": "marvell"}
+    place = {"epoch": 1, "split": "train", "party": "a", "layer": "f2", "visible": True, "message": "gradient"}
+    number = {"value": 0.9, "infinite": None, "ci_low": None, "ci_high": None}
+    assert one == facts | place | {"attack": "norm", "level": "messages only", "metric": "leak_auc_two_sided"} | number
+
+
+def test_the_file_has_every_line_of_metrics_csv_and_the_figures_of_the_whole_run(tmp_path):
+    reading = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f1", "figure": "AUC"}
+    verdict = {"levels": {"messages only": reading | {"value": 0.9, "low": 0.8, "high": 1.0}}}
+    run = write_run(tmp_path / "out" / "m", verdict=verdict, **marvell(0.5, 0.7))
+    made = records(tmp_path / "out", file=tmp_path / "r.jsonl")
+    whole = {line["metric"]: line for line in made if line["split"] == "run"}
+    assert len(made) == len((run / "metrics.csv").read_text().splitlines()) - 1 + len(whole)
+    assert {name: line["value"] for name, line in whole.items()} == {
+        "seconds": 2.5,
+        "promised_leak_auc_one_message": 0.7,
+        "promised_leak_auc_all_messages": pytest.approx(0.8),
+        "worst_auc": 0.9,
+    }
+    worst = whole["worst_auc"]
+    assert (worst["level"], worst["layer"], worst["ci_low"], worst["ci_high"]) == ("messages only", "f1", 0.8, 1.0)
+
+
+def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_seed(tmp_path):
+    out = tmp_path / "out"
+    write_run(out / "a", seed=0, facts=with_identity())
+    write_run(out / "b", seed=1, facts=with_identity())
+    others = {
+        "other rows": {"facts": with_identity() | {"data": {"fingerprint": "e" * 64}}},  # which the seed draws
+        "data": {"facts": with_identity(data="e" * 64)},
+        "set": {"facts": with_identity(), "config": {"dataset": {"path": "other.txt"}}, "dataset": "avazu"},
+        "code": {"facts": with_identity(code="e" * 64)},
+        "version": {"facts": with_identity(version="0.1.0")},
+        "device": {"facts": with_identity() | {"device": "cuda:0"}},
+        "options": {"facts": with_identity(), "config": {"epochs": 3}},
+        "defense": {"facts": with_identity(), **marvell(1.0)},
+        "older": {},
+        "still older": {"facts": {"vflbench": "0.0.9"}},
+    }
+    for name, how in others.items():
+        write_run(out / name, seed=2, **how)
+    settings = {line["run"]: line["setting"] for line in records(out, file=tmp_path / "r.jsonl")}
+    assert settings["a"] == settings["b"] == settings["other rows"]
+    assert len(set(settings.values())) == len(others)
+    groups = [[run.folder.name for run in group.runs] for group in group_runs(read_tree([out]).runs)]
+    assert sorted(groups) == sorted([["a", "b", "other rows"], *([name] for name in others if name != "other rows")])
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_nothing_but_the_runs_decides_the_bytes(tmp_path, ending, monkeypatch):
+    first = sweep(tmp_path / "first")
+    file = tmp_path / f"r{ending}"
+    written = exported(first, file=file)
+    assert exported(first, file=file) == written
+    copy = tmp_path / "elsewhere" / "second"
+    for folder in sorted(first.iterdir(), reverse=True):  # made in another order
+        shutil.copytree(folder, copy / folder.name)
+    assert exported(copy, file=tmp_path / f"s{ending}") == written
+    walk = os.walk
+
+    def backwards(*arguments, **how):
+        for place, folders, files in walk(*arguments, **how):
+            folders.reverse()
+            yield place, folders, files[::-1]
+
+    monkeypatch.setattr(os, "walk", backwards)
+    assert exported(copy, file=tmp_path / f"t{ending}") == written
+
+
+def test_the_lines_are_sorted_by_run_and_place(tmp_path):
+    out = tmp_path / "out"
+    for name in ("b", "a10", "a9"):
+        write_run(out / name, seed=len(name), epochs=4 + len(name))
+    (out / "b" / "metrics.csv").write_text(
+        f"{HEAD}1,test,,,,,auc,0.5,,,\n0,train,b,f1,,,auc,0.5,,,\n0,train,a,f1,,,auc,0.6,,,\n"
+    )
+    made = records(out, file=tmp_path / "r.jsonl")
+    assert list(dict.fromkeys(line["run"] for line in made)) == ["a10", "a9", "b"]
+    assert [(line["epoch"], line["party"]) for line in made if line["run"] == "b"][:3] == [(0, "a"), (0, "b"), (1, None)]
+
+
+def test_numbers_that_json_does_not_have_are_null_and_infinity_keeps_its_sign(tmp_path):
+    out = tmp_path / "out"
+    run = write_run(out / "m", seconds=None, **marvell(math.inf))
+    cells = ("nan,nan,inf", "inf,0.5,inf", "-inf,,", "1e999,,", ",,", "5,-0.0,1e-320")
+    (run / "metrics.csv").write_text(HEAD + "".join(f"{i},test,,,,,m,{cell},\n" for i, cell in enumerate(cells)))
+    made = [line for line in records(out, file=tmp_path / "r.jsonl") if line["metric"] == "m"]
+    assert [(line["value"], line["infinite"]) for line in made] == [
+        (None, None),
+        (None, 1),
+        (None, -1),
+        (None, 1),
+        (None, None),
+        (5.0, None),
+    ]
+    assert (made[1]["ci_low"], made[1]["ci_high"], made[5]["ci_high"]) == (0.5, None, 1e-320)
+    assert strict(made[0]["options"])["defense.marvell.sumkl"] == "inf"
+
+
+def test_every_reader_gets_the_same_columns_of_the_same_types(tmp_path):
+    """Polars and pandas, all three formats: of runs that have nothing in common, with columns that begin with null."""
+    import pandas
+    import polars
+
+    out = tmp_path / "out"
+    write_run(out / "a", seed=None, facts=None, test_auc=None)
+    write_run(out / "b", seed=1, **marvell(0.5, 0.7))
+    (out / "a" / "metrics.csv").write_text(HEAD + "0,test,,,,,auc,,,,\n" * 300)
+    write_run(out / "c", config={"defense": {"mine": {"_target_": "mine.D", "size": "large"}}})
+    files = {ending: tmp_path / f"r{ending}" for ending in ENDINGS}
+    for file in files.values():
+        exported(out, file=file)
+    lines = [strict(line) for line in files[".jsonl"].read_text().splitlines()]
+    types = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
+    schema = {name: types[TYPES[name]] for name in COLUMNS}
+    frames = {
+        ".jsonl": polars.read_ndjson(files[".jsonl"], schema=schema),
+        ".csv": polars.read_csv(files[".csv"], schema=schema, null_values=[""]),
+        ".parquet": polars.read_parquet(files[".parquet"]),
+    }
+    for ending, frame in frames.items():
+        assert dict(frame.schema) == schema, ending
+        assert frame.to_dicts() == lines, ending
+    assert polars.read_ndjson(files[".jsonl"], infer_schema_length=None).columns == list(COLUMNS)
+    for frame in (
+        pandas.read_json(files[".jsonl"], lines=True, dtype=False),
+        pandas.read_csv(files[".csv"], dtype={"data_digest": str, "setting": str, "made_by": str}),
+        pandas.read_parquet(files[".parquet"]),
+    ):
+        assert list(frame.columns) == list(COLUMNS)
+        assert len(frame) == len(lines)
+        leaks = frame[(frame.attack == "norm") & (frame.metric == "leak_auc_two_sided") & (frame.epoch == 1)]
+        assert leaks.groupby("setting").value.mean().tolist() == [0.9, 0.9]
+        assert json.loads(frame[frame.run == "b"].options.iloc[0])["defense.marvell.sumkl"] == 0.5
+
+
+def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
+    out = tmp_path / "out"
+    names = [text for text in TEXTS if 0 < len(text) < 20_000 and "\ud800" not in text and "\x00" not in text]
+    for number, text in enumerate(names):
+        run = write_run(out / f"r{number:02}", seed=number, leaks=[leak(text, "f1", 0.5)])
+        cell = '"' + text.replace('"', '""') + '"'
+        (run / "metrics.csv").write_text(f"{HEAD}0,train,{cell},{cell},{cell},{cell},{cell},0.5,,,true\n", encoding="utf-8")
+    made = records(out, file=tmp_path / "r.jsonl")
+    assert len(made) == 2 * len(names)
+    assert all(value.isprintable() for line in made for value in line.values() if isinstance(value, str))
+    text = exported(out, file=tmp_path / "r.csv").decode()
+    assert not any(cell[:1] in "=+@\t" for line in text.splitlines() for cell in line.split(",") if cell)
+
+
+def test_a_damaged_run_is_left_out_and_counted_and_the_others_are_written(tmp_path):
+    out = sweep(tmp_path / "out", seeds=1)
+    (out / "m040" / "metrics.csv").write_text("epoch,split\n0,test\n")
+    (out / "m160" / "metrics.csv").unlink()
+    write_run(out / "failed", seed=9, failed="it broke")
+    tree = read_tree([out])
+    write_export(tree, [out], tmp_path / "r.jsonl")
+    assert tree.counts() == "1 run taken; left out: 1 failed, 2 unreadable"
+    assert {strict(line)["run"] for line in (tmp_path / "r.jsonl").read_text().splitlines()} == {"none0"}
+
+
+def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):
+    file = tmp_path / "r.jsonl"
+    file.write_text("mine")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for ending in ENDINGS:
+        with pytest.raises(UserError, match="no finished run"):
+            exported(empty, file=file.with_suffix(ending))
+    out = sweep(tmp_path / "out", seeds=1)
+    with pytest.raises(UserError, match=r"\.jsonl, \.csv or \.parquet"):
+        exported(out, file=tmp_path / "r.xlsx")
+    with pytest.raises(UserError, match="can't be written"):
+        exported(out, file=tmp_path / "nowhere" / "r.jsonl")
+    assert file.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "out", "r.jsonl"]
+
+
+def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "r.jsonl").symlink_to(victim)
+    exported(sweep(tmp_path / "out", seeds=1), file=tmp_path / "r.jsonl")
+    assert victim.read_text() == "mine"
+
+
+def test_runs_of_several_folders_have_the_shortest_names_that_tell_them_apart(tmp_path):
+    folders = [tmp_path / "x" / "outputs", tmp_path / "y" / "outputs"]
+    for seed, folder in enumerate(folders):
+        write_run(folder / "run", seed=seed)
+    tree = read_tree(folders)
+    assert run_names(tree.runs, folders) == ["x/outputs/run", "y/outputs/run"]
+    assert run_names(tree.runs[:1], folders[:1]) == ["run"]
+    assert run_names(tree.runs[:1], [folders[0] / "run"]) == ["run"]
+
+
+def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypatch):
+    """Two-sided 0.6 and net of a coin 0.7: the page has 0.7. A layer that no attacker sees reads 1."""
+    monkeypatch.chdir(tmp_path)
+    worst = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f1", "figure": "AUC", "value": 0.8}
+    levels = {"messages only": worst | {"low": 0.7, "high": 0.9}}
+    leaks = [
+        leak("norm", "f1", 0.8),
+        leak("norm", "f2", 0.6) | {"net": interval(0.7)},
+        leak("norm", "h1", 1.0, visible=False),
+    ]
+    for seed in (0, 1):
+        run = write_run(tmp_path / "out" / str(seed), seed=seed, leaks=leaks, verdict={"levels": levels}, **marvell(0.5))
+        (run / "metrics.csv").write_text(
+            HEAD
+            + "".join(
+                f"1,train,a,{layer},gradient,norm,leak_auc_{name},{value},,,{seen}\n"
+                for layer, name, value, seen in (
+                    ("f1", "two_sided", 0.8, "true"),
+                    ("f2", "two_sided", 0.6, "true"),
+                    ("f2", "net", 0.7, "true"),
+                    ("h1", "two_sided", 1.0, "false"),
+                )
+            )
+        )
+    exported(tmp_path / "out", file=tmp_path / "results.jsonl")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "export.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0].replace('"f5"', '"f2"')
+    found = {}
+    exec(compile(example, "export.md", "exec"), found)
+    (group,) = group_runs(read_tree([tmp_path / "out"]).runs)
+    ((*_, sumkl, _, attack, value, runs),) = found["leaks"].rows()
+    assert (sumkl, attack, value, runs) == ("0.5", "norm", pytest.approx(group.interval("leak_auc").mean), 2)
+    assert value == pytest.approx(0.7)
+    assert found["worst"]["value"].to_list() == pytest.approx([0.8, 0.8])
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out = sweep(tmp_path / "outputs")
+    write_run(out / "of an experiment", experiment="marvell_sumkl", **marvell(0.5))
+    exported(out, file=tmp_path / "results.jsonl")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "export.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example.replace('"f5"', '"f2"'), "export.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "0.53" in printed
+    assert "0.16" in printed
+    table = text.partition("## Columns")[2].partition("Every line")[0]
+    named = [
+        name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    ]
+    assert named == list(COLUMNS)

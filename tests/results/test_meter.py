@@ -1,0 +1,131 @@
+"""How far a run has come: the time left follows from the work that was done, and the clock decides no number of the run."""
+
+import io
+import sys
+
+import pytest
+
+from vflbench.results.meter import Meter, Work, duration
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def trained(epochs=3, batches=10, audited=(0, 5), *, done=1, batch=1.0, audit=4.0, end=10.0):
+    """A meter after so many of the epochs."""
+    clock = Clock()
+    meter = Meter(shown=False, clock=clock)
+    for number in range(done):
+        left = epochs - number
+        meter.epoch(number, epochs, batches=left * batches, audits=left * len(audited))
+        for step in range(batches):
+            clock.now += batch
+            with meter.audit(counts=step in audited):
+                clock.now += audit if step in audited else 0.0
+        with meter.audit_at_the_end():
+            clock.now += end
+        meter.ended()
+    return meter
+
+
+def test_the_time_left_is_that_of_the_work_to_come_at_the_mean_of_the_work_done():
+    meter = trained()
+    assert meter.seconds_left == 2 * (10 * 1 + 2 * 4 + 10)
+    assert meter.is_complete
+    assert meter.share == pytest.approx(1 / 3)
+    assert meter.line() == "33 % done, epoch 1/3: attacking at its end, 28 s so far, about 56 s left"
+    assert meter.audit_seconds == 2 * 4 + 10
+    assert trained(done=3).seconds_left == 0
+    assert trained(done=3).share == 1
+
+
+def test_the_line_fits_a_terminal_whatever_the_numbers():
+    meter = Meter(shown=False, clock=(clock := Clock()))
+    meter.epoch(998, 1000, batches=2, audits=2)
+    for _ in range(1):
+        with meter.audit(counts=True):
+            clock.now += 300_000
+        with meter.audit_at_the_end():
+            clock.now += 300_000
+        meter.ended()
+        assert "attacking at its end, about" in meter.line()
+        assert len(meter.line()) <= 80
+
+
+def test_before_every_kind_of_work_was_done_no_share_is_claimed():
+    meter = Meter(shown=False, clock=(clock := Clock()))
+    assert meter.line() == "reading the data, 0 s so far"
+    meter.epoch(0, 30, batches=300, audits=0)
+    assert meter.line() == "epoch 1/30: training, 0 s so far"
+    clock.now += 1
+    with meter.audit(counts=False):
+        pass
+    assert meter.line() == "epoch 1/30: training, 1 s so far, more than 5 min left"
+
+
+def test_an_epoch_that_was_resumed_counts_what_it_has_left():
+    meter = Meter(shown=False, clock=(clock := Clock()))
+    meter.epoch(4, 5, batches=2, audits=1)
+    clock.now += 3
+    with meter.audit(counts=True):
+        clock.now += 5
+    assert meter.batches.left == 1
+    assert meter.audits.left == 0
+    with meter.audit_at_the_end():
+        clock.now += 7
+    meter.ended()
+    assert meter.seconds_left == 3
+
+
+def test_work_that_is_never_to_come_costs_nothing_and_more_than_was_expected_is_no_debt():
+    assert Work().to_come == 0
+    work = Work(left=1)
+    for _ in range(3):
+        work.add(2.0)
+    assert work.to_come == 0
+
+
+def test_lines_go_to_stderr_where_there_is_no_terminal_while_one_piece_of_work_goes_on(monkeypatch):
+    class Written(io.StringIO):
+        def write(self, text):
+            lines.append(text)
+            if text.strip():
+                written.set()
+            return len(text)
+
+    import threading
+
+    lines, written = [], threading.Event()
+    monkeypatch.setattr("vflbench.results.meter.SECONDS", 0.001)
+    monkeypatch.setattr(sys, "stderr", Written())
+    with Meter().running():
+        assert written.wait(60)
+    assert lines[0].startswith("reading the data, ")
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+def test_a_reader_that_is_gone_stops_no_run(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            tried.set()
+            raise BrokenPipeError
+
+    import threading
+
+    tried = threading.Event()
+    monkeypatch.setattr("vflbench.results.meter.SECONDS", 0.001)
+    monkeypatch.setattr(sys, "stderr", Closed())
+    with Meter().running():
+        assert tried.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (0.2, "1 s"), (99, "99 s"), (100, "2 min"), (3600, "60 min"), (12_000, "3 h 20 min")]
+)
+def test_a_duration_is_rounded_up(seconds, text):
+    assert duration(seconds) == text

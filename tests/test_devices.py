@@ -1,0 +1,135 @@
+"""Runs on a device that isn't there: nothing mixes it with the CPU, and a step reads few numbers from it."""
+
+import copy
+
+import pytest
+import torch
+import yaml
+from builders import run_in, session, table
+from pretend_device import CARD, CardGenerator, MixedDevicesError, PretendCard
+
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.cli.components import component
+from vflbench.defenses.base import Defense, LabelDefense
+from vflbench.defenses.chain import Chain
+from vflbench.defenses.gaussian import Gaussian
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.numerics.dcor import distance_correlation
+from vflbench.options import options
+from vflbench.places import config_folder
+from vflbench.run.settings import Audit, Settings
+
+FOLDER = config_folder() / "defense"
+DEFENSES = sorted(file.stem for file in FOLDER.glob("*.yaml") if file.stem not in ("none", "binomial"))
+UNDEFENDED = 2  # whether all ids are in the table, and the loss
+READS = {
+    "alibi": 2,
+    "batch_average": 1,
+    "binomial": 3,
+    "dcor": 9,
+    "embedding_noise": 2,
+    "gaussian": 1,
+    "label_dp": 1,
+    "marvell": 6,
+    "mid": 2,
+    "nopeek": 8,
+    "pe_loss": 4,
+    "quantize": 3,
+    "sec_dt": 1,
+    "split_guard": 1,
+    "tpsl": 2,
+    "vector_quantize": 2,
+}
+"""Of a defended step, besides; docs/performance/gpu.md says which."""
+
+
+@pytest.fixture(autouse=True)
+def generators_of_the_card(monkeypatch):
+    on = Generators.on
+
+    def pretended(self, device, name):
+        if device.type == "cpu":
+            return on(self, device, name)
+        return self._made.setdefault((str(device), name), CardGenerator().manual_seed(len(self._made)))
+
+    monkeypatch.setattr(Generators, "on", pretended)
+
+
+def defenses(*names):
+    nodes = {key: node for name in names for key, node in yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).items()}
+    return {key: component(node, key, Defense) for key, node in nodes.items()}
+
+
+def reads_of_a_step(rng, chosen):
+    """In the third round: some learn in the first."""
+    with PretendCard() as card:
+        rows = table(rng, rows=128).to(CARD)
+        parties = session(rows, new_defense=lambda: Chain(copy.deepcopy(chosen)), device=CARD)
+        for _ in range(3):
+            card.reads.clear()
+            parties.round(torch.arange(64, device=CARD))
+    return card.reads
+
+
+def test_an_undefended_step_reads_two_numbers(rng):
+    assert reads_of_a_step(rng, {}) == ["__bool__", "item"]
+
+
+@pytest.mark.parametrize("name", [*DEFENSES, "binomial"])
+def test_a_defended_step_mixes_no_devices_and_reads_few_numbers(name, rng):
+    names = ("quantize", "binomial") if name == "binomial" else (name,)
+    assert len(reads_of_a_step(rng, defenses(*names))) == UNDEFENDED + READS.get(name, 0)
+
+
+def test_what_mixes_devices_is_found(rng):
+    """Noise of the CPU, a generator of the CPU, and an array of numbers on the card."""
+
+    @options
+    class Careless(LabelDefense):
+        how: str = "noise"
+
+        def gradient(self, g, y, context):
+            if self.how == "noise":
+                return g + torch.randn(g.shape)
+            if self.how == "generator":
+                return g + torch.randn(g.shape, generator=torch.Generator(), device=g.device)
+            return g + float(g.numpy().sum())
+
+    for how in ("noise", "generator", "numpy"):
+        with pytest.raises(MixedDevicesError):
+            reads_of_a_step(rng, {"careless": Careless(how=how)})
+
+
+def test_dcor_reads_one_number_a_block_and_few_besides(rng):
+    """Blocks of a card are of 8192 rows. Classes, spread, lengths, near pairs, moments."""
+    with PretendCard() as card:
+        x, y = torch.randn(300, 40, generator=rng).to(CARD).requires_grad_(), (torch.arange(300) % 2).to(CARD)
+        value = distance_correlation(x, y)
+        value.backward()
+    assert len(card.reads) <= 6
+
+
+def test_tables_that_are_updated_lazily_stay_on_the_card(rng):
+    with PretendCard() as card:
+        parties = session(table(rng, rows=128).to(CARD), optimizer=LazyAdam(), device=CARD)
+        for _ in range(3):
+            card.reads.clear()
+            parties.round(torch.arange(64, device=CARD))
+    assert card.reads == ["__bool__", "__getitem__", "item"]  # besides, the ids of a batch, each once
+    with PretendCard(), pytest.raises(UserError, match="runs on the CPU"):
+        session(table(rng, rows=128).to(CARD), optimizer=LazyAdam(kernel="numba"), device=CARD)
+
+
+@pytest.mark.slow
+def test_a_run_mixes_no_devices(tmp_path, monkeypatch):
+    """With its audit, its probe, its predictions and its checkpoint."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    settings = Settings(device="cuda", epochs=1, batch_size=128, audit=Audit(batches=2, dcor=True))
+    with PretendCard():
+        summary = run_in(
+            tmp_path, settings=settings, attacks={"norm": Norm(), "spectral": Spectral()}, defenses={"g": Gaussian()}
+        )
+    assert 0.3 < summary["test_auc"] < 0.9
