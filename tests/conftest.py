@@ -8,6 +8,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 import atexit
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+# A shell that starts the tests in the background has them, and the processes that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-MACHINES_DIFFER = ("no CUDA device", "no network namespaces here", "this build of torch")
+MACHINES_DIFFER = ("no CUDA device", "no network namespaces here", "on this processor")
 """Reasons to skip a test that no installation mends."""
 LEFT_OUT = ("no Ray here", "ml_dtypes")  # packages that the extra `test` leaves out: large, and for few tests
 

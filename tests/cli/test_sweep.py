@@ -34,7 +34,8 @@ def test_error_txt_holds_the_message_and_then_the_traceback(tmp_path):
     assert traceback.endswith("ZeroDivisionError: by nought\n")
 
 
-def test_what_ends_while_it_is_watched_is_told_of_once_and_what_was_there_before_is_not(tmp_path, capsys):
+def test_what_ends_while_it_is_watched_is_told_of_once_and_what_was_there_before_is_not(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # paths below the current folder are printed relative to it
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     finish(tmp_path / "old")
@@ -49,7 +50,7 @@ def test_what_ends_while_it_is_watched_is_told_of_once_and_what_was_there_before
         sweep.report(jobs[1], JobOutcome(Status.SKIPPED, 0.75))  # its process knows that it was another's work
     sweep.close()
     assert [job.outcome and job.outcome.status for job in jobs] == [None, Status.SKIPPED]
-    assert capsys.readouterr().out == f"done (1/2): test AUC 0.750; seed=1\n  {tmp_path / 'new'}\n"
+    assert capsys.readouterr().out == "done (1/2): test AUC 0.750; seed=1\n  new\n"
 
 
 def test_the_table_counts_and_names_each_failure_by_what_is_its_own(tmp_path, capsys):

@@ -390,15 +390,23 @@ def test_a_bottom_that_keeps_what_it_computed_is_copied_or_refused(rng):
         split.round(rows.ids, watch=watch)
 
 
-def test_bfloat16(rng):
+@pytest.mark.parametrize(
+    "model", [pair(Plain), pair(Memory, shape=[-1, 2]), pair(InPlace)], ids=["plain", "memory", "in_place"]
+)
+def test_bfloat16(model, rng):
     rows = table(rng, parties=("a", "b"))
-    for model in (pair(Plain), pair(Memory, shape=[-1, 2]), pair(InPlace)):
-        split, full = (session(rows, model=model, precision=precision) for precision in ("bf16", "float32"))
-        facts, exact = (s.round(rows.ids, watch=FACTS).facts["a"] for s in (split, full))
-        assert set(facts[Gradients].layers) == set(exact[Gradients].layers)
-        assert torch.allclose(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"], atol=0.02)
-        assert not torch.equal(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"])
-        assert {p.dtype for p in split.parties[0].bottom.parameters()} == {torch.float32}
+    split, full = (session(rows, model=model, precision=precision) for precision in ("bf16", "float32"))
+    exact = full.round(rows.ids, watch=FACTS).facts["a"]
+    try:
+        facts = split.round(rows.ids, watch=FACTS).facts["a"]
+    except UserError as error:  # an LSTM needs instructions that not every processor has; the error says what helps
+        if "primitive descriptor" in str(error) and "precision=float32" in str(error):
+            pytest.skip("no LSTM in bfloat16 on this processor")
+        raise
+    assert set(facts[Gradients].layers) == set(exact[Gradients].layers)
+    assert torch.allclose(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"], atol=0.02)
+    assert not torch.equal(facts[Embeddings].layers["cut"], exact[Embeddings].layers["cut"])
+    assert {p.dtype for p in split.parties[0].bottom.parameters()} == {torch.float32}
 
 
 def test_options_that_a_constructor_does_not_take_are_refused_before_anything_is_called():

@@ -4,7 +4,7 @@ The bits are those of the layers one after the other.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -112,7 +112,9 @@ class _Joined(torch.autograd.Function):
             g = torch.ops.aten.threshold_backward(g, activations[i], 0, grad_input=masked)
             below = activations[i - 1] if i else x
             if needed[2 * i + 1]:
-                found[2 * i + 1] = below.t().mm(g).t()
+                found[2 * i + 1] = g.t().mm(
+                    below
+                )  # this way round, as torch does it: the other way may sum in another order
             if needed[2 * i + 2]:
                 found[2 * i + 2] = g.sum(dim=0)
             g = g.mm(weights[i]) if any(needed[: 2 * i + 1]) else None
@@ -129,8 +131,9 @@ _checking = threading.Lock()
 
 
 def _same_bits(sizes: tuple[int, int, int], dtype: torch.dtype, precision: str, threads: int) -> bool:
-    """Whether the joined product gives the bits of product, bias and ReLU one after the other, at (n, outputs, inputs): on
-    numbers of both signs, once in a process. Which way torch computes a product depends on all of these.
+    """Whether a joined layer has the bits of product, bias and ReLU one after the other, at (n, outputs, inputs), and its
+    gradients have theirs: on numbers of both signs, once in a process. Which way torch computes a product depends on all of
+    these and on the processor.
     """
     case = sizes, dtype, precision, threads
     with _checking:
@@ -139,14 +142,32 @@ def _same_bits(sizes: tuple[int, int, int], dtype: torch.dtype, precision: str, 
     return _checked[case]
 
 
-@torch.no_grad()
 def _try(n: int, outputs: int, inputs: int, dtype: torch.dtype) -> bool:
-    x, weight, bias = (_numbers(*shape).to(dtype) for shape in ((n, inputs), (outputs, inputs), (outputs,)))
-    with torch.autocast("cpu", enabled=False):
+    given = _numbers(n, outputs).to(dtype)
+    with torch.autocast("cpu", enabled=False), torch.enable_grad():
         try:
-            return torch.equal(_relu_of_product(x, weight, bias), F.relu(F.linear(x, weight, bias)))
+            return all(
+                map(
+                    torch.equal,
+                    *(_value_and_gradients(form, n, outputs, inputs, given) for form in (_one_joined, _one_apart)),
+                )
+            )
         except (AttributeError, RuntimeError):  # a build of torch without it
             return False
+
+
+def _value_and_gradients(form: Callable[..., Tensor], n: int, outputs: int, inputs: int, given: Tensor) -> list[Tensor]:
+    of = [_numbers(*shape).to(given.dtype).requires_grad_() for shape in ((n, inputs), (outputs, inputs), (outputs,))]
+    value = form(*of)
+    return [value.detach(), *torch.autograd.grad(value, of, given)]
+
+
+def _one_joined(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return _Joined.apply(x, weight, bias)[0]
+
+
+def _one_apart(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.relu(F.linear(x, weight, bias))
 
 
 def _numbers(*shape: int) -> Tensor:

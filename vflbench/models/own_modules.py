@@ -36,6 +36,8 @@ def explained(key: str, cls: type, doing: str, hint: Callable[[BaseException], s
         if "allocate memory" in str(error):
             raise
         text = " ".join(str(error).split())[:_LONGEST]
+        if "primitive descriptor" in text:
+            text = f"{text.rstrip('.')}; torch may lack this layer in bfloat16 on this processor: try precision=float32"
         raise UserError(
             f"{doing} fails: {type(error).__name__}: {text}{hint(error)}", key=key, value=path_of(cls)
         ) from error
