@@ -69,6 +69,7 @@ def installed(name: str) -> bool:
     return name not in OPTIONAL or find_spec(OPTIONAL[name]) is not None
 
 
+@pytest.mark.slow
 def test_every_experiment_builds():
     for name, experiment in read_experiments().items():
         build(composed(f"experiment={name}", *REQUIRED.get(("dataset", experiment.dataset), [])))
@@ -135,6 +136,7 @@ def test_the_matrix_runs_every_defense_of_its_own_under_the_name_of_its_file():
 SWEPT = [name for name, e in read_experiments().items() if e.sweep and any(v.quantity for v in e.values)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_sweep_has_a_run_for_each_published_value(name):
     """Options that are swept are compared as they stand in the YAML, those of chosen defenses when they are composed."""

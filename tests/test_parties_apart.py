@@ -90,6 +90,7 @@ def test_a_cheating_label_party_is_refused(tmp_path):
         made(replace(far, adversaries={"hijack": Hijack()}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_all_parties_are(tmp_path, monkeypatch):
     """Stopped after the first epoch and gone on in new processes, it makes the same bytes; without a party's state, none."""
     one = {"defenses": DEFENSES["codebooks"]()}

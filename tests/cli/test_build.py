@@ -115,6 +115,7 @@ def test_only_subclasses_of_the_groups_base_class_are_called(tmp_path, monkeypat
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_classes_that_are_options_are_found_and_checked_before_anything_is_called(composed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pair = {"model.bottom": "torch.nn:Identity", "model.top": "torch.nn.Linear"}

@@ -43,6 +43,7 @@ def master(loader):
     return loader.load_configuration("train", [], run_mode=RunMode.MULTIRUN)
 
 
+@pytest.mark.slow
 def test_a_copy_is_what_hydra_would_compose_to_the_last_value(loader, master):
     for first, second, copied in PAIRS:
         counting = Counting(loader)

@@ -159,6 +159,7 @@ def test_a_run_that_another_process_is_at_work_on_is_waited_for_and_then_tried_a
         assert "waiting for another process" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("subdir", "numbered"), [("${name}", False), ("x${hydra.job.num}", True)])
 def test_numbered_folders_keep_their_numbers_when_a_run_is_tried_again(launcher, subdir, numbered):
     answers = {f"seed={i}": [done()] for i in range(3)}

@@ -126,6 +126,7 @@ def test_columns_are_printable_different_and_bounded(tmp_path):
         assert "line 1: " in problem_of(read(write(tmp_path / "many", [many, many])))
 
 
+@pytest.mark.slow
 def test_more_text_columns_than_a_process_may_open_files(tmp_path):
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from raw_files import write
 from small_tables import COMMAS, GOOD, GOOD_NUMBERS, WAYS, problem_of, request, table_of
 
@@ -64,6 +65,7 @@ WRONG_LINES = {
 }
 
 
+@pytest.mark.slow
 def test_the_first_wrong_line_is_reported_in_full(tmp_path):
     for i, (line, problem) in enumerate(WRONG_LINES.items()):
         for j, (end, compress) in enumerate(WAYS):

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from defenses.contexts import drawing
 
@@ -15,6 +16,7 @@ def test_norms_become_equal_in_expectation(rng):
     assert torch.allclose(squared.mean(0), g.square().sum(1).max().expand(64), rtol=0.1)
 
 
+@pytest.mark.slow
 def test_expected_gradient_is_unchanged_so_training_goes_on(rng):
     g = gradients(rng, n=8, d=3)
     mean = torch.stack([MaxNorm().gradient(g, None, drawing(rng)) for _ in range(20_000)]).mean(0)

@@ -240,6 +240,7 @@ def test_shards_in_any_number_and_of_both_kinds_read_as_they_were_written(dtype,
         check(write(tmp_path / f"{seed}", MANIFEST, shards, {}), batches)
 
 
+@pytest.mark.slow
 def test_every_way_of_writing_parquet_reads_alike(tmp_path):
     for number, options in enumerate(OPTIONS):
         for seed in range(2):

@@ -288,6 +288,7 @@ def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
             session(rows, model=Own(**numeric, make_top=top))
 
 
+@pytest.mark.slow
 def test_a_run_with_them_is_attacked_recorded_and_goes_on(tmp_path):
     """Batch normalisation keeps statistics and dropout draws: both go on where they were."""
 

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import scipy.special
 
 from vflbench.numerics import special
@@ -11,6 +12,7 @@ def test_they_are_scipys():
         assert getattr(special, name) is getattr(scipy.special, name)
 
 
+@pytest.mark.slow
 def test_they_are_loaded_without_the_rest_which_can_follow():
     code = (
         "import sys, vflbench.numerics.special as ours\n"

@@ -66,6 +66,7 @@ def test_the_estimate_finds_the_odds_ratio_that_strata_share():
     assert 1.3 - 4 * error < table.log_odds_low(0.025) < estimate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eps", [0.3, 1.0])
 @pytest.mark.parametrize("prior", [0.5, 0.2])
 def test_randomized_response_exceeds_2_eps_no_more_often_than_alpha_for_any_groups_made_of_the_messages(eps, prior):

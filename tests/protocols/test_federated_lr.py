@@ -175,6 +175,7 @@ def test_a_session_goes_on_where_another_stood(rng):
     assert torch.equal(session.server.model, other.server.model)
 
 
+@pytest.mark.slow
 def test_a_run_rebuilds_every_batch(tmp_path):
     summary = run_in(
         tmp_path / "run",

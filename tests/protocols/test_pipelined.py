@@ -108,6 +108,7 @@ def test_parties_elsewhere_make_the_same_numbers(defenses, tmp_path):
     assert link.calls.count("pipelined step") == 2 * (1350 // 64 + 2)  # one a batch, and what is left at the end of an epoch
 
 
+@pytest.mark.slow
 def test_a_run_stopped_amid_an_epoch_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
     whole, count = made(parts(), tmp_path / "whole"), []
     add = Epoch.add

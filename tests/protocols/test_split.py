@@ -31,6 +31,7 @@ class BothDefense(NonLabelDefense, LabelDefense):
     """Stands at both seats of split learning."""
 
 
+@pytest.mark.slow
 def test_training_in_parts_is_training_the_whole(rng):
     """Without a defense, a round must move every weight exactly as back-propagation through one network would."""
     for parties, wide, classes in product(PARTIES, (False, True), (2, 3)):

@@ -197,6 +197,7 @@ def test_guesses_about_real_labels_would_cry_wolf():
     assert Guesses(*counts).epsilon_low(0.001) > 3 * eps  # from a feature alone, with no message sent
 
 
+@pytest.mark.slow
 def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
     chain = {"once": LabelDp(eps=2.0), "anew": LabelDp(eps=0.5, fresh_every_epoch=True), "marvell": Marvell()}
     summary = run_in(tmp_path / "run", defenses=chain, settings=settings(3, batches=2))

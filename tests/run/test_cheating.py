@@ -75,6 +75,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_honest_run_stands_beside_and_is_the_run_without_an_adversary(whole, tmp_path):
     run_in(tmp_path / "plain", **parts(adversaries={}))
     lines, summary = results(whole / "honest")

@@ -45,6 +45,7 @@ def noted(folder, name):
     return json.loads((folder / "manifest.json").read_text())[name]
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_one_process(tmp_path):
     attacks = {name: HERE[name] for name in ("norm", "completion")}
     here, there, links = both(tmp_path, attacks, parties=2)

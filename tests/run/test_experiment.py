@@ -210,6 +210,7 @@ def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
         run_in(tmp_path / "run", optimizer=Wild(), settings=settings(epochs=1, batch_size=2700), attacks={})
 
 
+@pytest.mark.slow
 def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
     class Vandal(Attack):
         threat = Threat(knows={Gradients})
@@ -346,6 +347,7 @@ def test_a_defense_for_two_classes_is_refused_for_more(tmp_path):
         run_in(tmp_path / "run", dataset=Digits(), model=Mlp(), attacks={}, defenses={"marvell": Marvell()})
 
 
+@pytest.mark.slow
 def test_following_rows_trains_the_same_model(tmp_path):
     losses = {}
     for name, attacks in (("without", {}), ("with", {"averaging": Averaging(rows=300), "cosine": Cosine()})):

@@ -28,6 +28,7 @@ class Stopper(Attack):
         return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[OwnModel].embed(view.ids).items()})
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_while_an_epoch_is_concluded_goes_on_to_the_same_bytes(tmp_path):
     Stopper.stops = True
     with pytest.raises(Interrupted):

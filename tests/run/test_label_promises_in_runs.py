@@ -116,6 +116,7 @@ ALL_KEPT = [pytest.param(QUICK, few, id=f"{QUICK}, few")] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "attacks"), ALL_KEPT)
 def test_no_attack_exceeds_the_ceiling(tmp_path, name, attacks):
     summary = attacked(tmp_path / "run", {"it": KEPT[name]()}, attacks())

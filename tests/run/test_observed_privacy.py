@@ -52,6 +52,7 @@ def unchecked(*rows):
     return {"unchecked": torch.zeros(len(rows[3]), dtype=torch.float64)}
 
 
+@pytest.mark.slow
 def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
     world = World(3000, seed=0)
     kept = observed_privacy({"direct": world.released(1.0)}, world.labels, world.x, 1.0)
@@ -82,6 +83,7 @@ def test_guesses_that_follow_features_are_left_undecided():
         assert "Undecided" in found.verdict
 
 
+@pytest.mark.slow
 def test_an_attack_that_reads_features_does_not_hide_one_that_does_not():
     world = World(4000, seed=0)
     scores = {"features": world.log_odds, "direct": world.released(2.0)}
@@ -106,6 +108,7 @@ def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken
     assert shown.outcome != "against"
 
 
+@pytest.mark.slow
 def test_rows_that_share_a_label_break_an_audit_that_averages_their_messages():
     """Labels must be independent given the features, or groups depend on own coins alone. Households break both."""
     rng = torch.Generator().manual_seed(0)

@@ -175,6 +175,7 @@ class Breaks(Norm):
         return super().batch(view)
 
 
+@pytest.mark.slow
 def test_the_error_of_an_attack_in_a_thread_ends_the_audit(tmp_path, monkeypatch):
     run_in(tmp_path / "run", **parts("messages"))
     offline = importlib.import_module("vflbench.run.offline")
@@ -232,6 +233,7 @@ def test_a_recording_goes_on_with_its_run(tmp_path):
     assert len(resumed) == 3
 
 
+@pytest.mark.slow
 def test_federated_rounds_are_rebuilt_from_disk(tmp_path):
     settings = Settings(epochs="auto", record="messages", audit=Audit(batches=2))
     changes = {"dataset": Bernoulli(rows=5, features=6, batches=10), "protocol": FederatedLr(), "defenses": {}}

@@ -56,6 +56,7 @@ def copied(run, tmp_path):
     return shutil.copytree(run[0], tmp_path / "recording")
 
 
+@pytest.mark.slow
 def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
     """Leak AUCs, their intervals, guesses about canaries and figures of classes, all equal."""
     folder, summary = run

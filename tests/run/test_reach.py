@@ -134,6 +134,7 @@ class Renamer(Adversary):
         return {"honest": h, "nothing": None, "narrow": h[:, :1]}[self.returns]
 
 
+@pytest.mark.slow
 def test_a_cheat_can_not_rename_the_rows_of_others(tmp_path):
     cheated = run_in(tmp_path / "cheated", adversaries={"renamer": Renamer()}, attacks={"norm": Norm()}, **SMALL)
     plain = run_in(tmp_path / "plain", attacks={"norm": Norm()}, **SMALL)

@@ -119,6 +119,7 @@ def test_references_change_no_other_number(tmp_path):
     assert figures(tmp_path / "a", norm=Norm()) == figures(tmp_path / "b", norm=Norm(), cosine=Cosine(), head=Head())
 
 
+@pytest.mark.slow
 def test_no_attack_reads_more_than_the_probe(tmp_path):
     summary = run_in(tmp_path, attacks={"norm": Norm(), "cosine": Cosine()}, **parts())
     probes = {leak["layer"]: leak["raw"]["mean"] for leak in summary["leaks"] if leak["attack"] == "probe"}

@@ -248,6 +248,7 @@ def test_with_every_kind_of_defense_and_attack_when_stopped_at_every_turn(tmp_pa
     assert results(tmp_path) == whole_of_everything
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_at_every_turn_still_ends_with_the_same_bytes(tmp_path, whole):
     for at, trip, error in ((7, ctrl_c, Interrupted), (15, ctrl_c, Interrupted), (16, crash, CrashError)) * 2:
         stopped(tmp_path, trip, at, error)
@@ -272,6 +273,7 @@ def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeyp
     assert results(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_is_cut_off(tmp_path, whole):
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     with (tmp_path / "metrics.csv").open("a") as file:
@@ -308,6 +310,7 @@ def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(tmp_
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.slow
 def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, whole, capsys):
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
@@ -381,6 +384,7 @@ def test_another_device_is_not_gone_on_with(tmp_path):
         run_in(tmp_path, **parts())
 
 
+@pytest.mark.slow
 def test_other_versions_are_reported_and_gone_on_with(tmp_path, whole, capsys):
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -408,6 +412,7 @@ def test_a_run_that_diverges_does_so_again_the_same_way(tmp_path):
     assert "going on before epoch 1" in (tmp_path / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_overwrite_begins_anew_and_an_interrupted_one_goes_on_without_it(tmp_path, whole):
     run_in(tmp_path, **parts())
     error = stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted, settings={"overwrite": True})
@@ -417,6 +422,7 @@ def test_overwrite_begins_anew_and_an_interrupted_one_goes_on_without_it(tmp_pat
     assert results(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_a_run_that_was_stopped_begins_again(tmp_path, whole):
     error = stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted, settings={"checkpoint": "none"})
     assert "saves nothing" in str(error)

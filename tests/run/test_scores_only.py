@@ -46,6 +46,7 @@ def recording(tmp_path_factory):
     return folder / "recording"
 
 
+@pytest.mark.slow
 def test_threads_beside_the_main_one_change_no_bit(recording, tmp_path, monkeypatch):
     offline = importlib.import_module("vflbench.run.offline")
     written = []

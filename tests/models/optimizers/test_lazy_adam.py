@@ -177,6 +177,7 @@ def test_the_test_auc_is_that_of_adam(tmp_path):
     assert lazy_auc == pytest.approx(dense_auc, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_auditing_and_predicting_do_not_change_training(tmp_path, kernel):
     losses = []

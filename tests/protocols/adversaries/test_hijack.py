@@ -124,6 +124,7 @@ def test_labels_whose_privacy_is_promised_are_not_read(rng):
     hijacked(rng, rows, Hijack(**SMALL), **private).round(rows.ids)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_sends_the_same(rng):
     rows = table(rng, parties=("a", "b"), classes=3)
     others = table(rng, rows=100, parties=("a", "b"), classes=3)

@@ -44,6 +44,7 @@ def tree(folder):
     return {path.relative_to(folder).as_posix(): path.lstat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_a_name_of_an_experiment_is_no_path(tmp_path):
     root = tmp_path / "a" / "b" / "outputs"
     names = (
@@ -67,6 +68,7 @@ def test_a_name_of_an_experiment_is_no_path(tmp_path):
     assert all(path.startswith("a/b/outputs/report") for path in new), new
 
 
+@pytest.mark.slow
 def test_two_names_that_make_the_same_file_have_two(tmp_path):
     for number, name in enumerate(("a/b", "a?b", "A_b")):
         write_run(tmp_path / str(number), experiment=name, seed=number, test_auc=0.7 + 0.01 * number)
@@ -251,6 +253,7 @@ def hostile_run(folder, seed, text):
     )
 
 
+@pytest.mark.slow
 def test_texts_of_a_run_are_texts_in_every_format(tmp_path):
     texts = [text for text in TEXTS if 0 < len(text) < 20_000]
     for number, text in enumerate(texts):
@@ -327,6 +330,7 @@ def test_a_page_allows_its_own_script_and_style_alone(tmp_path):
     assert page.index("Content-Security-Policy") < page.index("<style>") < page.index("<script>")
 
 
+@pytest.mark.slow
 def test_a_run_of_which_no_table_can_be_made_is_a_line_and_the_others_keep_their_numbers(tmp_path, monkeypatch):
     from vflbench.results.report import site
 

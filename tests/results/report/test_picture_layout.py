@@ -90,6 +90,7 @@ def test_a_setting_that_was_not_run_says_so_and_other_pictures_are_refused(tmp_p
         PictureTable.of([run for run in read_runs([tmp_path]) if run.option("defense.quantize") is None], "pca")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [0.001, 0.0])
 def test_recovery_has_a_row_for_each_mechanism(folder, tmp_path, least):
     save(tmp_path, 0, quantize={"levels": 3}, errors=(least, 0.71))

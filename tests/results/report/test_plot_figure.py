@@ -68,6 +68,7 @@ def test_what_has_no_place_is_not_drawn():
     assert len(marks_of(figure_of(log))) == 1
 
 
+@pytest.mark.slow
 def test_no_text_is_computed_with_or_ends_a_drawing():
     """Expressions depend on how long texts are, and on nothing else of them."""
     figure = figure_of(every(HOSTILE))

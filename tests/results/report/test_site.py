@@ -42,6 +42,7 @@ def read_table(folder, name):
         return {row[next(iter(row))]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_tables_hold_the_numbers_in_full_and_say_how_many_runs(reported):
     settings = read_table(reported, "runs_criteo_settings")
     tight = settings["marvell, sumkl 0.04"]

@@ -180,6 +180,7 @@ def text_of(page):
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.read_text()))
 
 
+@pytest.mark.slow
 def test_an_audit_stands_on_a_page_and_in_a_table_next_to_training_runs(tmp_path):
     write_run(tmp_path / "out" / "trained", verdict=verdict(worst()))
     config = {
@@ -208,6 +209,7 @@ def test_an_audit_stands_on_a_page_and_in_a_table_next_to_training_runs(tmp_path
     assert set(table["dataset"].to_pylist()) == {"criteo", "recording partner/recorded"}
 
 
+@pytest.mark.slow
 def test_a_page_says_which_measured_defenses_lower_it(tmp_path):
     write_run(tmp_path / "out" / "none", test_auc=0.79, verdict=verdict(worst()))
     for sumkl, value, auc in ((0.04, 0.6, 0.7), (0.16, 0.8, 0.75), (64.0, 0.95, 0.78)):
@@ -223,6 +225,7 @@ def test_a_page_says_which_measured_defenses_lower_it(tmp_path):
     assert "All 3 settings of marvell: AUC 0.60 to 0.95." in page
 
 
+@pytest.mark.slow
 def test_a_page_without_an_undefended_run_says_nothing_of_what_lowers_it(tmp_path):
     for sumkl in (0.04, 0.16):
         write_run(tmp_path / "out" / f"m{sumkl}", verdict=verdict(worst()), **marvell(sumkl))
