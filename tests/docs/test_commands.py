@@ -107,6 +107,7 @@ def run(command: Command, folder: Path, shelf: Path) -> subprocess.CompletedProc
     program, *words = before_pipe(command.words)
     words = [path for word in words for path in globbed(word, folder)]
     environment = {**warm_command.OPEN, "VFLBENCH_DATA": str(shelf), "BROWSER": "true", "COLUMNS": "80"}
+    environment[warm_command.SMALL_JUDGE] = "1"
     if program.startswith("python"):
         return script(words, folder)
     if words[:2] == ["reproduce", "no_defense"]:
