@@ -144,6 +144,7 @@ def ran(choice: Choice, word: str, folder: Path) -> str:
     return outcome(config, folder)
 
 
+@pytest.mark.slow
 def test_some_odd_words_composed_by_hydra_itself():
     """The same as above, but for the groups' names too, and with nothing left out of what a command does first."""
 

@@ -57,12 +57,14 @@ def test_every_batch_is_among_those_that_fit_with_other_options(tmp_path):
     assert_every_batch_is_among_those_that_fit(tmp_path, "sum", intercept=True)
 
 
+@pytest.mark.slow
 def test_of_several_others_all_rows_are_rebuilt_together(tmp_path):
     figures = rebuilt(tmp_path, rows=3, features=12, parties=4)
     assert figures["contained"] == 1
     assert figures["unique"] == 1
 
 
+@pytest.mark.slow
 def test_updates_that_are_seen_one_by_one_give_each_batch(tmp_path):
     """Of the sums of three participants' updates, 18 x 8, several batches fit."""
     each = rebuilt(tmp_path / "plain", rows=3, features=10, parties=4, aggregation="plain")

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from attacks.views import view_of
 
@@ -109,6 +110,7 @@ def test_gradients_and_features_add_up_where_labels_are_randomized(rng):
     assert reached["both"] > optimum - 0.02
 
 
+@pytest.mark.slow
 def test_fresh_noise_averages_out_over_the_epochs(rng):
     y = (torch.rand(1500, generator=rng) < 0.25).long()
     attack, known, rest = Completion(message="gradients"), torch.arange(100), torch.arange(100, 1500)

@@ -296,6 +296,7 @@ def test_more_combinations_than_are_tried_are_searched_column_by_column(rng):
     assert (rebuilt.features["a"].categorical == rows.features["a"].categorical).double().mean() > 0.9
 
 
+@pytest.mark.slow
 def test_where_logits_are_not_affine_an_answer_fits_them_and_claims_nothing(rng):
     rows = rows_of(rng, {"a": 3, "label": 2}, classes=6)
     started = session(rows, model=Mlp(bottom_layers=2, top_layers=1, width=24))

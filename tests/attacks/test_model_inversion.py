@@ -63,6 +63,7 @@ def test_a_random_network_of_two_layers_is_inverted_nearly(rng):
     assert rebuilt.categorical.shape == (15, 0)
 
 
+@pytest.mark.slow
 def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
     sizes = (3, 5, 40)
     ids = torch.stack([torch.randint(size, (24,), generator=rng) for size in sizes], 1)
@@ -78,6 +79,7 @@ def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
     assert (rebuilt.numeric - rows.features["a"].numeric).square().mean() < 2e-3
 
 
+@pytest.mark.slow
 def test_pictures_of_every_party_come_back():
     rows = Digits(parties=4, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
     attack = ModelInversion(rows=10)
@@ -186,6 +188,7 @@ def mean_errors(rows, known, options, *, defenses, width=24):
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "defense", [TopK(fraction=0.5), Quantize(levels=4, range=[0.0, 1.0]), EmbeddingNoise(norm=10.0, eps=300.0)]
 )
@@ -200,6 +203,7 @@ def test_auxiliary_rows_and_the_network_read_more_than_either(rng, defense):
     assert both < black_box
 
 
+@pytest.mark.slow
 def test_auxiliary_rows_alone_say_no_more_than_their_mean(rng):
     """A message that is noise: what is rebuilt is no better than the mean of the auxiliary rows, and not much worse."""
     everything = torch.rand(640, 5, generator=rng)
@@ -259,6 +263,7 @@ def related(rng, rows=640):
     return (everything + 0.05 * torch.rand(rows, 10, generator=rng)).clamp(0, 1)
 
 
+@pytest.mark.slow
 def test_a_learned_prior_wins_behind_noise_and_is_near_exact_without(rng):
     everything, noise = related(rng), EmbeddingNoise(norm=10.0, eps=1000.0)
     rows, known = rows_of(everything[:40]), everything[40:]

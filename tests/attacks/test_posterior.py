@@ -59,6 +59,7 @@ def test_under_noise_along_gradients_it_is_near_the_bayes_optimal_attacker_and_k
     assert auc(ordered(run(Posterior(), x, epochs)), y) > auc(best, y) - 0.02
 
 
+@pytest.mark.slow
 def test_under_isotropic_noise_it_is_near_the_bayes_optimal_attacker(rng):
     x, y, released, odds, p = planted(rng, gap=1.0)
     a = p - released.float()
@@ -90,6 +91,7 @@ def test_gradients_of_other_labels_and_embeddings_without_any_are_a_coin(rng):
     assert auc(scores, other) == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 5])
 def test_degenerate_gradients_give_numbers_or_nothing(rng, width):
     x = torch.randn(64, width, generator=rng)
@@ -102,6 +104,7 @@ def test_degenerate_gradients_give_numbers_or_nothing(rng, width):
         assert bool(scores.layers["f1"].isfinite().all())
 
 
+@pytest.mark.slow
 def test_in_any_units(rng):
     x, _, released, _, p = planted(rng, gap=1.0)
     g = (p - released.float())[:, None] * AXIS + 0.5 * torch.randn(ROWS, WIDTH, generator=rng)
@@ -109,6 +112,7 @@ def test_in_any_units(rng):
     assert auc(there, here > here.median()) > 0.9999
 
 
+@pytest.mark.slow
 def test_resumed_in_an_epoch_it_answers_the_same(rng):
     x, _, released, _, p = planted(rng, gap=1.0)
     epochs = [along(p - released.float(), rng) for _ in range(2)]

@@ -55,6 +55,7 @@ def test_a_copy_is_what_hydra_would_compose_to_the_last_value(loader, master):
         assert composed.take(master, first) is kept, first
 
 
+@pytest.mark.slow
 def test_of_interleaved_choices_each_is_composed_once(loader, master):
     counting = Counting(loader)
     composed = Composed(counting)

@@ -58,6 +58,7 @@ def done(auc=0.5):
     return JobOutcome(Status.DONE, auc)
 
 
+@pytest.mark.slow
 def test_failures_of_runs_are_noted_and_no_sweeper_sees_an_exception(launcher, tmp_path):
     answers = {"seed=0": [JobOutcome(Status.FAILED, reason="no")], "seed=1": [done(0.75)], "seed=2": [KeyError("x")]}
     with launcher(answers) as (_, sweep, outer):

@@ -83,6 +83,7 @@ def recording(tmp_path):
     return tmp_path / "r"
 
 
+@pytest.mark.slow
 def test_a_description_loads_neither_torch_nor_hydra_and_says_the_same(recording, tmp_path):
     printed, loaded = run("audit", "r", "--describe", cwd=tmp_path)
     assert not loaded & (HEAVY | {"hydra", "omegaconf", "scipy", "altair", "vl_convert", "PIL"})
@@ -91,6 +92,7 @@ def test_a_description_loads_neither_torch_nor_hydra_and_says_the_same(recording
     assert "attacks that can run" in printed
 
 
+@pytest.mark.slow
 def test_named_attacks_are_described_without_hydra(recording, tmp_path):
     printed, loaded = run("audit", "r", "attack=[norm,spectral]", "--describe", cwd=tmp_path)
     assert not loaded & (HEAVY | {"hydra", "omegaconf", "scipy", "altair", "vl_convert", "PIL"})

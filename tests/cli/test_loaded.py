@@ -43,6 +43,7 @@ def test_a_list_loads_what_reads_yaml(tmp_path):
     assert loaded("list", cwd=tmp_path) <= {"yaml"}
 
 
+@pytest.mark.slow
 def test_a_mistyped_key_loads_what_composes(tmp_path):
     assert loaded("train", "attack.kmeans.map=ratios", cwd=tmp_path, code=1) <= COMPOSED | OPTIONAL
 

@@ -23,6 +23,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_kit_has_nothing_of_another_party(project):
     keys = {name: next((project / name / "startup").glob("*.key")).read_bytes() for name in NAMES}
     assert len(set(keys.values())) == len(NAMES)

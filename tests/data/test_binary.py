@@ -78,6 +78,7 @@ def test_bytes_that_are_not_text_are_rejected(tmp_path):
         load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_tables_load(data_folder):
     data = load(data_folder / "mushroom" / "agaricus.txt.gz")

@@ -151,6 +151,7 @@ def test_a_missing_file_and_a_folder_are_rejected(tmp_path):
     assert "folder" in error_of(Criteo(path=str(tmp_path)))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_real_rows_agree_with_a_reading_by_hand(data_folder):
     path = data_folder / "criteo" / "train.txt.gz"
@@ -168,6 +169,7 @@ def test_real_rows_agree_with_a_reading_by_hand(data_folder):
         assert categorical[:, j].tolist() == [values.index(row[14 + j]) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_whole_real_file_has_its_published_counts(data_folder):
     split = load(Criteo(path=str(data_folder / "criteo" / "train.txt.gz")))

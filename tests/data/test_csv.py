@@ -78,6 +78,7 @@ def test_a_limit_on_the_rows_and_a_boolean_label(tmp_path):
     assert in_file_order(split)[2].tolist() == [i % 2 for i in range(10)]
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line_and_names_the_cause(tmp_path):
     cases = (
         (LINES, {"label": "click"}, ["dataset.label=click", "age, city"]),

@@ -89,6 +89,7 @@ def test_any_bytes_in_place_of_lines(tmp_path, lines, end, last):
     check_lines(tmp_path, lines, end, last)
 
 
+@pytest.mark.slow
 @few
 @any_bytes
 def test_a_table_of_any_bytes_gives_rows_or_a_user_error(tmp_path, content):

@@ -116,6 +116,7 @@ def secrets_of(data: TrainTest, *parties, labels, orders=()):
     return Secrets(columns, [order for order in everything if len(order) >= PREFIX])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_path, monkeypatch):
     """After rounds that everything is collected of, predictions, lookups of rows that are in no buffer, and a second epoch;

@@ -73,6 +73,7 @@ def test_the_first_wrong_line_is_reported_in_full(tmp_path):
             assert problem_of(path) == f"line 6: {problem}", (line, end, compress)
 
 
+@pytest.mark.slow
 def test_what_pyarrow_accepts_is_still_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", MAX_LINE_BYTES // 2)
     wrong = {

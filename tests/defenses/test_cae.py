@@ -43,12 +43,14 @@ def best_share(entropy):
     return brentq(lambda q: entropy / 2 * math.log((1 - q) / q) - 2 / (1 + math.exp(2 * q - 1)), 1e-6, 0.5 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entropy", [1.0, 2.0])
 def test_two_classes_change_places_as_far_as_the_entropy_lets_them(entropy):
     fake = fake_labels(ready(entropy=entropy), 2)
     assert fake.diagonal().tolist() == pytest.approx([best_share(entropy)] * 2, abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_autoencoder_is_as_published():
     weights = ready(3)._weights
     y = F.one_hot(torch.tensor([0, 2, 1, 1]), 3).float()
@@ -59,6 +61,7 @@ def test_the_loss_of_the_autoencoder_is_as_published():
     assert torch.allclose(confusion(y, weights, 0.7), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_fake_labels_are_decoded_to_the_classes(classes):
     defense = ready(classes)
@@ -77,6 +80,7 @@ def test_the_more_the_fake_label_of_a_class_the_more_that_class():
         assert (decoded.diff(dim=0) < 0).all(), seed
 
 
+@pytest.mark.slow
 def test_training_is_on_soft_fake_labels(rng):
     for classes in (2, 4):
         defense = ready(classes)

@@ -35,6 +35,7 @@ def test_gradient_is_that_of_finite_differences(rng):
         assert exact.grad[i, j].item() == pytest.approx((above - below) / (2 * step), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_descending_it_makes_embeddings_forget_the_labels(rng):
     h, y = batch(rng)
     before = distance_correlation(h, y).item()
@@ -79,6 +80,7 @@ def test_no_weight_is_no_defense(rng):
     assert Dcor(alpha_d=0.0).penalty([h], y) == 0.0
 
 
+@pytest.mark.slow
 def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
     rows = table(rng, parties=("a", "b"), rows=200)
     plain, defended = session(rows), session(rows, defenses=(Dcor(alpha_d=10.0),))

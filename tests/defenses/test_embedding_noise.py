@@ -13,6 +13,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.vector_quantize import VectorQuantize
 
 
+@pytest.mark.slow
 def test_rows_are_shortened_and_noise_is_as_wide_as_said(rng):
     for mechanism, order in (("gaussian", 2), ("laplace", 1)):
         h = torch.randn(1, 8, generator=rng).repeat(40_000, 1) * 10
@@ -29,6 +30,7 @@ def test_rows_are_shortened_and_noise_is_as_wide_as_said(rng):
         assert torch.allclose(mean, short, atol=0.03), mechanism
 
 
+@pytest.mark.slow
 def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise(rng):
     """Opposite rows along the first coordinate, which is as far apart as two can be."""
     for mechanism, delta in (("gaussian", 0.01), ("laplace", 0.0)):

@@ -118,6 +118,7 @@ def expected_response(p, eps):
     return matrix, k
 
 
+@pytest.mark.slow
 def test_response_with_a_prior_is_the_published_one_and_keeps_eps():
     priors = ((0.5, 0.5), (0.9, 0.1), (0.25, 0.25, 0.25, 0.25), (0.1, 0.45, 0.4, 0.05), (0.02, 0.03, 0.95))
     for p, eps in product(priors, (0.5, 1.0, 2.5)):

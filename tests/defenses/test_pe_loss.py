@@ -131,6 +131,7 @@ def test_no_weight_is_no_defense(rng):
     assert PeLoss(alpha=0.0).penalty([batch(rng)[0]], torch.zeros(40, dtype=torch.long)) == 0.0
 
 
+@pytest.mark.slow
 def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
     rows = table(rng, parties=("a", "b"), rows=200)
     plain, defended = session(rows), session(rows, defenses=(PeLoss(alpha=0.01),))

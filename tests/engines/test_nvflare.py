@@ -206,6 +206,7 @@ def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path, ru
     assert figures(tmp_path / "run") == figures(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_another_protocol_is_refused(tmp_path):
     result = command("train", "protocol=federated_lr", "engine=nvflare", cwd=tmp_path)
     assert result.returncode == 1

@@ -81,6 +81,7 @@ def written(folder, parties, facts, ids, rules=None, **place):
     return again
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_recordable_fact_reads_back_bit_for_bit(data, tmp_path_factory):

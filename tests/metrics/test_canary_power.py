@@ -17,6 +17,7 @@ def within(found: int, probability: float, tries: int = TRIES) -> bool:
     return abs(found / tries - probability) <= 4 * math.sqrt(max(probability * (1 - probability), 1 / tries) / tries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("eps", "times", "canaries", "readers"),
     [

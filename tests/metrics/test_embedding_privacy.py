@@ -61,6 +61,7 @@ def test_noise_with_outcomes_of_one_distribution_only_has_no_eps():
     assert binomial_release(Sensitivity.of_grid(4, 256, 1.0), "", 100, 0.5, 1e-6).epsilon is None
 
 
+@pytest.mark.slow
 def test_a_claim_is_never_below_the_exact_eps():
     cases = [
         (1, 2, 2000, 0.5),

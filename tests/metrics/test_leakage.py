@@ -149,6 +149,7 @@ def test_many_classes_have_no_leak_auc_and_two_have_that_of_the_difference(rng):
     assert str([Leak.from_state(leak.state()) for leak in again]) == str([many, two])
 
 
+@pytest.mark.slow
 def test_net_is_a_half_for_a_coin_and_leaves_a_leak_as_it_is(rng):
     """A coin within its interval; strong leaks, whose direction flips from batch to batch, to 0.002."""
     positives, n = 128, 512
@@ -187,6 +188,7 @@ def test_a_coin_on_many_small_batches_is_no_leak(rng, positives, negatives):
     assert leak.net.mean == (1.0 if len(truth) > 2 else 0.5)
 
 
+@pytest.mark.slow
 def test_the_best_of_several_directions_is_chosen_once_and_stands_beside_what_a_coin_reaches(rng):
     positives, n, m, batches = 64, 256, 8, 12
     truth, coins = torch.arange(n) < positives, []

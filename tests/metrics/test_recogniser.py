@@ -12,6 +12,7 @@ def digits():
     return [(rows.features["a"].numeric.view(-1, 8, 8), rows.labels) for rows in (data.train.all(), data.test.all())]
 
 
+@pytest.mark.slow
 def test_true_pictures_are_recognised_and_noise_is_not(digits):
     (pictures, labels), (unseen, classes) = digits
     trained = Recogniser(pictures, labels, 10, torch.Generator().manual_seed(0))

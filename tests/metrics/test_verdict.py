@@ -56,6 +56,7 @@ def test_the_interval_covers_the_worst_of_many_coins_and_of_mixed_leaks(rng):
         assert covered >= 0.95 * 200 - 3 * math.sqrt(200 * 0.95 * 0.05), name
 
 
+@pytest.mark.slow
 def test_a_picked_leak_is_not_taken_at_its_own_interval(rng):
     """The largest of 40 coins seems to leak at 95 %, one at a time, and does not at the interval of the verdict."""
     alone = together = 0

@@ -647,6 +647,7 @@ def test_a_run_is_attacked_recorded_and_resumed(tmp_path):
     assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_audit_of_recorded_messages_has_the_numbers_of_the_run(tmp_path):
     """The layers keep their order, which is not that of their names."""
 

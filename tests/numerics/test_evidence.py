@@ -66,6 +66,7 @@ def test_twenty_rows_are_enough_where_the_direction_of_largest_variance_says_not
     assert sorted(reached)[2] > 0.97
 
 
+@pytest.mark.slow
 def test_logits_weigh_sources_by_what_they_say_and_meet_the_class_shares(rng):
     y = torch.arange(2).repeat(1000)
     good, poor, empty = (a * y + torch.randn(2000, generator=rng) for a in (2.0, 1.0, 0.0))

@@ -39,6 +39,7 @@ def test_it_can_be_copied_beside_what_holds_it():
     assert isinstance(pickle.loads(pickle.dumps(Late("torch"))), Late)
 
 
+@pytest.mark.slow
 def test_facts_threats_and_figures_of_leaks_load_no_torch():
     """Every module that says so, in a process that has imported them all, and made every attack of ours."""
     code = """

@@ -10,6 +10,7 @@ from vflbench.numerics.sphericity import sphericity
 SHAPES = [(8, 4), (40, 128), (512, 16), (128, 64)]
 
 
+@pytest.mark.slow
 def test_the_statistic_has_mean_0_and_variance_1_on_isotropic_gaussians(rng):
     for n, d in SHAPES:
         values = torch.tensor([sphericity(torch.randn(n, d, generator=rng)).deviation for _ in range(1500)])

@@ -20,6 +20,7 @@ def test_of_one_stratum_it_inverts_the_tail_of_fishers_noncentral_hypergeometric
             assert law.sf(high_positive - 1) == pytest.approx(alpha, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_of_several_strata_the_tail_is_that_of_the_sum():
     table = of((4, 3, 5, 1), (6, 4, 3, 1), (2, 1, 2, 1))
     laws = [

@@ -42,6 +42,7 @@ def batches(rows, rng, count=6, size=24) -> list[Tensor]:
     return [rows.ids[torch.randperm(len(rows), generator=rng)[:size]] for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_one_step_without_compression_is_split_learning_to_the_bit(rng):
     """Whatever the optimiser, the parties, the linear part and the links: gradients computed at home are those sent."""
     optimizers = ((Sgd(lr=0.5), "server"), (Adam(lr=0.01), "direct"))
@@ -116,6 +117,7 @@ def numeric_rows(rng, parties, classes=3, rows=60):
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
+@pytest.mark.slow
 def test_it_is_algorithm_1_written_by_hand_in_float64(rng):
     """Stale compressed embeddings and a stale top at the parties; stale embeddings, and a top of now, at the server."""
     lr = 0.3
@@ -231,6 +233,7 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     assert {Labels, OwnModel, OwnTop, OwnColumns, Queries} <= set(between["a"])
 
 
+@pytest.mark.slow
 def test_being_watched_and_predicting_change_no_weight_by_a_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
     choices = {

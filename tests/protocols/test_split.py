@@ -66,6 +66,7 @@ def test_a_party_looks_up_its_rows_by_id_in_any_order(rng):
         split.predict(torch.tensor([3, 64]))
 
 
+@pytest.mark.slow
 def test_being_watched_changes_no_weight_by_a_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
     choices = {"none": dict, "max_norm": lambda: {"it": MaxNorm()}, "quantize": lambda: {"it": Quantize(learn_batches=2)}}

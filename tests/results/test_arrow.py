@@ -93,6 +93,7 @@ def test_a_folder_without_a_finished_run_is_refused(folder):
         load(folder, ["epoch"])
 
 
+@pytest.mark.slow
 def test_importing_it_needs_neither_torch_nor_pyarrow(folder):
     code = (
         "import sys; from vflbench.results import load; early = set(sys.modules);"

@@ -215,12 +215,14 @@ def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
     assert "measured on 135 canaries: " in table
 
 
+@pytest.mark.slow
 def test_runs_without_label_dp_have_no_canaries_and_no_ledger(tmp_path):
     summary = run_in(tmp_path / "run", defenses={"marvell": Marvell()})
     assert summary["privacy"] is None
     assert summary["failed"] is None
 
 
+@pytest.mark.slow
 def test_canaries_can_be_planted_where_nothing_is_promised(tmp_path):
     summary = run_in(tmp_path / "run", settings=settings(1, canaries=300))
     privacy = summary["privacy"]

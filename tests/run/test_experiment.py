@@ -100,6 +100,7 @@ def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
     assert hidden["leak_auc_two_sided"]["norm"]["gradient"]["f5"] < 0.6
 
 
+@pytest.mark.slow
 def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path):
     dataset, optimizer = Synthetic(rows=15_000, vocabulary=300), Adam(lr=3e-3)
     summary = run_in(tmp_path, dataset=dataset, model=WideDeep(width=32), optimizer=optimizer, attacks={})
@@ -138,6 +139,7 @@ def test_any_number_of_parties_and_a_label_party_with_features(tmp_path):
         assert summary["leak_auc"]["spectral"]["embedding"]["f2"] == worst[1], parties
 
 
+@pytest.mark.slow
 def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
     run_in(tmp_path / "run", model=WideDeep(bottom_layers=2, width=16, cut_width=4))
     sent = {
@@ -227,6 +229,7 @@ def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
     assert dirty["test_auc"] == clean["test_auc"]
 
 
+@pytest.mark.slow
 def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path):
     class Clerk(Attack):
         threat = Threat(knows={Gradients})
@@ -271,6 +274,7 @@ def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
     class Promise(LabelDefense):
         def guarantee(self):
@@ -321,6 +325,7 @@ def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
     assert summary["guarantees"]["marvell"]["messages"] == 2
 
 
+@pytest.mark.slow
 def test_dependence_of_embeddings_and_labels_is_measured_where_asked_for(tmp_path):
     parts = {"dataset": Synthetic(rows=3000, vocabulary=300, parties=2), "attacks": {}}
     run_in(tmp_path / "without", settings=settings(), **parts)
@@ -335,6 +340,7 @@ def test_dependence_of_embeddings_and_labels_is_measured_where_asked_for(tmp_pat
     assert trained[0] == trained[1]
 
 
+@pytest.mark.slow
 def test_a_linear_part_doubles_the_messages_about_a_row(tmp_path):
     model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
     summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})

@@ -117,6 +117,7 @@ def test_whoever_beats_the_error_of_every_guess_without_a_message_is_still_found
     assert found.beats_every_guess is False
 
 
+@pytest.mark.slow
 def test_own_columns_are_a_guess_where_the_attackers_seat_has_them():
     """The label party holds a column that tells another party's: answering with it reads no message."""
     data = Synthetic(rows=900, numeric=4, parties={"a": ["I1", "I2"], "label": ["I3", "I4"]}).load(
@@ -140,6 +141,7 @@ def ridge(known, columns, rows):
     return (y @ weights).clamp(0, 1).float()
 
 
+@pytest.mark.slow
 def test_a_regression_on_own_columns_is_no_attack():
     """It has less error than a network on the same columns, and identifies rows: own columns tell much of this table."""
     names = BreastCancer().load(torch.Generator().manual_seed(0)).train.columns["a"].numeric

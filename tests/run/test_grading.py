@@ -79,6 +79,7 @@ def test_rows_that_are_shown_are_a_few_of_each_class():
     assert labels[shown].tolist() == [0, 0, 1, 1, 2, 2, *[3] * 13, 5]
 
 
+@pytest.mark.slow
 def test_no_row_is_recognised_by_a_network_that_was_trained_on_it(monkeypatch):
     """Every recogniser is asked about rows that are not among those it was trained on, and every row is asked about once."""
     asked, asked_features = [], []

@@ -37,6 +37,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_threat_is_active_and_says_who_cheats_and_the_honest_run_stands_beside(whole):
     manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
     threat = manifest["threats"]["hijack"]

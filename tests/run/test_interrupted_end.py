@@ -57,6 +57,7 @@ class LastStep(Attack):
         return Scores(view.ids, view[Gradients].layers["f2"].norm(dim=1))
 
 
+@pytest.mark.slow
 def test_a_recording_whose_run_was_stopped_after_the_last_batch_of_an_epoch_has_its_end(tmp_path):
     def parts():
         settings = Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3))

@@ -127,6 +127,7 @@ def test_few_known_rows_show_every_class():
     assert torch.equal(*same)
 
 
+@pytest.mark.slow
 def test_known_rows_change_no_other_number(data):
     """Other attacks' leaks and the weights are those of an audit without known rows."""
     others = {"hints": Hints(), "spectral": Spectral(), "averaging": Averaging(rows=60), "kmeans": Kmeans(map="hints")}
@@ -162,6 +163,7 @@ class Completion(Attack):
         return self.answers[-1]
 
 
+@pytest.mark.slow
 def test_a_party_completes_the_model_from_few_known_rows_and_its_own_network():
     """By their embeddings, rows are told to be of the class of the known rows that they are like."""
     data = Digits(rows=900).load(torch.Generator().manual_seed(0))
@@ -196,6 +198,7 @@ class Logged(Attack):
         return Scores(view.ids, embed(view.ids)["f2"] @ embed(known.ids[known.labels == 1])["f2"].mean(0))
 
 
+@pytest.mark.slow
 def test_known_rows_of_a_run_are_those_it_goes_on_with_and_change_no_other_line(tmp_path):
     def parts(epochs, attacks):
         audit = Audit(batches=2, canaries=40, probe=False)

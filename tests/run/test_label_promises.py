@@ -80,6 +80,7 @@ def heard_by_seed(case: Case, epochs: int, seeds: int, rows: int) -> dict[int, H
     return {s: hear(lambda: planned(case.made(), epochs), epochs, rows, s, batch=rows // 5) for s in range(seeds)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "rows"), SIZES)
 @pytest.mark.parametrize("name", CASES)
 def test_the_best_reader_reaches_the_ceiling_and_no_more(name, seeds, rows):

@@ -127,6 +127,7 @@ def test_no_attack_exceeds_the_ceiling(tmp_path, name, attacks):
     assert largest(summary) > 0.55  # and they read something
 
 
+@pytest.mark.slow
 def test_one_message_of_the_last_epoch_counts_with_all_that_networks_remember(tmp_path):
     """The wide part adds up what it is told about each row, whose category is its own."""
     summary = attacked(tmp_path / "run", {"it": LabelGdp(mu=MU)}, {"directions": Directions()})
@@ -179,6 +180,7 @@ def test_behind_a_hook_for_labels_nothing_is_promised_and_that_is_said(tmp_path,
     assert "label_gdp claims nothing here: peek before it sees labels" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "epochs"), [(TrueLabels(mu=MU), 2), (AfterTheTop(), 2), (Unplanned(mu=MU), 10), (Leaky(eps=EPS), 2)]
 )
@@ -189,6 +191,7 @@ def test_canaries_find_what_is_broken(tmp_path, broken, epochs):
     assert summary["failed"].startswith("it: the promise of ")
 
 
+@pytest.mark.slow
 def test_true_labels_handed_on_are_read_from_what_stands_behind(tmp_path):
     """Marvell gives noise to one class only, and sees which."""
     attacks = {"remainder": Remainder(rank=3)}
@@ -231,6 +234,7 @@ def told_by_zero_sum(folder: Any, monkeypatch: Any, epochs: int, stop: tuple[Any
     return told, answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [(crash, 45, CrashError), (ctrl_c, 45, Interrupted)], ids=["crash", "ctrl-c"])
 def test_all_that_zero_sum_tells_in_a_run_is_one_answer(tmp_path, monkeypatch, stop):
     """However often a row comes back, where a run goes on, and whatever the number of epochs."""

@@ -122,6 +122,7 @@ def test_rows_that_share_a_label_break_an_audit_that_averages_their_messages():
     assert observed_privacy({"direct": released}, labels, features, 1.0).eps_low <= 1.0
 
 
+@pytest.mark.slow
 def test_without_features_or_with_few_rows_nothing_is_decided():
     world = World(3000, seed=1)
     found = observed_privacy({"direct": world.released(3.0)}, world.labels, world.x[:, :0], 0.5)
@@ -135,6 +136,7 @@ def test_without_features_or_with_few_rows_nothing_is_decided():
     assert observed_privacy({}, world.labels, world.x, 0.5).attack == "none"
 
 
+@pytest.mark.slow
 def test_labels_that_are_sent_as_they_are_are_found():
     world = World(3000, seed=3)
     found = observed_privacy({"direct": world.labels.double()}, world.labels, world.x, 1.0)
@@ -142,6 +144,7 @@ def test_labels_that_are_sent_as_they_are_are_found():
     assert found.eps_low > 2.5
 
 
+@pytest.mark.slow
 def test_features_that_determine_labels_in_a_way_no_proxy_learns_pass_for_a_leak():
     """Parity of six coins: the messages are a function of the features, eps is 0, and (b) can't be tested where it fails."""
     x = torch.randint(2, (3000, 6), generator=torch.Generator().manual_seed(0)).double()
@@ -152,6 +155,7 @@ def test_features_that_determine_labels_in_a_way_no_proxy_learns_pass_for_a_leak
     assert "no proof" in found.verdict
 
 
+@pytest.mark.slow
 def test_an_odds_factor_is_taken_off():
     world = World(3000, seed=2)
     z, proxy = world.released(2.0), world.proxy("constant")

@@ -118,6 +118,7 @@ QUICK = (2, "none", ("norm", "cosine", "averaging", "completion", "kmeans", "rem
 EVERY = [pytest.param(k, name, ALL, marks=pytest.mark.slow) for name, k in zip(DEFENSES, (1, 4, 2, 1), strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parties", "defense", "names"), [QUICK, *EVERY])
 def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties, defense, names):
     """norm, cosine, hints, averaging, spectral, kmeans, remainder, exploit, completion and all others, and the probe."""
@@ -251,6 +252,7 @@ def test_what_is_no_recording_is_refused(tmp_path):
         audit(tmp_path, {"norm": Norm()})
 
 
+@pytest.mark.slow
 def test_a_recording_holds_no_fact_of_another_seat(tmp_path):
     class Receiver(Attack):
         threat = Threat(knows={Embeddings})

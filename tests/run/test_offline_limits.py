@@ -80,6 +80,7 @@ def test_another_seed_and_other_batches_are_another_audit(run):
     assert len(set(lines)) == 3
 
 
+@pytest.mark.slow
 def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run):
     class Inverter(Attack):
         threat = Threat(Seat.LABEL, {Embeddings, Auxiliary})
@@ -116,6 +117,7 @@ def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run
     assert {leak.attack for leak in result.findings[-1].leaks} == {"reader", "norm", "probe"}
 
 
+@pytest.mark.slow
 def test_a_party_that_cheated_makes_attacks_active(copied):
     class Cheat(Attack):
         threat = Threat(knows={Gradients}, active=True)

@@ -71,6 +71,7 @@ def test_an_attack_that_follows_more_rows_than_there_are_beside_one_that_asks_at
     assert {leak["attack"] for leak in summary["leaks"] if leak["batches"]} == {"averaging", "asker", "probe"}
 
 
+@pytest.mark.slow
 def test_facts_about_compression_are_copies(tmp_path):
     defenses = {"vector_quantize": VectorQuantize(learn_batches=2)}
     alone = run_in(tmp_path / "alone", attacks={"norm": Norm()}, defenses=defenses, **SMALL)
@@ -177,6 +178,7 @@ class Both(Attack):
         return Scores(view.ids, {"f2": view[OwnModel].embed(view.ids)["f2"].norm(dim=1)})
 
 
+@pytest.mark.slow
 def test_answers_about_batches_and_at_the_end_are_not_averaged(tmp_path):
     parts = {"dataset": Synthetic(rows=700, vocabulary=100, parties=2)}
     summary = run_in(tmp_path, attacks={"both": Both(), "asker": Asker()}, **parts)

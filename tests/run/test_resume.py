@@ -256,6 +256,7 @@ def test_a_run_that_is_stopped_at_every_turn_still_ends_with_the_same_bytes(tmp_
     assert results(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeypatch):
     """Killed after metrics.csv got its rows and before the checkpoint did."""
     saves = []
@@ -394,6 +395,7 @@ def test_other_versions_are_reported_and_gone_on_with(tmp_path, whole, capsys):
     assert results(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_does_so_again_the_same_way(tmp_path):
     class Cliff(LabelDefense):
         calls = 0
@@ -432,6 +434,7 @@ def test_without_a_checkpoint_a_run_that_was_stopped_begins_again(tmp_path, whol
     assert len(Checkpoint(tmp_path).load()["results"]) == EPOCHS
 
 
+@pytest.mark.slow
 def test_a_component_that_keeps_what_no_checkpoint_holds_is_reported_and_trained_all_the_same(tmp_path, capsys):
     class Hoarder(NonLabelDefense):
         def __init__(self):
@@ -443,6 +446,7 @@ def test_a_component_that_keeps_what_no_checkpoint_holds_is_reported_and_trained
     assert ".seen: set" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["randomized_response", "lp_2st"])
 @pytest.mark.parametrize(("at", "trip", "error"), [(EPOCH + 7, ctrl_c, Interrupted), (2 * EPOCH + 5, crash, CrashError)])
 def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, monkeypatch, mechanism, at, trip, error):

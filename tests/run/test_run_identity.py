@@ -62,6 +62,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_file_of_a_plug_in_folder_counts(tmp_path, process, name):
     """The plug-in, its neighbours, one with a computed name, a package's __init__, a namespace, data beside it."""
@@ -145,6 +146,7 @@ def test_a_package_that_a_plug_in_imports_counts(tmp_path, process, monkeypatch)
     assert len({*digests, now()}) == 5
 
 
+@pytest.mark.slow
 def test_an_installed_package_counts_with_what_its_installer_recorded(tmp_path, process):
     write(tmp_path, {"loud.py": "import yaml, torch, json\n"})
     process()

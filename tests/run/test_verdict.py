@@ -170,6 +170,7 @@ def test_an_attack_with_labels_counts_only_beyond_what_own_columns_tell():
         assert ours["references"]["own columns"]["value"] == pytest.approx(alone, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_run_whose_ceiling_is_exceeded_says_so_in_red_and_in_its_manifest(tmp_path):
     class Remainder(Attack):
         """Minus the length outside the first directions: Marvell's noise is there for one class only."""

@@ -64,6 +64,7 @@ def test_a_list_that_lacks_the_batch_is_wrong(path, lying, tmp_path):
     assert len(out.read_text().splitlines()) > 3
 
 
+@pytest.mark.slow
 def test_a_second_batch_with_the_same_sums_contradicts_unique_and_certain(lying):
     def lie(result):
         if len(result.candidates) < 2:

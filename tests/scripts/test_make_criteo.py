@@ -40,6 +40,7 @@ def fields(file):
     return np.array([line.split("\t") for line in file.read_text().splitlines()])
 
 
+@pytest.mark.slow
 def test_it_has_as_many_rows_and_ids_as_were_asked_for(fields):
     assert fields.shape == (ROWS, 40)
     distinct = [len(set(column) - {""}) for column in fields.T[14:]]

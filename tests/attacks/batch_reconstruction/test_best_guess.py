@@ -1,6 +1,7 @@
 """What a guess from alpha and beta is worth, and one from shares of ones alone."""
 
 import numpy as np
+import pytest
 from reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction.best_guess import guess_batch, guess_labels, guesses_by_columns
@@ -11,6 +12,7 @@ def right(guess, x):
     return float((guess[align_rows(guess, x)] == x).mean())
 
 
+@pytest.mark.slow
 def test_a_guess_from_alpha_beats_draws_by_its_diagonal():
     from_alpha, drawn = [], []
     for seed in range(3):

@@ -57,6 +57,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_the_picture_table_names_every_setting_and_mechanism(folder):
     table = PictureTable.of(read_runs([folder]), "auxiliary")
     assert table.settings == ((2, 2), (2, 8), (5, 2), (5, 8))

@@ -93,6 +93,7 @@ def test_every_format_shows_the_figure():
         list(files(figure_of(plot([])), ("gif",)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [0, 1, 200])
 def test_none_one_and_many_points_are_figures(points):
     series = tuple(

@@ -11,6 +11,7 @@ def privacy(canaries=200, *, violated=False, mu=None, eps=1.0):
     return {"epsilon": None if mu else eps, "mu": mu, "canaries": canaries, "violated": violated, "power": powers}
 
 
+@pytest.mark.slow
 def test_not_violated_comes_with_what_would_have_been_caught():
     (line,) = check_lines(privacy())
     assert line == (

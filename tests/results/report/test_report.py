@@ -45,6 +45,7 @@ def run_of(folder):
     return Run(folder, {}, read_summary(folder), read_manifest(folder))
 
 
+@pytest.mark.slow
 def test_a_run_has_its_leak_per_layer_and_with_several_epochs_its_auc_per_epoch(folder, tmp_path):
     assert [plot.slug for plot in run_plots(run_of(folder), "s")] == ["s_epochs", "s_layers"]
     rows = [Row(epoch, split, metric="auc", value=0.7) for split in ("test", "train") for epoch in (0, 1)]

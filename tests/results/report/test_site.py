@@ -85,6 +85,7 @@ def test_the_page_needs_nothing_but_itself(reported):
     assert base64.b64decode(re.search(r"data:image/png;base64,([^\"]+)", page)[1])[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_png")
 def test_one_seed_says_so(tmp_path):
     page = write_report([sweep(tmp_path, seeds=1)], tmp_path / "report")
@@ -92,6 +93,7 @@ def test_one_seed_says_so(tmp_path):
     assert read_table(page.parent, "runs_criteo_settings")["none"]["test AUC low"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_png")
 def test_the_axes_and_the_layer_are_chosen(tmp_path):
     sweep(tmp_path, seeds=2)
@@ -110,6 +112,7 @@ def test_a_quantity_that_no_run_has_is_refused_and_the_others_are_named(tmp_path
         write_report([tmp_path], tmp_path / "r", Wishes(y="leak_acu"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_png")
 def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
     for seed in range(2):
@@ -132,6 +135,7 @@ def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
     assert set(read_table(page.parent, "runs_criteo_headlines")) == {"none", "none, adversary scaled"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_png")
 def test_a_run_of_an_older_version_says_that_it_lacks_facts(tmp_path):
     write_run(tmp_path / "run", facts=None)
@@ -174,6 +178,7 @@ def test_other_kinds_of_runs_are_shown(tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_png")
 def test_ours_stand_beside_the_published_values(tmp_path):
     for seed in range(3):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from outputs_tree import sweep, write_run
 
 from vflbench.results.report.site import write_report
@@ -44,6 +45,7 @@ def test_everything_is_reported_with_its_reason(tmp_path):
     assert {name for kind, name in reasons if kind == "foreign"} == {"notes.txt", "cat.png"}
 
 
+@pytest.mark.slow
 def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.results.report.site.files", lambda *_: ())
     root = messy(tmp_path / "outputs")

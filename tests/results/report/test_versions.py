@@ -37,6 +37,7 @@ def values(folder):
     return {g.name: list(g.values("test_auc").values()) for g in group_runs(read_tree([folder]).runs)}
 
 
+@pytest.mark.slow
 def test_two_versions_of_a_plug_in_are_two_rows_in_every_table(tmp_path):
     two(tmp_path / "runs", made(plugin="1"), made(plugin="2"))
     named = values(tmp_path / "runs")
@@ -128,6 +129,7 @@ def test_audits_of_a_recording_in_two_states_are_apart(tmp_path):
     assert len(values(tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_identity_is_a_run_that_cannot_be_read_or_one_of_an_older_version(tmp_path):
     for number, identity in enumerate((3, [], {"plugins": 3, "data": [1]}, None)):
         write_run(tmp_path / f"run{number}", seed=number, facts={"identity": identity}, leaks=[leak("norm", "f2", 0.9)])

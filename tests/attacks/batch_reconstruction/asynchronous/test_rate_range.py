@@ -30,6 +30,7 @@ def test_the_range_ends_near_the_bound_for_rounding_and_beyond_it_for_the_root()
         assert (root.division_high is not None) == (n == 2)
 
 
+@pytest.mark.slow
 def test_more_rows_columns_and_batches_narrow_it():
     def high(rows, columns, batches):
         return rate_range(

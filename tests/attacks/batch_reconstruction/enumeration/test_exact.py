@@ -71,6 +71,7 @@ def check_against_exhaustive_search(rows: int, most: int) -> None:
             assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, method, gram.alpha)
 
 
+@pytest.mark.slow
 def test_all_batches_of_four_columns_are_those_of_exhaustive_search():
     for rows, most in ((1, 16), (2, 30), (3, 24), (4, 24)):
         check_against_exhaustive_search(rows, most)
@@ -163,6 +164,7 @@ def test_many_more_batches_are_those_of_cp_sat():
     check_against_cp_sat(range(15, 100))
 
 
+@pytest.mark.slow
 def test_all_methods_return_the_same_batches_and_the_true_one():
     for (rows, columns), seed in itertools.product(((8, 5), (11, 10), (11, 20), (12, 16), (16, 24)), range(3)):
         case = (rows, columns, seed)
@@ -201,6 +203,7 @@ def test_sixty_four_rows_of_a_hundred_columns_follow_from_the_lattice():
     assert np.array_equal(solutions.batches[0], sort_rows(x))
 
 
+@pytest.mark.slow
 def test_eighty_rows_need_more_than_one_reduction():
     x = np.random.default_rng(1).integers(0, 2, (80, 100)).astype(np.uint8)
     solutions = enumerate_batches(Gram.of(x))
@@ -326,6 +329,7 @@ def triangular(columns: int) -> np.ndarray:
     return ((below == 0) | ((below > 0) & (below % 2 == 1))).astype(np.uint8)
 
 
+@pytest.mark.slow
 def test_columns_that_floats_call_dependent_lose_no_row():
     for first, second in ((0, 1), (5, 30), (17, 17), (34, 35)):
         x = triangular(36)

@@ -63,6 +63,7 @@ def check_all(rows: int, columns: int, rng: np.random.Generator) -> None:
             check(group, rng.permutation(columns), "auto", rng.choice([-1, 1], rows))
 
 
+@pytest.mark.slow
 def test_every_table_of_few_rows_and_columns_is_found_with_its_twins():
     rng = np.random.default_rng(0)
     for rows, columns in ((1, 3), (2, 2), (3, 2), (4, 3), (3, 4)):

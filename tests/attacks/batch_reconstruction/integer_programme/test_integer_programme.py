@@ -119,6 +119,7 @@ def check_paper_size(rows, columns) -> None:
     assert np.array_equal(solutions.labels[0][0], labels == 1)
 
 
+@pytest.mark.slow
 def test_a_batch_of_the_papers_size_is_recovered():
     check_paper_size(8, 20)
 
@@ -345,6 +346,7 @@ def default_interrupt():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("default_interrupt")
 def test_control_c_cancels_highs_while_it_runs(monkeypatch):
     cancelled = []

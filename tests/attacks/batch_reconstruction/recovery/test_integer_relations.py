@@ -11,6 +11,7 @@ from vflbench.attacks.batch_reconstruction.recovery.integer_relations import int
 from vflbench.errors import UserError
 
 
+@pytest.mark.slow
 def test_a_few_pairs_are_enough():
     for m, d, n, dtype in ((11, 20, 2, float), (8, 10, 2, np.float32), (8, 5, 1, float), (1, 1, 1, float)):
         for seed in range(4):
@@ -95,6 +96,7 @@ def test_a_batch_whose_other_solution_takes_several_relations_at_once_is_ambiguo
         assert "not unique" in recovered.refusal, rows
 
 
+@pytest.mark.slow
 def test_a_unique_solution_is_the_only_one_of_all_small_batches():
     """Models of few digits have relations of their own. Whatever is answered is the only alpha and beta that fit."""
     sizes = {"unique": 0, "refused": 0}

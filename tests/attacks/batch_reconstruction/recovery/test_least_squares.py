@@ -87,6 +87,7 @@ def test_fresh_batches_of_the_attackers_own_make_d_plus_one_rounds_enough():
         assert recovered.condition < 1e6
 
 
+@pytest.mark.slow
 def test_float32_parties_are_recognised_by_their_parameters():
     """Their step, 2 dtheta - own step in float64, is no float32 number, but as coarse as theta."""
     right = 0
