@@ -111,8 +111,9 @@ KEPT = {
     "label_dp, lp_2st": lambda: LabelDp(eps=EPS, mechanism="lp_2st"),
 }
 QUICK = "label_gdp"
+ATTACKED_BY_ALL = ("label_gdp", "label_gdp, once", "label_dp", "label_dp, zero_sum")
 ALL_KEPT = [pytest.param(QUICK, few, id=f"{QUICK}, few")] + [
-    pytest.param(name, everything, id=name, marks=pytest.mark.slow) for name in KEPT
+    pytest.param(name, everything if name in ATTACKED_BY_ALL else few, id=name, marks=pytest.mark.slow) for name in KEPT
 ]
 
 

@@ -19,7 +19,7 @@ from vflbench.results import load
 from vflbench.results.report.table import final_table
 from vflbench.results.runs import Run, read_run
 
-MUTATIONS, IN_A_TREE = 2000, 20
+MUTATIONS, IN_A_TREE = 800, 20
 PLACE = {
     "attack": "norm",
     "message": "gradient",
@@ -150,7 +150,7 @@ def state(folder, without):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutation_ends_a_report(tmp_path, monkeypatch, capsys, part):
-    """2,000 damaged runs, 20 in a tree; each is also read alone, as a finished run is shown on the terminal."""
+    """800 damaged runs, 20 in a tree; each is also read alone, as a finished run is shown on the terminal."""
     monkeypatch.setattr("vflbench.results.report.site.files", lambda *_: ())
     rng = random.Random(part)
     originals = sources(tmp_path / "originals")
