@@ -55,7 +55,7 @@ def test_damaged_recordings_are_audited_or_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_damaged_recordings_are_audited_or_refused(tmp_path):
-    outcomes = fuzzed(tmp_path, range(1000, 11_000))
-    assert 1000 < sum(not text for text in outcomes) < 6000
-    assert len({text.partition(": ")[2][-40:] for text in outcomes}) > 500  # many reasons
+def test_three_thousand_damaged_recordings_are_audited_or_refused(tmp_path):
+    outcomes = fuzzed(tmp_path, range(1000, 4_000))
+    assert 300 < sum(not text for text in outcomes) < 1800
+    assert len({text.partition(": ")[2][-40:] for text in outcomes}) > 250  # many reasons

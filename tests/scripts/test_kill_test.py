@@ -8,7 +8,7 @@ from script_runs import SCRIPTS, load, run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills"), [("kill", 10), ("mixed", 4)])
+@pytest.mark.parametrize(("how", "kills"), [("kill", 5), ("mixed", 3)])
 def test_deaths_change_no_byte(how, kills):
     command = [sys.executable, SCRIPTS / "kill_test.py", "--kills", str(kills), "--seed", "3", "--signal", how]
     command += ["defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true"]
