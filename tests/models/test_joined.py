@@ -138,6 +138,33 @@ def test_float64_and_products_of_other_bits_stay_apart(monkeypatch):
         assert not is_joined(stack()(inputs()))
 
 
+def test_layers_whose_gradients_have_other_bits_stay_apart(monkeypatch):
+    def odd(x, weight, bias):
+        value = F.relu(F.linear(x, weight, bias))
+        weight.register_hook(lambda g: g * 1.0001)
+        return value
+
+    monkeypatch.setattr(module, "_checked", {})
+    monkeypatch.setattr(module, "_one_joined", odd)
+    with gradients_between_unseen():
+        assert not is_joined(stack()(inputs()))
+    assert False in module._checked.values()
+
+
+@pytest.mark.parametrize("columns", [5, 8, 10])
+def test_gradients_of_few_columns_have_the_bits_of_torch(columns):
+    """Here the order of sums shows: on processors without AVX-512, x^T g has other bits than g^T x."""
+    rng = torch.Generator().manual_seed(0)
+    one, found = nn.Linear(columns, 128), []
+    x, given = torch.rand(4096, columns, generator=rng), torch.randn(4096, 128, generator=rng)
+    values = [form(x, one.weight, one.bias) for form in (module._one_joined, module._one_apart)]
+    if not torch.equal(*values):
+        pytest.skip("torch joins no layers on this processor, or with other bits")
+    for value in values:
+        found.append(torch.autograd.grad(value, list(one.parameters()), given * (value > 0)))
+    assert all(map(torch.equal, *found))
+
+
 def test_training_is_the_same_watched_or_not_and_gradients_of_all_layers_are_seen(rng):
     rows, after = table(rng, rows=256), []
     for watch in (frozenset(), frozenset({Gradients})):

@@ -106,7 +106,7 @@ def test_lines_go_to_stderr_where_there_is_no_terminal_while_one_piece_of_work_g
     with Meter().running():
         assert written.wait(60)
     assert lines[0].startswith("reading the data, ")
-    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "repeated look"]
 
 
 def test_a_reader_that_is_gone_stops_no_run(monkeypatch):

@@ -17,6 +17,7 @@ from vflbench.cli.sweep_meter import SweepMeter
 from vflbench.results.files import ERROR, SUMMARY, is_finished
 from vflbench.results.folder import error_in
 from vflbench.results.read import read_summary
+from vflbench.results.repeated import repeated
 from vflbench.results.report.plain_numbers import auc_text
 from vflbench.results.report.run_line import run_line
 from vflbench.results.wrapping import for_stream, path_text, wrapped
@@ -162,20 +163,15 @@ class Sweep:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """While entered, report runs as they end, in whatever process: look at their folders repeatedly."""
-        over = threading.Event()
 
         def look() -> None:
-            while not over.wait(_POLL_SECONDS):
-                self.look()
-                self._meter.show()
+            self.look()
+            self._meter.show()
 
-        thread = threading.Thread(target=look, daemon=True)
-        thread.start()
         try:
-            yield
+            with repeated(look, _POLL_SECONDS):
+                yield
         finally:
-            over.set()
-            thread.join()
             self.look()
 
     def look(self) -> None:

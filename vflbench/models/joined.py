@@ -112,9 +112,7 @@ class _Joined(torch.autograd.Function):
             g = torch.ops.aten.threshold_backward(g, activations[i], 0, grad_input=masked)
             below = activations[i - 1] if i else x
             if needed[2 * i + 1]:
-                found[2 * i + 1] = g.t().mm(
-                    below
-                )  # this way round, as torch does it: the other way may sum in another order
+                found[2 * i + 1] = g.t().mm(below)  # as torch does it: x^T g may sum in another order
             if needed[2 * i + 2]:
                 found[2 * i + 2] = g.sum(dim=0)
             g = g.mm(weights[i]) if any(needed[: 2 * i + 1]) else None
@@ -146,17 +144,14 @@ def _try(n: int, outputs: int, inputs: int, dtype: torch.dtype) -> bool:
     given = _numbers(n, outputs).to(dtype)
     with torch.autocast("cpu", enabled=False), torch.enable_grad():
         try:
-            return all(
-                map(
-                    torch.equal,
-                    *(_value_and_gradients(form, n, outputs, inputs, given) for form in (_one_joined, _one_apart)),
-                )
-            )
+            joined_one, apart = (_value_and_gradients(form, inputs, given) for form in (_one_joined, _one_apart))
         except (AttributeError, RuntimeError):  # a build of torch without it
             return False
+    return all(map(torch.equal, joined_one, apart))
 
 
-def _value_and_gradients(form: Callable[..., Tensor], n: int, outputs: int, inputs: int, given: Tensor) -> list[Tensor]:
+def _value_and_gradients(form: Callable[..., Tensor], inputs: int, given: Tensor) -> list[Tensor]:
+    n, outputs = given.shape
     of = [_numbers(*shape).to(given.dtype).requires_grad_() for shape in ((n, inputs), (outputs, inputs), (outputs,))]
     value = form(*of)
     return [value.detach(), *torch.autograd.grad(value, of, given)]

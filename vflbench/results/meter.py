@@ -3,13 +3,13 @@
 import importlib
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from vflbench.results.repeated import repeated
 from vflbench.results.wrapping import WIDTH
 
 if TYPE_CHECKING:
@@ -134,21 +134,15 @@ class Meter:
             yield
             return
         importlib.import_module("vflbench.numerics.special")  # beside another thread, it would load all of scipy's
-        over = threading.Event()
-        every = _BAR_SECONDS if _is_terminal() else SECONDS
 
         def look() -> None:
-            while not over.wait(every):
-                with suppress(OSError, ValueError):  # nobody reads it any more
-                    self._show()
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                self._show()
 
-        thread = threading.Thread(target=look, name="progress", daemon=True)
-        thread.start()
         try:
-            yield
+            with repeated(look, _BAR_SECONDS if _is_terminal() else SECONDS):
+                yield
         finally:
-            over.set()
-            thread.join()
             if self._bar is not None:
                 self._bar.close()
 
