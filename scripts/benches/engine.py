@@ -36,9 +36,6 @@ from torch import multiprocessing as mp
 from benches.lines import Cost, Line
 from vflbench.cli import elsewhere
 from vflbench.cli.build import build
-from vflbench.cli.flare_outcome import Outcome
-from vflbench.cli.flare_places import Places, workspace
-from vflbench.cli.flare_sites import LabelPartySite, PartySite
 from vflbench.cli.resolvers import plain
 from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
 from vflbench.data.table import LABEL_PARTY
@@ -46,10 +43,13 @@ from vflbench.engines.nvflare.engine import Connected, NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
 from vflbench.engines.nvflare.processes import MARK, marked
 from vflbench.generators import Generators
+from vflbench.hosts.flare_outcome import Outcome
+from vflbench.hosts.flare_places import Places, workspace
+from vflbench.hosts.flare_sites import LabelPartySite, PartySite
+from vflbench.hosts.party_process import PartyProcess
 from vflbench.places import config_folder
 from vflbench.run.experiment import Experiment
 from vflbench.run.machine import set_threads, tune
-from vflbench.run.party_process import PartyProcess
 from vflbench.run.setup import seat
 
 WARM = 2

@@ -15,9 +15,9 @@ pytest.importorskip("nvflare", reason="no nvflare here")
 from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
-from vflbench.cli.flare_sites import PartySite
 from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
 from vflbench.engines.nvflare.job import MORE
+from vflbench.hosts.flare_sites import PartySite
 
 HOSTILE = """
 import dataclasses, enum, pickle, msgpack, numpy, torch
@@ -187,7 +187,7 @@ class Answering(PartySite):
 @pytest.fixture
 def called_by(monkeypatch):
     def set_caller(name):
-        monkeypatch.setattr("vflbench.cli.flare_sites.collab", SimpleNamespace(caller=name))
+        monkeypatch.setattr("vflbench.hosts.flare_sites.collab", SimpleNamespace(caller=name))
 
     set_caller("server")
     return set_caller

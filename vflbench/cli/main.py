@@ -15,7 +15,7 @@ COMMANDS = {
     "audit": ("vflbench.cli.audit", "audit"),
     "grade": ("vflbench.cli.grade", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
-    "parties": ("vflbench.cli.parties", "parties"),
+    "parties": ("vflbench.hosts.parties", "parties"),
     "report": ("vflbench.cli.report", "report"),
     "reproduce": ("vflbench.cli.reproduce", "reproduce"),
     "list": ("vflbench.cli.listing", "list_choices"),

@@ -7,11 +7,11 @@ from vflbench.errors import UserError
 from vflbench.places import pip_install
 
 COMMANDS = {
-    "write": ("vflbench.cli.parties_write", "write"),
-    "compose": ("vflbench.cli.parties_compose", "compose"),
-    "check": ("vflbench.cli.parties_check", "check"),
-    "start": ("vflbench.cli.parties_start", "start"),
-    "run": ("vflbench.cli.parties_run", "run"),
+    "write": ("vflbench.hosts.parties_write", "write"),
+    "compose": ("vflbench.hosts.parties_compose", "compose"),
+    "check": ("vflbench.hosts.parties_check", "check"),
+    "start": ("vflbench.hosts.parties_start", "start"),
+    "run": ("vflbench.hosts.parties_run", "run"),
 }
 
 USAGE = """vflbench parties: each party on a host of its own, over mutual TLS.

@@ -12,9 +12,6 @@ from nvflare.collab import collab
 
 from vflbench import __version__
 from vflbench.cli.build import build
-from vflbench.cli.flare_outcome import Outcome
-from vflbench.cli.flare_sites import LabelPartySite, PartySite
-from vflbench.cli.parties_job import started_at_party
 from vflbench.cli.record import Started
 from vflbench.data.base import Dataset
 from vflbench.data.own_file import LabelFile, OwnFile
@@ -26,12 +23,15 @@ from vflbench.engines.nvflare.components import workspace_of
 from vflbench.engines.nvflare.kit import Kit, read_kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.hosts.flare_outcome import Outcome
+from vflbench.hosts.flare_sites import LabelPartySite, PartySite
+from vflbench.hosts.parties_job import started_at_party
+from vflbench.hosts.party_process import PartyProcess
 from vflbench.messages.channel import PartyError
 from vflbench.messages.envelope import Content
 from vflbench.messages.packed_texts import packed_texts, unpacked_texts
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
-from vflbench.run.party_process import PartyProcess
 
 
 class LabelPartyAtHost(LabelPartySite):

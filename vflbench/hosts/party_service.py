@@ -9,6 +9,9 @@ from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
+from vflbench.hosts.own_table import OwnTable, asked_rows
+from vflbench.hosts.party_checkpoints import PartyCheckpoints
+from vflbench.hosts.party_recorder import RECORDED, PartyRecorder
 from vflbench.messages.envelope import Content, encode
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, OwnModel
@@ -18,10 +21,7 @@ from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
-from vflbench.run.own_table import OwnTable, asked_rows
-from vflbench.run.party_checkpoints import PartyCheckpoints
 from vflbench.run.party_desk import PartyDesk
-from vflbench.run.party_recorder import RECORDED, PartyRecorder
 
 
 class PartyService:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from vflbench.cli.parties import split_words
 from vflbench.engines.nvflare.kit import shared
 from vflbench.errors import UserError
+from vflbench.hosts.parties import split_words
 from vflbench.plain_files import written_whole
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
-from vflbench.cli.flare_places import Places
 from vflbench.cli.record import Started
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
 from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, Kit, shared
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.hosts.flare_places import Places
 from vflbench.run.experiment import Experiment
 
 _LOCAL_VALUES = {"name": "run", "logger": {}, "overwrite": False, "log_every": 100}

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vflbench.cli.parties import need_flare, split_words
 from vflbench.engines.nvflare.kit import LABEL_PARTY, SUBMITTER, Kit, read_kit
 from vflbench.errors import UserError
+from vflbench.hosts.parties import need_flare, split_words
 
 if TYPE_CHECKING:
     from vflbench.cli.record import Started
@@ -50,10 +50,10 @@ def _seconds(text: str) -> float:
 
 def record_at_parties(started: "Started", experiment: "Experiment", folder: Path, *, in_sweep: bool) -> "JobOutcome":
     """Submit the run, and wait for what comes of it. Raises UserError, also for a party that is missing or fails."""
-    from vflbench.cli.flare_places import Places
-    from vflbench.cli.parties_job import tables_of_label_party, write_parties_job
-    from vflbench.cli.parties_server import Server
-    from vflbench.cli.stopping import Stopping
+    from vflbench.hosts.flare_places import Places
+    from vflbench.hosts.parties_job import tables_of_label_party, write_parties_job
+    from vflbench.hosts.parties_server import Server
+    from vflbench.hosts.stopping import Stopping
 
     if not _project or in_sweep:
         problem = "such a run is begun by `vflbench parties run PROJECT`, one at a time"

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from vflbench.cli.flare_outcome import Outcome, read_outcome
-from vflbench.cli.flare_places import Places, workspace
 from vflbench.cli.record import Started
-from vflbench.cli.stopping import Stopping
 from vflbench.cli.sweep import JobOutcome
 from vflbench.data.party_table import write_party_tables
 from vflbench.data.table import LABEL_PARTY
@@ -23,6 +20,9 @@ from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.hosts.flare_outcome import Outcome, read_outcome
+from vflbench.hosts.flare_places import Places, workspace
+from vflbench.hosts.stopping import Stopping
 from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
@@ -45,7 +45,7 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
         problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
         raise UserError(problem, key="protocol", value=started.choices.get("protocol"))
     if engine.mode == "provisioned":
-        from vflbench.cli.parties_run import record_at_parties
+        from vflbench.hosts.parties_run import record_at_parties
 
         return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
     with workspace(engine.workspace) as root:
@@ -155,7 +155,7 @@ def _started(
         "start_timeout": engine.start_timeout,
         "classes": list(classes),
         "problem": os.fspath(places.problem),
-        "imports": ["vflbench.cli.flare_sites", "vflbench.models.layers"],
+        "imports": ["vflbench.hosts.flare_sites", "vflbench.models.layers"],
     }
     file = places.root / "start.json"
     file.write_text(json.dumps(spec), encoding="utf-8")

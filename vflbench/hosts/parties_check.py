@@ -6,10 +6,10 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflbench.cli.parties import need_flare, refuse_words, split_words
-from vflbench.cli.parties_address import address_of, refuse_stranger, settings_of
 from vflbench.engines.nvflare.kit import ANY, LABEL_PARTY, Kit, read_kit
 from vflbench.errors import UserError
+from vflbench.hosts.parties import need_flare, refuse_words, split_words
+from vflbench.hosts.parties_address import address_of, refuse_stranger, settings_of
 
 
 def check(words: Sequence[str]) -> None:

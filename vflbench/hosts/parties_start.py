@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from vflbench.cli.parties import need_flare, refuse_words, split_words
-from vflbench.cli.parties_address import UnreachableError, address_of, refuse_stranger
-from vflbench.cli.parties_write import draw_secret
 from vflbench.engines.nvflare.kit import LABEL_PARTY, Kit, read_kit
 from vflbench.errors import UserError
+from vflbench.hosts.parties import need_flare, refuse_words, split_words
+from vflbench.hosts.parties_address import UnreachableError, address_of, refuse_stranger
+from vflbench.hosts.parties_write import draw_secret
 
 BEAT = 5
 """Seconds between two signs of life of a party."""

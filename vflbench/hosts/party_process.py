@@ -13,17 +13,17 @@ from vflbench.data.table import Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.hosts.own_table import OwnTable
+from vflbench.hosts.party_checkpoints import PartyCheckpoints
+from vflbench.hosts.party_recorder import PartyRecorder
+from vflbench.hosts.party_service import PartyService
 from vflbench.messages.envelope import Content
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
-from vflbench.run.own_table import OwnTable
-from vflbench.run.party_checkpoints import PartyCheckpoints
 from vflbench.run.party_desk import PartyDesk
-from vflbench.run.party_recorder import PartyRecorder
-from vflbench.run.party_service import PartyService
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
 

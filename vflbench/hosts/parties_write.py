@@ -17,18 +17,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflbench.cli.parties import need_flare, refuse_words, split_words
-from vflbench.cli.parties_texts import kit_readme, party_file, project_readme
 from vflbench.engines.nvflare.job import CONTROLLER, EXECUTOR
 from vflbench.engines.nvflare.kit import FILE, LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, SECRET, SUBMITTER
 from vflbench.errors import UserError
+from vflbench.hosts.parties import need_flare, refuse_words, split_words
+from vflbench.hosts.parties_texts import kit_readme, party_file, project_readme
 from vflbench.plain_files import open_to_write
 
 PROJECT = "vflbench"
 ADMIN = "submit@vflbench.org"
 """FLARE wants a user to be named like an address. It is a name in a certificate; nothing is sent there."""
 
-LINES = "vflbench.cli.parties_lines.Lines"
+LINES = "vflbench.hosts.parties_lines.Lines"
 """The handler of log records that writes to the terminal."""
 
 _SCRIPTS = ("start", "sub_start", "stop_fl")

@@ -17,7 +17,6 @@ from nvflare.collab import collab
 
 import vflbench.cli.resolvers  # noqa: F401  # what configs compute
 from vflbench.cli.build import build
-from vflbench.cli.flare_outcome import Outcome, leave_outcome, outcome_of_error
 from vflbench.cli.record import Started, record
 from vflbench.cli.sweep import Status
 from vflbench.data.base import Dataset
@@ -28,10 +27,11 @@ from vflbench.engines.nvflare.components import LabelPartyController, asked
 from vflbench.engines.nvflare.engine import Connected
 from vflbench.engines.nvflare.job import MORE, SERVER
 from vflbench.errors import UserError
+from vflbench.hosts.flare_outcome import Outcome, leave_outcome, outcome_of_error
+from vflbench.hosts.party_process import PartyProcess
 from vflbench.messages.channel import at_once
 from vflbench.messages.envelope import decode, encode
 from vflbench.run.experiment import Experiment
-from vflbench.run.party_process import PartyProcess
 from vflbench.run.plugin_modules import import_from
 
 _log = logging.getLogger("vflbench")

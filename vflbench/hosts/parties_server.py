@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from vflbench.cli.flare_outcome import Outcome, read_outcome
-from vflbench.cli.flare_places import Places
-from vflbench.cli.parties_write import ADMIN
-from vflbench.cli.stopping import Stopping
 from vflbench.errors import UserError
+from vflbench.hosts.flare_outcome import Outcome, read_outcome
+from vflbench.hosts.flare_places import Places
+from vflbench.hosts.parties_write import ADMIN
+from vflbench.hosts.stopping import Stopping
 from vflbench.run.interruption import Interrupted
 
 LATE = 12.0
