@@ -52,8 +52,8 @@ def rooms_of(root: Path) -> dict[str, Room]:
     for folder in ("vflbench", "scripts", "tests", "docs"):
         for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).parts
-            room = "/".join(parts[:2]) if folder == "vflbench" and len(parts) > 2 else folder
-            rooms[room].files["/".join(parts)] = code_lines(path)
+            name = "/".join(parts[:2]) if folder == "vflbench" and len(parts) > 2 else folder
+            rooms[name].files["/".join(parts)] = code_lines(path)
             nodes = ast.walk(ast.parse(path.read_text("utf8"))) if folder == "vflbench" else ()
             for module in {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}:
                 imported[module] += 1
