@@ -17,7 +17,7 @@ from typing import Any
 from vflbench import train
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import interval_text, over_runs
-from vflbench.results.report.inversion import GUESSES, bits_per_row, rebuilt
+from vflbench.report.inversion import GUESSES, bits_per_row, rebuilt
 from vflbench.results.runs import read_run
 
 FIGURES = ("mse", "ssim", "recognised")

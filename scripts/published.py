@@ -18,10 +18,10 @@ from published_claims import ANSWERS, FACTS, VIEWS
 
 import vflbench
 from vflbench.errors import UserError
-from vflbench.results.report.documents import read_documents
-from vflbench.results.report.published_page import Ours, Results, page
-from vflbench.results.report.reproductions import read_experiments
-from vflbench.results.report.tree import read_tree
+from vflbench.report.documents import read_documents
+from vflbench.report.published_page import Ours, Results, page
+from vflbench.report.reproductions import read_experiments
+from vflbench.results.tree import read_tree
 
 DOCUMENTS = Path(__file__).resolve().parent.parent / "docs" / "experiments" / "published"
 PUBLISHED_ROWS = {"criteo": int(0.9 * 45_840_617), "avazu": int(0.9 * 40_428_967)}  # 90 % for training

@@ -16,19 +16,19 @@ from published_formulas import FORMULAS, error_bounds_view, numbers, response, t
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, interval_text, over_runs
+from vflbench.report.comparison import lines
+from vflbench.report.documents import Part
+from vflbench.report.groups import Group, paired
+from vflbench.report.inversion import STRONGEST, inversion_table, rebuilt
+from vflbench.report.published import losses as losses_of
+from vflbench.report.published import scale_of
+from vflbench.report.published_page import Results, layers_view, settings_view
+from vflbench.report.published_tables import table
+from vflbench.report.sections import Section
+from vflbench.report.solver_times import cells_of, cells_table, published_cells
+from vflbench.results import quantity
 from vflbench.results.identity import digest
 from vflbench.results.origins import made_by
-from vflbench.results.report import quantity
-from vflbench.results.report.comparison import lines
-from vflbench.results.report.documents import Part
-from vflbench.results.report.groups import Group, paired
-from vflbench.results.report.inversion import STRONGEST, inversion_table, rebuilt
-from vflbench.results.report.published import losses as losses_of
-from vflbench.results.report.published import scale_of
-from vflbench.results.report.published_page import Results, layers_view, settings_view
-from vflbench.results.report.published_tables import table
-from vflbench.results.report.sections import Section
-from vflbench.results.report.solver_times import cells_of, cells_table, published_cells
 from vflbench.results.runs import Run
 
 NO_RUNS = "not measured: no runs were given"

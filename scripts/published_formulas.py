@@ -18,10 +18,10 @@ from vflbench.numerics.binomial import theorem_condition, theorem_epsilon
 from vflbench.numerics.dcor import distance_correlation
 from vflbench.numerics.randomized_response import chances
 from vflbench.numerics.sumkl import Noise, solve_power, solve_target, sumkl_without_noise
-from vflbench.results.report.documents import Part
-from vflbench.results.report.published_page import Results
-from vflbench.results.report.published_tables import table
-from vflbench.results.report.solver_times import published_cells
+from vflbench.report.documents import Part
+from vflbench.report.published_page import Results
+from vflbench.report.published_tables import table
+from vflbench.report.solver_times import published_cells
 
 ONE_MESSAGE = Exposure(1, 1)
 

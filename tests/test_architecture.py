@@ -24,7 +24,8 @@ TABLE = {
     "engines": "messages protocols",
     "results": "numerics",
     "run": "attacks data defenses engines messages metrics models numerics protocols results",
-    "cli": "attacks data defenses engines messages metrics models numerics protocols results run",
+    "report": "numerics results",
+    "cli": "attacks data defenses engines messages metrics models numerics protocols report results run",
     "hosts": "attacks cli data defenses engines messages metrics models numerics protocols results run",
 }
 LEAVES = "errors generators options places plain_files"  # open to every room
@@ -44,10 +45,11 @@ GUARDED = {
     "dp_accounting": "metrics",
     "pyarrow": "data messages results",
     "safetensors": "messages",
-    "PIL": "data results.report",
-    "altair": "results.report",
-    "vl_convert": "results.report",
-    "jinja2": "results.report",
+    "PIL": "data report",
+    "altair": "report",
+    "vl_convert": "report",
+    "jinja2": "report",
+    "pandas": "report results",
     "tensorboard": "results.loggers",
     "nvflare": "engines.nvflare hosts",
     "psutil": "engines.nvflare hosts",
@@ -92,7 +94,7 @@ def test_a_room_imports_only_what_the_table_says():
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_house_has_at_most_20_rooms_on_9_floors_and_7_modules_at_the_root():
+def test_the_house_has_at_most_21_rooms_on_9_floors_and_7_modules_at_the_root():
     rooms = {room_of(module) for module in MODULES}
     below = {room: set[str]() for room in rooms}
     for module in MODULES:
@@ -100,7 +102,7 @@ def test_the_house_has_at_most_20_rooms_on_9_floors_and_7_modules_at_the_root():
     floor: dict[str, int] = {}
     for room in TopologicalSorter(below).static_order():  # raises where rooms import each other in a circle
         floor[room] = 1 + max((floor[other] for other in below[room]), default=0)
-    assert len(rooms) <= 20, sorted(rooms)
+    assert len(rooms) <= 21, sorted(rooms)
     assert max(floor.values()) <= 9, floor
     assert len([module for module in MODULES if "/" not in module]) <= 7
 
@@ -178,7 +180,8 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_580,
     "vflbench/protocols": 2_208,
-    "vflbench/results": 8_358,
+    "vflbench/report": 5_884,
+    "vflbench/results": 2_474,
     "vflbench/run": 5_940,
 }
 

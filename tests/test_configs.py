@@ -21,8 +21,8 @@ from vflbench.defenses.base import Defense
 from vflbench.metrics.exposure import Exposure
 from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
+from vflbench.report.reproductions import read_experiments
 from vflbench.results.loggers.base import Logger
-from vflbench.results.report.reproductions import read_experiments
 from vflbench.run.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parent.parent

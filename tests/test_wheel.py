@@ -25,7 +25,7 @@ def test_the_wheel_brings_its_configs_and_runs_in_an_empty_folder(tmp_path):
         archive.extractall(site)
     in_checkout = {f"vflbench/{file.relative_to(ROOT)}" for file in (ROOT / "configs").rglob("*.*")}
     assert in_checkout <= names
-    assert {"vflbench/results/report/templates/page.html", "vflbench/py.typed", "vflbench/__init__.pyi"} <= names
+    assert {"vflbench/report/templates/page.html", "vflbench/py.typed", "vflbench/__init__.pyi"} <= names
     assert not any(name.startswith(("tests/", "scripts/", "outputs/")) for name in names)
     # `-P` keeps the current folder off the path; the unpacked wheel stands before anything installed.
     code = (

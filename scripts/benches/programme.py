@@ -22,7 +22,7 @@ from benches.lines import Cost, Line, median, timed
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme.solve import solve
 from vflbench.attacks.batch_reconstruction.solutions import Solutions
-from vflbench.results.report.solver_times import published_cells
+from vflbench.report.solver_times import published_cells
 
 CELLS = ["8x5", "8x10", "8x15", "8x20", "9x20", "10x20", "11x5", "11x10", "11x15", "11x20"]
 

@@ -9,7 +9,7 @@ from outputs_tree import sweep, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
-from vflbench.results.report import tree
+from vflbench.results import tree
 
 
 @pytest.fixture(autouse=True)

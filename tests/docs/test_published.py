@@ -13,8 +13,8 @@ import script_runs
 
 from vflbench.defenses.marvell import Marvell
 from vflbench.errors import UserError
-from vflbench.results.report.documents import leaves, numbers_in, read_documents
-from vflbench.results.report.reproductions import read_experiments
+from vflbench.report.documents import leaves, numbers_in, read_documents
+from vflbench.report.reproductions import read_experiments
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "experiments"
 DOCUMENTS = read_documents(DOCS / "published")

@@ -12,10 +12,10 @@ from hostile_runs import TEXTS
 from outputs_tree import interval, leak, marvell, sweep, write_run
 
 from vflbench.errors import UserError
+from vflbench.report.groups import group_runs
 from vflbench.results.export import COLUMNS, TYPES, run_names
 from vflbench.results.export_files import ENDINGS, write_export
-from vflbench.results.report.groups import group_runs
-from vflbench.results.report.tree import read_tree
+from vflbench.results.tree import read_tree
 
 HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
 

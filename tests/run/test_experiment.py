@@ -27,9 +27,9 @@ from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
-from vflbench.results.report.inversion import GUESSES
-from vflbench.results.report.rebuilt import rebuilt_figure
-from vflbench.results.report.table import final_table
+from vflbench.report.inversion import GUESSES
+from vflbench.report.rebuilt import rebuilt_figure
+from vflbench.report.table import final_table
 from vflbench.run.settings import Audit, Settings, choose_device
 
 

@@ -6,7 +6,7 @@ from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.results.report.inversion import GUESSES
+from vflbench.report.inversion import GUESSES
 from vflbench.run import judges
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.grading import Grader, _by_class

@@ -23,9 +23,9 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.auc import auc
 from vflbench.protocols.label_party import classification_loss
+from vflbench.report.first_lines import result_text
+from vflbench.report.table import final_table
 from vflbench.results.read import read_manifest
-from vflbench.results.report.first_lines import result_text
-from vflbench.results.report.table import final_table
 from vflbench.run.verdict import exceeded_ceilings, messages_changed, promised, verdict
 
 

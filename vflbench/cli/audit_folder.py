@@ -13,6 +13,10 @@ from vflbench.cli.audit_plan import AuditPlan
 from vflbench.cli.errors import LeaksMore, fail
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.errors import UserError
+from vflbench.report.first_lines import result_text
+from vflbench.report.sections import Wishes
+from vflbench.report.site import write_report
+from vflbench.report.table import write_table
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import Gate
 from vflbench.results.gate import judge as judged
@@ -20,10 +24,6 @@ from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
-from vflbench.results.report.first_lines import result_text
-from vflbench.results.report.sections import Wishes
-from vflbench.results.report.site import write_report
-from vflbench.results.report.table import write_table
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.findings import AuditResult
 from vflbench.run.identity import changed_on_the_way

@@ -12,7 +12,7 @@ from vflbench.cli.declared import declared
 from vflbench.cli.groups import COMPONENTS, KEYED_NAMES, SINGLE_NAMES
 from vflbench.cli.shared_files import check_file, is_ours, read_ours
 from vflbench.errors import UserError, paragraph, printable
-from vflbench.results.report.reproductions import comments_of
+from vflbench.report.reproductions import comments_of
 from vflbench.results.wrapping import WIDTH, wrapped
 
 

@@ -12,10 +12,10 @@ from omegaconf import OmegaConf
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.cli.run_options import build_loggers
 from vflbench.cli.sweep import JobOutcome, outcome_of
+from vflbench.report.table import table_of
 from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
-from vflbench.results.report.table import table_of
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
 from vflbench.run.identity import changed_on_the_way, refuse_changed_data

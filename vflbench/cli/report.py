@@ -10,7 +10,7 @@ from vflbench.cli.words import Words
 from vflbench.errors import UserError
 
 if TYPE_CHECKING:
-    from vflbench.results.report.tree import Tree
+    from vflbench.results.tree import Tree
 
 _EXAMPLES = """
 examples:
@@ -28,7 +28,7 @@ def report(arguments: Sequence[str]) -> None:
         if not folder.is_dir():
             raise UserError("there is no such folder", key="report", value=folder)
     _refuse_recordings(options.folders)
-    from vflbench.results.report.tree import read_tree  # late, as below: --help need not wait for their imports
+    from vflbench.results.tree import read_tree  # late, as below: --help need not wait for their imports
 
     if not options.yes:
         _ask(options.folders)
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _ask(folders: Sequence[Path]) -> None:
     """Before many runs are taken from under a folder that is no outputs tree."""
-    from vflbench.results.report.tree import MANY_RUNS, strangers
+    from vflbench.results.tree import MANY_RUNS, strangers
 
     counts = strangers(folders)
     total = sum(counts.values())
@@ -114,7 +114,7 @@ def _refuse_recordings(folders: Sequence[Path]) -> None:
 
 def _formats(text: str) -> tuple[str, ...]:
     """The formats of --figures."""
-    from vflbench.results.report.figure_files import FORMATS
+    from vflbench.report.figure_files import FORMATS
 
     formats = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
     if not set(formats) <= set(FORMATS):
@@ -132,8 +132,8 @@ def _export(tree: "Tree", options: argparse.Namespace) -> None:
 
 def _commands(tree: "Tree", options: argparse.Namespace) -> None:
     """Commands alone: what is printed is for a shell."""
-    from vflbench.results.report.price_of_privacy import commands
-    from vflbench.results.report.sections import Wishes, sections
+    from vflbench.report.price_of_privacy import commands
+    from vflbench.report.sections import Wishes, sections
 
     lines = [line for section in sections(tree.runs, Wishes()) for line in commands(section)]
     if not lines:
@@ -145,9 +145,9 @@ def _commands(tree: "Tree", options: argparse.Namespace) -> None:
 
 
 def _page(tree: "Tree", options: argparse.Namespace) -> None:
-    from vflbench.results.report.by import printed, resolved
-    from vflbench.results.report.sections import sections
-    from vflbench.results.report.site import Wishes, write_report
+    from vflbench.report.by import printed, resolved
+    from vflbench.report.sections import sections
+    from vflbench.report.site import Wishes, write_report
     from vflbench.results.wrapping import path_text
 
     out = options.out or options.folders[0] / "report"

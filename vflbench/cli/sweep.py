@@ -14,12 +14,12 @@ from typing import Any
 
 from vflbench.cli.sweep_failures import failures_text
 from vflbench.cli.sweep_meter import SweepMeter
+from vflbench.report.plain_numbers import auc_text
+from vflbench.report.run_line import run_line
 from vflbench.results.files import ERROR, SUMMARY, is_finished
 from vflbench.results.folder import error_in
 from vflbench.results.read import read_summary
 from vflbench.results.repeated import repeated
-from vflbench.results.report.plain_numbers import auc_text
-from vflbench.results.report.run_line import run_line
 from vflbench.results.wrapping import for_stream, path_text, wrapped
 
 _POLL_SECONDS = 0.2

@@ -172,7 +172,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
 
     from vflbench.cli.build import build
     from vflbench.cli.record import Started, record
-    from vflbench.results.report.first_lines import result_text
+    from vflbench.report.first_lines import result_text
 
     experiment = build(config)
     collector.begin()
@@ -224,9 +224,9 @@ def is_finished_run(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
 
 def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:
     """Print the results of a run that was finished before; in a sweep, the launcher reports it. device: an option."""
+    from vflbench.report.first_lines import result_text
+    from vflbench.report.table import write_table
     from vflbench.results.read import read_summary
-    from vflbench.results.report.first_lines import result_text
-    from vflbench.results.report.table import write_table
     from vflbench.run.device import device_name
     from vflbench.run.provenance import rounding_notices
 

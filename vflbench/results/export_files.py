@@ -8,9 +8,9 @@ from typing import Any
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.export import COLUMNS, FACTS, MEASURED, TYPES, facts_of, lines, measured, run_names
-from vflbench.results.report.table_formats import csv_text
-from vflbench.results.report.tree import Tree
 from vflbench.results.runs import Oddity, Run
+from vflbench.results.table_formats import csv_text
+from vflbench.results.tree import Tree
 from vflbench.results.untrusted import Unreadable
 
 ENDINGS = (".jsonl", ".csv", ".parquet")

@@ -1,0 +1,262 @@
+"""What a command prints of a result: a sentence and at most six lines of 80 columns, whatever the run was."""
+
+import pytest
+from outputs_tree import leak, marvell, write_run
+
+from vflbench.errors import UserError
+from vflbench.report.first_lines import MOST, result_text
+from vflbench.report.table import final_table, write_table
+
+LONG = "party " + "a long reason of another hand, " * 20
+
+
+def reading(attack="norm", value=0.912, low=0.9, high=0.93, **more):
+    place = {"attack": attack, "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
+    return place | {"value": value, "low": low, "high": high, "readings": 34} | more
+
+
+def verdict(worst, **more):
+    return {"worst": worst, "levels": {}, "on_changed": {}, "references": {}, "falls": None, "changed": []} | more
+
+
+def text_of(folder, monkeypatch, **options):
+    monkeypatch.chdir(folder.parent)
+    return result_text(folder, **options)
+
+
+def rest(text):
+    """The lines after the sentence and the outcomes of thresholds."""
+    return text.split("\n\n", 1)[1].splitlines()
+
+
+def test_the_result_is_a_sentence_and_lines_that_say_who_what_and_where_next(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", test_auc=0.788, test_accuracy=0.79, verdict=verdict(reading()))
+    assert text_of(folder, monkeypatch) == (
+        "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); the\n"
+        "model itself 0.79 on new rows.\n"
+        "\n"
+        "attack   norm on gradients at the cut, AUC 0.912 (the worst of all: 0.90 to\n"
+        "         0.93); needs no label\n"
+        "model    test AUC 0.788, train AUC 0.788, test accuracy 0.790 after 2 epochs\n"
+        "details  run/table.txt\n"
+        "next     vflbench report run --open"
+    )
+
+
+def test_the_attack_line_names_the_cut_layer_and_what_is_read_there_beside_a_layer_that_reads_more(tmp_path, monkeypatch):
+    leaks = [leak("norm", "f1", 0.912), leak("norm", "f2", 0.907)]
+    folder = write_run(tmp_path / "run", verdict=verdict(reading(layer="f1")), leaks=leaks)
+    text = " ".join(text_of(folder, monkeypatch).split())
+    assert text.startswith("Gradients give 91 % of label pairs away")
+    assert (
+        "norm on gradients at layer f1, AUC 0.912 (the worst of all: 0.90 to 0.93); at the cut, f2, 0.907; needs no label"
+        in text
+    )
+
+
+def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(tmp_path, monkeypatch):
+    leaks = [leak("norm", "f2", 0.912), *(leak("loudest", layer, value) for layer, value in (("f1", 0.7), ("f2", 0.8)))]
+    config = {"attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}, "loudest": {"_target_": "loudest.Loudest"}}}
+    ours = {"leaks": leaks, "config": config, "facts": {"plugins": [{"folder": "mine", "files": {}}]}}
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()), **ours)
+    assert "own      loudest on gradients at the cut, AUC 0.800" in rest(text_of(folder, monkeypatch))
+    worst = write_run(tmp_path / "worst", verdict=verdict(reading("loudest")), **ours)
+    assert not any(line.startswith("own") for line in rest(text_of(worst, monkeypatch)))
+
+
+def test_the_usual_attacks_are_said_not_to_be_the_strongest(tmp_path, monkeypatch):
+    threats = {name: {"seat": "non-label party", "knows": ["gradients"]} for name in ("norm", "spectral", "probe")}
+    facts = {"threats": threats}
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()), facts=facts)
+    assert "try      attack=strongest: stronger attacks; defense=label_gdp: noise on labels" in rest(
+        text_of(folder, monkeypatch)
+    )
+    defended = write_run(tmp_path / "defended", verdict=verdict(reading()), facts=facts, **marvell(4))
+    assert "try      attack=strongest: the strongest known attacks" in rest(text_of(defended, monkeypatch))
+    other = write_run(tmp_path / "other", verdict=verdict(reading()))
+    assert not any(line.startswith("try") for line in rest(text_of(other, monkeypatch)))
+
+
+def promise(**more):
+    usual = {"claim": "sumKL", "bounds": "the leak", "message": "", "messages": 4, "assumption": "", "tested": []}
+    numbers = {
+        "leak_auc_one_message": 0.6,
+        "leak_auc_all_messages": 0.68,
+        "error_one_message": 0.4,
+        "error_all_messages": 0.3,
+    }
+    return usual | numbers | {"assumption_holds": None, "exceeded": []} | more
+
+
+PRIVACY = {
+    "epsilon": 1.0,
+    "mu": None,
+    "epsilon_low": 0.338,
+    "canaries": 270,
+    "violated": False,
+    "delta": 1e-6,
+    "epsilon_at_delta": 1.0,
+    "releases": [],
+}
+EXCEEDED = [reading("remainder", 0.9999, ceiling=0.68, level="messages only")]
+CASES = {
+    "plain": {},
+    "many skipped": {"skipped": {f"attack_{i}": LONG for i in range(30)}},
+    "failed": {"failed": f"the promise was violated. {LONG}"},
+    "falls": {
+        **marvell(4),
+        "verdict": verdict(reading(), falls=reading(because=LONG)),
+        "guarantees": {"marvell": promise()},
+    },
+    "alarm": {**marvell(4), "guarantees": {"marvell": promise(exceeded=EXCEEDED, assumption="x", assumption_holds=False)}},
+    "five defenses": {"guarantees": {f"defense_{i}": promise() for i in range(5)}},
+    "label privacy": {
+        "guarantees": {"label_dp": promise(bounds="what the messages add about one row, given everything else")}
+    },
+    "long names": {"verdict": verdict(reading("an_attack_of_" + "the_users_" * 5 + "own"))},
+    "older": {"verdict": None},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_are_at_most_six_lines_of_80_columns_and_the_last_two_say_where_to_look(tmp_path, monkeypatch, case):
+    given = {"test_auc": 0.788, "test_accuracy": 0.79, "verdict": verdict(reading())} | CASES[case]
+    folder = write_run(tmp_path / "run", privacy=PRIVACY if case == "label privacy" else None, **given)
+    text = text_of(folder, monkeypatch, colour=False)
+    assert 2 <= len(rest(text)) <= MOST, text
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert rest(text)[-2:] == ["details  run/table.txt", "next     vflbench report run --open"]
+
+
+def test_alarms_come_first_and_are_red_on_a_terminal_alone(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()), **CASES["alarm"])
+    assert rest(text_of(folder, monkeypatch))[0].startswith(
+        "ALARM    remainder (AUC 0.9999) is above the ceiling of marvell, 0.680"
+    )
+    assert "\033" not in text_of(folder, monkeypatch)
+    coloured = text_of(folder, monkeypatch, colour=True)
+    assert coloured.startswith("\033[1mWith marvell: gradients at the cut give")
+    assert rest(coloured)[0].startswith("\033[1;31mALARM")
+
+
+def test_label_privacy_says_what_was_spent_and_what_canaries_prove(tmp_path, monkeypatch):
+    given = CASES["label privacy"]
+    text = text_of(write_run(tmp_path / "a", verdict=verdict(reading()), privacy=PRIVACY, **given), monkeypatch)
+    assert "privacy  label DP with eps = 1; 270 canaries prove eps at least 0.338\n" in text
+    broken = PRIVACY | {"violated": True, "epsilon_low": 1.7}
+    text = text_of(write_run(tmp_path / "b", verdict=verdict(reading()), privacy=broken, **given), monkeypatch)
+    assert "prove eps at least 1.7: VIOLATED" in text
+    unchecked = PRIVACY | {"canaries": 0, "epsilon_low": None}
+    text = text_of(write_run(tmp_path / "c", verdict=verdict(reading()), privacy=unchecked, **given), monkeypatch)
+    assert "not checked, as there are no canaries" in text
+
+
+LABELS = "what the messages add about one row, given everything else"
+
+
+def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(tmp_path, monkeypatch):
+    guarantees = {"guarantees": {"label_gdp": promise(bounds=LABELS, leak_auc_all_messages=0.746)}}
+    above = write_run(
+        tmp_path / "a", verdict=verdict(reading(value=0.75, low=0.67, high=1.0)), privacy=PRIVACY, **guarantees
+    )
+    assert "ceiling  0.750 is above label_gdp's 0.746: no alarm, as features tell labels too" in rest(
+        text_of(above, monkeypatch)
+    )
+    for name, value in (("b", 0.74), ("c", 0.7461)):
+        below = write_run(tmp_path / name, verdict=verdict(reading(value=value)), privacy=PRIVACY, **guarantees)
+        assert not any(line.startswith("ceiling") for line in rest(text_of(below, monkeypatch)))
+
+
+def test_an_alarm_has_digits_that_show_that_it_is_one(tmp_path, monkeypatch):
+    exceeded = [reading("remainder", 1.0, ceiling=1 - 8e-13, level="messages only")]
+    given = {**marvell(4), "guarantees": {"marvell": promise(exceeded=exceeded)}}
+    text = text_of(write_run(tmp_path / "run", verdict=verdict(reading()), **given), monkeypatch)
+    assert "remainder (AUC 1.00) is above the ceiling of marvell, 1 - 8e-13" in text
+
+
+def test_the_longest_usual_attack_line_fits_two_lines(tmp_path, monkeypatch):
+    facts = {
+        "cut_layers": {"a": ["f5"], "b": ["f5"]},
+        "threats": {"completion_both": {"known_rows": 100, "level": "known labels", "seat": "non-label party", "knows": []}},
+    }
+    worst = reading("completion_both", 0.9215, layer="f4", high=1.0)
+    leaks = [leak("completion_both", "f4", 0.9215), leak("completion_both", "f5", 0.919)]
+    lines = rest(text_of(write_run(tmp_path / "run", verdict=verdict(worst), leaks=leaks, facts=facts), monkeypatch))
+    assert lines[:2] == [
+        "attack   completion_both on gradients at party a's layer f4, AUC 0.921 (the",
+        "         worst of all: 0.90 to 1.00); at the cut, f5, 0.919; knows 100 labels",
+    ]
+
+
+def test_thresholds_follow_the_sentence_and_all_of_them_are_shown(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()))
+    gates = [f"{'FAIL' if i % 2 else 'PASS'}: figure_{i} is 0.912, 0.3 above 0.6; its interval is {LONG}" for i in range(9)]
+    lines = text_of(folder, monkeypatch, gates=gates, colour=True).splitlines()
+    assert sum("\033[1;31mFAIL" in line for line in lines) == 4
+    assert sum("\033[1;32mPASS" in line for line in lines) == 5
+    assert (
+        max(len(line.replace("\033[1;31m", "").replace("\033[1;32m", "").replace("\033[0m", "")) for line in lines[2:]) <= 80
+    )
+
+
+def test_a_page_that_was_written_is_opened_rather_than_made(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()))
+    assert (
+        rest(text_of(folder, monkeypatch, page=folder / "report" / "report.html"))[-1] == "open     run/report/report.html"
+    )
+
+
+def test_an_interval_that_holds_every_value_is_not_printed_as_one(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading(value=0.7, low=0.5, high=1.0)))
+    text = " ".join(text_of(folder, monkeypatch).split())
+    assert "reads AUC 0.70 (too few batches for an interval; a coin 0.50)" in text
+    assert "AUC 0.700 (too few batches for an interval); needs no label" in text
+    folder = write_run(tmp_path / "one", verdict=verdict(reading(low=None, high=None)))
+    assert "AUC 0.912 (one batch, no interval)" in text_of(folder, monkeypatch)
+
+
+def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatch):
+    facts = {"adversary": {"hijack": {"party": "label", "text": "cheats"}}}
+    folder = write_run(tmp_path / "run", test_auc=0.5, verdict=verdict(reading()), facts=facts)
+    assert "no honest run to compare" in text_of(folder, monkeypatch)
+    write_run(folder / "honest", test_auc=0.75)
+    assert "model    test AUC 0.500 (without the adversary 0.750)" in text_of(folder, monkeypatch)
+
+
+def test_what_was_rebuilt_follows_where_labels_were_read_too(tmp_path, monkeypatch):
+    place = {
+        "attack": "hijack",
+        "message": "embedding",
+        "party": "a",
+        "layer": "f2",
+        "visible": True,
+        "batches": 1,
+        "notes": {},
+    }
+    entry = place | {"figures": {"r2": {"mean": 0.5, "low": 0.4, "high": 0.6}}}
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()), reconstructions=[entry])
+    assert "rebuilt  Embeddings at the cut give the columns of party a away" in text_of(folder, monkeypatch)
+
+
+def test_characters_that_a_terminal_would_obey_are_escaped(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading("norm\033[2J\r")), leaks=[leak("norm", "f2", 0.9)])
+    assert "\033" not in text_of(folder, monkeypatch)
+    assert "\\x1b[2J" in text_of(folder, monkeypatch)
+
+
+def test_results_of_another_hand_end_in_one_paragraph(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading(figure="mine")))
+    with pytest.raises(UserError, match="can't be (read|shown)"):
+        text_of(folder, monkeypatch)
+
+
+def test_the_long_table_is_in_a_file_that_names_no_folder(tmp_path):
+    folder = write_run(tmp_path / "run", verdict=verdict(reading()))
+    write_table(folder)
+    text = (folder / "table.txt").read_text()
+    tables, note = text.rsplit("\n\n", 1)
+    assert tables == final_table(folder)
+    widest = max(map(len, tables.splitlines()))
+    assert widest > 80  # a table in full is as wide as its columns
+    assert note == f"Lines have up to {widest} characters: less -S table.txt scrolls sideways.\n"
+    assert str(tmp_path) not in text

@@ -1,0 +1,280 @@
+"""A report's page in Chromium: at 1280 and 400 pixels, light, dark and in print; its tables; what axe-core says of it."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+from browser_pages import SCREENS, launched, opened
+from hostile_runs import TEXTS
+from outputs_tree import FACTS, interval, leak, marvell, sweep, write_adversarial_run, write_run
+
+from vflbench.report.sections import Wishes
+from vflbench.report.site import write_report
+
+pytestmark = pytest.mark.slow
+WORST = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC", "readings": 34}
+
+
+def verdict(value):
+    worst = WORST | {"value": value, "low": value - 0.02, "high": value + 0.02}
+    return {
+        "worst": worst,
+        "levels": {"messages only": worst},
+        "on_changed": {},
+        "references": {},
+        "falls": None,
+        "changed": [],
+    }
+
+
+def rows(count):
+    return {"dataset": {"rows": count}}
+
+
+def write_every_kind(root):
+    """A sweep, a run, an audit, rebuilt batches, inversion with a picture, adversaries, and folders without a result."""
+    for seed in range(3):
+        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=verdict(0.9))
+        for sumkl, value in ((0.04, 0.54), (0.16, 0.58), (4.0, 0.8)):
+            promise = marvell(sumkl, min(1, value + 0.01))
+            write_run(
+                root / f"m{sumkl}_{seed}",
+                seed=seed,
+                test_auc=0.7 + value / 20,
+                norm=value,
+                verdict=verdict(value),
+                **promise,
+            )
+        write_adversarial_run(root / f"scaled{seed}", seed=seed)
+        write_run(root / f"sumkl{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.6, **marvell(0.64, 0.8))
+    write_run(root / "single", dataset="adult", verdict=verdict(0.7), config=rows(1))
+    known = {"kind": "audit", "source": {"path": "/data/partner/recorded"}, "threats": FACTS["threats"]}
+    known |= {"data": {"train_rows": 900, "classes": 2, "train_class_ratios": [0.5, 0.5]}, "skipped": {"hints": "no labels"}}
+    write_run(root / "audit", dataset="x", verdict=verdict(0.7), facts=known, config=rows(2))
+    place = {"message": "update", "party": "a", "layer": "theta", "visible": True, "batches": 2, "notes": {}}
+    shares = {"labels_right": 0.73, "guess_labels_right": 0.52, "entries_right": 0.82, "guess_entries_right": 0.5}
+    figures = {name: interval(value) for name, value in shares.items()}
+    for count in (3, 5):
+        entry = {**place, "attack": "batch_reconstruction", "figures": figures}
+        more = {"dataset": "bernoulli", "experiment": "quantification_table1", "config": rows(count), "test_auc": None}
+        write_run(root / f"batches{count}", leaks=[], reconstructions=[entry], **more)
+    entry = {
+        **place,
+        "attack": "model_inversion",
+        "message": "embedding",
+        "layer": "f2",
+        "figures": {"psnr": interval(20.0)},
+    }
+    inversion = write_run(
+        root / "inversion",
+        dataset="digits",
+        test_auc=None,
+        test_accuracy=0.8,
+        leaks=[],
+        reconstructions=[entry],
+        config=rows(6),
+    )
+    pictures = {f"model_inversion/a/f2/{name}": np.random.default_rng(0).random((12, 8, 8)) for name in ("truth", "answer")}
+    np.savez(inversion / "reconstructions.npz", **pictures)
+    (write_run(root / "torn") / "summary.json").write_text("{")
+    (write_run(root / "killed") / "summary.json").unlink()
+    write_run(root / "failed", failed="out of memory", seed=9)
+    write_run(root / "old", dataset="credit", facts=None, seed=8)
+    return root
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    root = write_every_kind(tmp_path_factory.mktemp("every"))
+    return write_report([root], root / "report", Wishes(formats=()))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with launched() as browser:
+        yield browser
+
+
+def is_empty(part):
+    """Whether a stretch of a picture has one colour."""
+    return np.ptp(part.reshape(-1, 3), axis=0).max() < 30
+
+
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
+def test_nothing_is_empty_too_wide_or_too_small_to_read(chromium, every_kind, width, dark):
+    with opened(chromium, every_kind, width, dark=dark) as shown:
+        page = shown.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert shown.too_wide() == []
+        assert shown.small_type() == {}
+        shown.wait_for_figures()
+        picture = shown.screenshot()
+        assert picture.shape[1] == width
+        assert (picture[5, 5].mean() < 80) == dark
+        assert not any(is_empty(picture[y : y + 400]) for y in range(0, len(picture) - 400, 100))
+        boxes = page.evaluate("[...document.querySelectorAll('.plot svg')].map(f => f.getBoundingClientRect().toJSON())")
+        assert len(boxes) > 8
+        for box in boxes:
+            x, y, wide, high = (round(box[side]) for side in ("x", "y", "width", "height"))
+            assert not is_empty(picture[y : y + high, x : x + wide])
+        assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
+        assert shown.complaints == []
+
+
+def test_the_page_opens_with_sentences_then_figures_then_tables_and_ends_with_how_to_read_it(every_kind):
+    text = every_kind.read_text()
+    sections = re.findall(r"<section.*?</section>", text, re.DOTALL)
+    assert len(sections) == 9
+    for section in sections:
+        signs = ('class="sentences"', '<figure class="chart"', "<table", "What was run")
+        places = [place for sign in signs if (place := section.find(sign)) >= 0]
+        assert places == sorted(places)
+    assert text.rindex("<section") == text.index('<section aria-labelledby="reading"')
+
+
+def test_in_print_nothing_is_cut_off_and_buttons_are_gone(chromium, every_kind):
+    with opened(chromium, every_kind, 1040) as shown:
+        shown.page.emulate_media(media="print", color_scheme="light")
+        shown.wait_for_figures()
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= 1040
+        assert shown.page.locator(".tools:visible, nav:visible").count() == 0
+        assert shown.small_type() == {}
+        assert (
+            shown.page.evaluate(
+                "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 1).length"
+            )
+            == 0
+        )
+        assert shown.page.pdf(prefer_css_page_size=True)[:5] == b"%PDF-"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
+def test_axe_finds_nothing_wrong(chromium, every_kind, width, dark):
+    """Contrast, headings, alternative texts, names of buttons and fields, also of what is folded."""
+    with opened(chromium, every_kind, width, dark=dark) as shown:
+        shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        shown.wait_for_figures()
+        assert shown.axe() == []
+
+
+def test_axe_finds_what_is_wrong(chromium, every_kind, tmp_path):
+    """A page without contrast, alternative texts, names of fields, language and first heading does not pass."""
+    text = every_kind.read_text().replace("<h1>", "<h4>").replace("</h1>", "</h4>").replace('<html lang="en">', "<html>")
+    page = tmp_path / "bad.html"
+    page.write_text(text.replace("</main>", '<img src="data:,"></main>'))
+    with opened(chromium, page) as shown:
+        shown.page.evaluate("document.querySelector('.tools input').removeAttribute('aria-label')")
+        shown.page.evaluate("document.querySelector('.tools input').removeAttribute('placeholder')")
+        shown.page.evaluate("document.querySelector('footer').style.color = '#ccc'")
+        rules = {line.split(" ")[0] for line in shown.axe()}
+        assert {"image-alt", "html-has-lang", "page-has-heading-one", "label", "color-contrast"} <= rules
+
+
+def test_planted_faults_are_found(chromium, every_kind, tmp_path):
+    """What is too wide, type that is too small, an empty stretch, and what a page must not ask for."""
+    page = tmp_path / "bad.html"
+    page.write_text(
+        every_kind.read_text().replace("</main>", '<div id="wide">wide</div><img src="http://127.0.0.1:9/"></main>')
+    )
+    with opened(chromium, page, 400) as shown:
+        shown.page.evaluate("Object.assign(document.getElementById('wide').style, {width: '900px', fontSize: '9px'})")
+        shown.page.evaluate("document.getElementById('wide').style.height = '900px'")
+        shown.wait_for_figures()
+        assert "DIV wide" in " ".join(shown.too_wide())
+        assert shown.small_type() == {"DIV 9.0": "wide"}
+        assert any("127.0.0.1" in complaint for complaint in shown.complaints)
+        picture = shown.screenshot()
+        assert any(is_empty(picture[y : y + 400]) for y in range(0, len(picture) - 400, 100))
+
+
+def column(shown, table, number):
+    rows = f"[...document.querySelectorAll('#{table} tbody tr')].filter(r => !r.hidden)"
+    return shown.page.evaluate(f"{rows}.map(r => r.cells[{number}].textContent)")
+
+
+def test_a_table_sorts_by_numbers_and_keeps_what_is_missing_last(chromium, every_kind):
+    with opened(chromium, every_kind) as shown:
+        heads = [h.inner_text() for h in shown.page.locator("#runs_criteo_settings thead button").all()]
+        place = heads.index("ceiling, one message")
+        head = shown.page.locator("#runs_criteo_settings thead button").nth(place)
+        for signs in (1, -1):
+            head.click()
+            values = column(shown, "runs_criteo_settings", place)
+            known = [float(v) for v in values if v != "-"]
+            assert known == sorted(known, reverse=signs < 0)
+            assert set(values[len(known) :]) == {"-"}
+        assert shown.page.locator("#runs_criteo_settings th[aria-sort=descending]").count() == 1
+        head.focus()
+        shown.page.keyboard.press("Enter")
+        assert shown.page.locator("#runs_criteo_settings th[aria-sort=ascending]").count() == 1
+
+
+def test_a_filter_keeps_lines_with_all_words_and_copies_take_them_alone(chromium, every_kind):
+    with opened(chromium, every_kind) as shown:
+        shown.page.get_by_label("Filter lines of Settings").first.fill("MARVELL 0.04")
+        assert column(shown, "runs_criteo_settings", 0) == ["marvell, sumkl 0.04"]
+        text = copied(shown, "runs_criteo_settings", "CSV")
+        assert [line[0] for line in csv.reader(io.StringIO(text))][1:] == ["marvell, sumkl 0.04"]
+        shown.page.get_by_label("Filter lines of Settings").first.fill("")
+        assert len(column(shown, "runs_criteo_settings", 0)) > 3
+
+
+def copied(shown, table, name):
+    """What the button puts into the clipboard."""
+    shown.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tools = shown.page.locator(f".tools:has(+ .scroll > #{table})")
+    tools.get_by_role("button", name=re.compile(f"as {name}$")).click()
+    tools.get_by_text(f"copied as {name}").wait_for()
+    return shown.page.evaluate("navigator.clipboard.readText()")
+
+
+def full(text):
+    """The rows of a CSV file without empty columns, which the page leaves out, but for the ends of intervals."""
+    rows = list(csv.reader(io.StringIO(text)))
+    kept = [j for j, name in enumerate(rows[0]) if name.endswith((" low", " high")) or any(row[j] for row in rows[1:])]
+    return [[row[j] for j in kept] for row in rows]
+
+
+def test_copies_are_the_files(chromium, tmp_path):
+    """Also of texts that are formulas, tags, entities, commands of LaTeX, code, and hidden characters."""
+    root = sweep(tmp_path / "runs")
+    for place, text in enumerate(TEXTS[:15]):
+        config = {"model": {"_target_": "a.B", "bottom_layers": text}, "attack": {"norm": {"_target_": "x.Y", "name": text}}}
+        write_run(
+            root / f"odd{place}",
+            config=config,
+            leaks=[leak("norm", "f2", 0.6)],
+            facts={**FACTS, "skipped": {"direct": text}},
+        )
+    folder = write_report([root], tmp_path / "report", Wishes(formats=())).parent
+    with opened(chromium, folder / "report.html") as shown:
+        shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        slugs = shown.page.evaluate("[...document.querySelectorAll('.scroll > table')].map(t => t.id)")
+        assert {"runs_criteo_settings", "runs_criteo_skipped", "runs_criteo_layers"} <= set(slugs)
+        for slug in slugs:
+            assert list(csv.reader(io.StringIO(copied(shown, slug, "CSV")))) == full(
+                (folder / "tables" / f"{slug}.csv").read_text()
+            )
+        for slug in ("runs_criteo_skipped", "runs_criteo_differences"):  # no column of these is empty
+            assert copied(shown, slug, "LaTeX") == (folder / "tables" / f"{slug}.tex").read_text()
+            assert copied(shown, slug, "Markdown") in (folder / "tables" / f"{slug}.md").read_text()
+
+
+def test_an_old_browser_copies_too(chromium, every_kind):
+    with opened(chromium, every_kind) as shown:
+        shown.page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        shown.page.evaluate("document.addEventListener('copy', () => { window.taken = document.activeElement.value; })")
+        tools = shown.page.locator(".tools:has(+ .scroll > #runs_criteo_settings)")
+        tools.get_by_role("button", name=re.compile("as CSV$")).click()
+        tools.get_by_text("copied as CSV").wait_for()
+        assert shown.page.evaluate("window.taken").startswith("setting,runs,")
+
+
+def test_without_scripts_the_tables_are_there(chromium, every_kind, tmp_path):
+    page = tmp_path / "no_script.html"
+    page.write_text(re.sub(r"<script>.*?</script>", "", every_kind.read_text(), flags=re.DOTALL))
+    with opened(chromium, page, 400) as shown:
+        assert shown.page.locator(".tools").count() == 0
+        assert shown.page.locator("#runs_criteo_settings tbody tr").count() > 3

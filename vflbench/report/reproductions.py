@@ -1,0 +1,115 @@
+"""The experiments that can be repeated: what configs/experiment says of them, and the published values.
+
+NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. NAME.json, if there is one,
+holds what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the command
+line.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vflbench.errors import UserError
+from vflbench.places import config_folder
+
+
+@dataclass(frozen=True)
+class Value:
+    """A published number. options: dotted key -> value of the runs that repeat it.
+
+    number: None if no number is printed; mark: the sign that is printed in its place, and reason: what it stands for, or why
+    there is no number. quantity: the quantity of the runs that it is compared with, as in
+    `vflbench.results.quantity`, or `loss_of:` and its name for what a defense costs; None if no run measures it.
+    """
+
+    what: str
+    number: float | None
+    quantity: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ""
+    data: str = ""
+    mark: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedExperiment:
+    """minutes: expected on 2 cores, nan if `cost` names none. sweep: option -> its values, as Hydra's sweeper takes them."""
+
+    name: str
+    does: str
+    source: str
+    cost: str
+    config: Mapping[str, Any]
+    data: str = ""
+    scale: str = ""
+    note: str = ""
+    values: tuple[Value, ...] = ()
+    reproduce: tuple[str, ...] = ()
+
+    @property
+    def minutes(self) -> float:
+        match = re.match(r"(?:about )?([0-9.]+) minutes?\b", self.cost)
+        return float(match[1]) if match else float("nan")
+
+    @property
+    def sweep(self) -> Mapping[str, Any]:
+        hydra = self.config.get("hydra") or {}
+        return (hydra.get("sweeper") or {}).get("params") or {}
+
+    @property
+    def is_sweep(self) -> bool:
+        return (self.config.get("hydra") or {}).get("mode") == "MULTIRUN"
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set that the experiment chooses; None if it leaves the choice to the user."""
+        for entry in self.config.get("defaults") or ():
+            if isinstance(entry, Mapping):
+                for key, value in entry.items():
+                    if key.removeprefix("override ").strip("/ ") == "dataset":
+                        return str(value)
+        return None
+
+
+def read_experiments(folder: Path | None = None, names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
+    """Name -> experiment for every YAML file in a folder; None: configs/experiment. names: those that are wanted."""
+    files = sorted((folder or config_folder() / "experiment").glob("*.yaml"))
+    return {file.stem: read_experiment(file) for file in files if names is None or file.stem in names}
+
+
+def read_experiment(file: Path) -> PublishedExperiment:
+    """file: NAME.yaml. Raises UserError if NAME.json beside it can't be read."""
+    comments = comments_of(file)
+    beside = file.with_suffix(".json")
+    try:
+        published = json.loads(beside.read_text()) if beside.exists() else {}
+        values = tuple(Value(**value) for value in published.pop("values", ()))
+        reproduce = tuple(published.pop("reproduce", ()))
+        return PublishedExperiment(
+            name=file.stem,
+            config=yaml.safe_load(file.read_text()) or {},
+            values=values,
+            reproduce=reproduce,
+            **comments,
+            **published,
+        )
+    except (ValueError, TypeError) as error:
+        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=beside) from error
+
+
+def comments_of(file: Path) -> dict[str, str]:
+    """source, cost: the comment lines that begin with `Source: ` and `Cost: `. does: the first other comment line."""
+    lines = [
+        line.lstrip("# ") for line in file.read_text("utf-8").splitlines() if line.startswith("#") and "@package" not in line
+    ]
+    comments = {"does": "", "source": "", "cost": ""}
+    for line in lines:
+        label = next((name for name in ("source", "cost") if line.startswith(f"{name.capitalize()}: ")), "does")
+        comments[label] = comments[label] or line.removeprefix(f"{label.capitalize()}: ")
+    return comments
