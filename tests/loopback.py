@@ -70,16 +70,11 @@ class Elsewhere(Local):
         return self.links
 
 
-def apart(experiment: Experiment, data: TrainTest, folder: Path, desk_of=None) -> Experiment:
-    """The same experiment with each non-label party at the end of a channel. data: as the experiment loads them.
-
-    desk_of: party -> what makes its desk.
-    """
+def apart(experiment: Experiment, data: TrainTest, folder: Path) -> Experiment:
+    """The same experiment with each non-label party at the end of a channel. data: as the experiment loads them."""
     links = {}
     for party in data.train.columns:
         if party != LABEL_PARTY:
             table = Table(data, party)
-            links[party] = Loopback(
-                PartyProcess(party, experiment, lambda table=table: table, folder / party, desk=desk_of and desk_of(party))
-            )
+            links[party] = Loopback(PartyProcess(party, experiment, lambda table=table: table, folder / party))
     return replace(experiment, engine=Elsewhere(links=links))

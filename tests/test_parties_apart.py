@@ -1,9 +1,10 @@
 """Parties at the ends of channels, which only bytes cross, make the same numbers as parties in one process."""
 
-from dataclasses import replace
+import json
+from dataclasses import astuple, replace
 
 import pytest
-from builders import experiment
+from builders import every_attack, experiment
 from loopback import apart
 
 from vflbench.data.synthetic import Synthetic
@@ -19,11 +20,16 @@ from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
+from vflbench.run.graded import grade
+from vflbench.run.offline import audit
+from vflbench.run.scores_only import write_scores
 from vflbench.run.settings import Audit, Settings
 
 DEFENSES = {
@@ -47,8 +53,7 @@ def parts(parties=1, **changes):
     return experiment(
         dataset=Synthetic(rows=1500, vocabulary=160, parties=parties),
         model=WideDeep(bottom_layers=2, top_layers=1, width=16, wide=True),
-        settings=Settings(epochs=2, batch_size=64, audit=Audit(batches=3)),
-        **{"attacks": {}, **changes},
+        **{"attacks": {}, "settings": Settings(epochs=2, batch_size=64, audit=Audit(batches=3)), **changes},
     )
 
 
@@ -82,6 +87,50 @@ def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
     steps = [link.calls.count("step") for link in far.engine.links.values()]
     batches, guarded = 2 * (1350 // 64), name == "split_guard"
     assert steps == [(2 * batches if guarded else batches + 2)] * parties  # learn and embed travel together
+
+
+def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_recording(tmp_path):
+    attacks = {name: every_attack()[name] for name in ("norm", "model_inversion")}
+    settings = Settings(epochs=1, batch_size=64, record="messages", audit=Audit(batches=2, dcor=True))
+    without = made(parts(settings=replace(settings, record="none")), tmp_path / "here")
+    with_attacks = made(separated(parts(attacks=attacks, settings=settings), tmp_path / "apart"), tmp_path / "apart")
+    assert [line for line in with_attacks if "distance_correlation" not in line] == [
+        line for line in without if "distance_correlation" not in line
+    ]
+    assert any(",f2," in line for line in with_attacks if "distance_correlation" in line)
+    skipped = json.loads((tmp_path / "apart" / "manifest.json").read_text())["skipped"]
+    assert "vflbench audit RECORDING --scores-only SCORES attack=norm" in skipped["norm"]
+    assert "columns of a, and they live elsewhere" in skipped["model_inversion"]
+    said = (tmp_path / "apart" / "train.log").read_text()
+    assert "attack=norm is skipped: it sits at a" in said
+    assert "audit.dcor=true: of a, only embeddings that cross are measured, as they arrive" in said
+    assert "record=messages: of a, only what crosses is recorded here" in said
+    found = audit(tmp_path / "apart" / "recording", {"norm": attacks["norm"]})  # of others: it has no run.json
+    assert {leak.layer for leak in found.findings[-1].leaks if leak.attack == "norm"} == {"f2", "wide"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path, staleness):
+    """The leak AUC is that of a recording by one process, of which the labels were taken away before it was attacked."""
+    settings = Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=2))
+    whole = parts(2, settings=settings, protocol=Split(staleness=staleness))
+    assert made(separated(whole, tmp_path / "apart"), tmp_path / "apart") == made(whole, tmp_path / "here")
+    attacks = {name: every_attack()[name] for name in ("direct", "spectral", "residual")}
+    recorded = tmp_path / "here" / "recording"
+    (recorded / "run.json").unlink()
+    for path in (recorded / "messages").glob("*9999999.safetensors"):
+        path.unlink()  # what networks make of rows at the end of an epoch; a party doesn't keep that
+    own = tmp_path / "apart" / "parties" / "a" / "recording"
+    assert not (own / "labels.parquet").exists()
+    shares = RecordedMessages(recorded).manifest.class_shares
+    found = {}
+    for name, folder in (("own", own), ("whole", recorded)):
+        write_scores(folder, attacks, tmp_path / name, shares=tuple(shares))
+        rows = grade(tmp_path / name, recorded / "labels.parquet").rows()
+        found[name] = [astuple(row) for row in rows if row.party == "a"]
+    assert found["own"]
+    assert found["own"] == found["whole"]
 
 
 def test_a_cheating_label_party_is_refused(tmp_path):

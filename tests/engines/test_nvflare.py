@@ -41,11 +41,17 @@ def train(cwd, run, *words):
     return result
 
 
+def assert_same_but_for_attacks(apart, local):
+    """Attacks at parties that live elsewhere are left to the recordings of these; all other figures are the same."""
+    measured = figures(apart)
+    assert [line for line in figures(local) if line in set(measured)] == measured
+    assert len(measured) > 20
+
+
 def assert_same(cwd, *words, mode="simulator"):
     train(cwd, "local", *words)
     train(cwd, "apart", *words, "engine=nvflare", f"engine.mode={mode}")
-    assert figures(cwd / "apart") == figures(cwd / "local")
-    assert len(figures(cwd / "apart")) > 20
+    assert_same_but_for_attacks(cwd / "apart", cwd / "local")
     assert not (cwd / "apart" / "parties").exists()  # nobody goes on from a run that is complete
 
 
@@ -192,7 +198,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path, running):
         assert run.process.returncode == 130
         assert "the same command goes on from there" in said
     train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
-    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+    assert_same_but_for_attacks(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -203,7 +209,7 @@ def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path, ru
     run.site(CLIENTS["simulator"]).kill()
     run.end()
     train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
-    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+    assert_same_but_for_attacks(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow

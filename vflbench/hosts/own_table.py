@@ -9,7 +9,7 @@ from vflbench.data.table import Columns, Features
 from vflbench.errors import UserError
 
 _TIMES = 4
-"""So often each row may be in one request: attacks ask about followed, other and known rows together."""
+"""So often each row may be in one request: rows of several uses are asked for together."""
 
 
 class OwnTable(Protocol):

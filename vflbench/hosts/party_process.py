@@ -18,12 +18,9 @@ from vflbench.hosts.party_checkpoints import PartyCheckpoints
 from vflbench.hosts.party_recorder import PartyRecorder
 from vflbench.hosts.party_service import PartyService
 from vflbench.messages.envelope import Content
-from vflbench.messages.facts import OwnColumns
-from vflbench.messages.threat import Seat
 from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
 from vflbench.run.machine import set_threads, tune
-from vflbench.run.party_desk import PartyDesk
 from vflbench.run.settings import choose_device
 from vflbench.run.setup import Experiment
 
@@ -34,7 +31,7 @@ class PartyProcess:
 
     party: its name. experiment: built from the same options as the label party's; data and loggers are
     not used. table: returns the party's own rows. folder: where its checkpoints go. secret: mixed into all that is drawn
-    here, empty where others may draw the same. desk: makes another one than that where the experiment's attacks are asked.
+    here, empty where others may draw the same.
     """
 
     party: str
@@ -42,7 +39,6 @@ class PartyProcess:
     table: Callable[[], OwnTable]
     folder: Path
     secret: bytes = b""
-    desk: Callable[[PartyService], PartyDesk] | None = None
 
     def __post_init__(self) -> None:
         self.service: PartyService | None = None
@@ -89,24 +85,11 @@ class PartyProcess:
                 f"party {self.party} has to see each answer before it goes on", key="protocol.staleness", value=1
             )
 
-        def desk(service: PartyService) -> PartyDesk:
-            return PartyDesk(
-                self.party,
-                experiment.attacks,
-                generators,
-                service,
-                cheats=self.party in cheating,
-                references=OwnColumns in experiment.protocol.offers(Seat.NON_LABEL),
-                device=device,
-            )
-
         recorder = None
         if settings.record != "none":
             complete = settings.record == "messages"
             recorder = PartyRecorder(self.folder, self.party, party.sends, classes, batch_size, complete=complete)
-        return PartyService(
-            party, table, seating, self.folder, self.desk or desk, self._prepare, recorder, pipelined=pipelined
-        )
+        return PartyService(party, table, seating, self.folder, self._prepare, recorder, pipelined=pipelined)
 
     @staticmethod
     def _prepare() -> None:

@@ -14,22 +14,21 @@ from vflbench.hosts.party_checkpoints import PartyCheckpoints
 from vflbench.hosts.party_recorder import RECORDED, PartyRecorder
 from vflbench.messages.envelope import Content, encode
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import OwnColumns, OwnModel
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_content import Receiving, Sending
 from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.non_label_party import NonLabelParty
 from vflbench.protocols.split_facts import facts_of_non_label_party
-from vflbench.run.party_desk import PartyDesk
 
 
 class PartyService:
     """What the label party can ask of this one: `handle(method, content)`. Nothing else leaves the process.
 
     party, table, seating: as for a session in one process. folder: where its checkpoints go.
-    desk: made of this service, which knows the facts of the party. prepare: is called before each method, as threads of an
-    engine have settings of their own. recorder: keeps rounds that the label party watches on disk.
+    prepare: is called before each method, as threads of an engine have settings of their own. recorder: keeps rounds that
+    the label party watches on disk.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class PartyService:
         table: OwnTable,
         seating: Seating,
         folder: Path,
-        desk: Callable[["PartyService"], PartyDesk] | None = None,
         prepare: Callable[[], object] = lambda: None,
         recorder: PartyRecorder | None = None,
         *,
@@ -54,7 +52,6 @@ class PartyService:
         self._gradient: Message | None = None
         self._history = b""
         self._recorder, self._watched = recorder, False
-        self._desk = None if desk is None else desk(self)
         self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             **({"pipelined step": self._pipelined_step} if pipelined else {"step": self._step}),
@@ -63,7 +60,6 @@ class PartyService:
             "save": self._save,
             "resume": self._resume,
             "forget": self._forget,
-            "ask": self._ask,
         }
 
     def handle(self, method: str, content: Content) -> Content:
@@ -174,37 +170,18 @@ class PartyService:
     def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
         return {"figures": {one.layer: dict(one.values) for one in self.party.figures() if one.values}}
 
-    def _ask(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        if self._desk is None:
-            raise UserError(f"no attack sits at party {self.party.name}", key="attack")
-        return dict(self._desk.handle(content))
-
     def facts_of_round(self, kinds: frozenset[type[Fact]]) -> Facts:
         """What the party knows of the batch that it has just learned from, of these kinds."""
         if self._ids is None:
             return {}
-        columns = self._own_columns(self._ids)
-        known = facts_of_non_label_party(self.party, self._gradient, columns)
+        columns = self.party.rows(self._ids)
+        own = OwnColumns(columns.numeric, columns.categorical)
+        known = facts_of_non_label_party(self.party, self._gradient, own)
         return {kind: fact for kind, fact in known.items() if kind in kinds}
-
-    def facts_between(self, ids: Tensor, kinds: frozenset[type[Fact]]) -> Facts:
-        """What the party knows about these rows between rounds, of these kinds."""
-        known: dict[type[Fact], Fact] = {}
-        if OwnModel in kinds:
-            known[OwnModel] = OwnModel(self.party.own_layers)
-        if OwnColumns in kinds:
-            known[OwnColumns] = self._own_columns(self._row_ids(ids.cpu()))
-        return known
-
-    def _own_columns(self, ids: Tensor) -> OwnColumns:
-        columns = self.party.rows(ids)
-        return OwnColumns(columns.numeric, columns.categorical)
 
     def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Keep all that it takes to go on from here, under a name that the label party writes down."""
         state = {"history": self._history.hex(), "party": self.party.state(), "generators": self._generators.state()}
-        if self._desk is not None:
-            state["desk"] = self._desk.state()
         if self._recorder is not None:
             state["recorder"] = self._recorder.state()
         return {"mark": self._checkpoints.save(state)}
@@ -214,8 +191,6 @@ class PartyService:
         self._history = bytes.fromhex(state["history"])
         self.party.restore(state["party"])
         self._generators.restore(state["generators"])
-        if self._desk is not None:
-            self._desk.restore(state["desk"])
         if self._recorder is not None:
             self._recorder.restore(state["recorder"])
         self._sending, self._receiving, self._ids, self._gradient = Sending(), Receiving(), None, None

@@ -22,7 +22,7 @@ from vflbench.run.answers import Marker, Tables
 from vflbench.run.asking import Asking
 from vflbench.run.auxiliary import auxiliary_rows
 from vflbench.run.canaries import Canaries
-from vflbench.run.desk import LocalDesk
+from vflbench.run.desk import Desk, LocalDesk
 from vflbench.run.end_of_epoch import RowsAtTheEnd
 from vflbench.run.findings import Findings
 from vflbench.run.grading import Grader
@@ -30,7 +30,6 @@ from vflbench.run.helpers import Helpers
 from vflbench.run.hidden_columns import HiddenColumns
 from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows, Lookup, Population, RowNames
 from vflbench.run.posts import HintSource, Post, column_references, posted
-from vflbench.run.remote_desk import Call, remote_desks
 from vflbench.run.supply import Supply
 from vflbench.run.unmet import unanswered
 
@@ -50,8 +49,7 @@ class Auditor:
     choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not, because they are
     recorded. samples: also ask about rows of no audited batch. references: also ask attacks with labels about own columns
     in place of messages. tables: makes what the answers of an epoch are put into. helpers: threads that ask attacks; the
-    numbers are the same. remote: parties in processes of their own, where their attacks are asked; nobody here has the
-    columns that rebuilt rows would be compared with.
+    numbers are the same.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class Auditor:
         references: bool = True,
         tables: Callable[[], Tables] = Tables,
         helpers: Helpers | None = None,
-        remote: Mapping[str, Call] | None = None,
     ):
         self.canaries, self._rows = canaries, rows
         self._steps_audited, self._last_only, self._dcor = steps_audited, last_only, dcor
@@ -104,13 +101,13 @@ class Auditor:
         hidden = HiddenColumns(attacks, train, rows)
         supply = Supply(names, ClassShares(train.class_ratios), known, known_rows, rows.features, hidden)
         grader = None
-        if held_out is not None and isinstance(train, EncodedRows) and not remote:
+        if held_out is not None and isinstance(train, EncodedRows):
             grader = Grader(train, held_out, seed)
         self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in (cut_layers or {}).items()}
         marker = Marker(rows, lambda party: cuts.get(party, "cut"), train.class_ratios, grader, self._private, hidden)
         hints = HintSource(generators, len(train.class_ratios))
-        desks = remote_desks(remote or {}, self.posts, names, known, train)
+        desks: dict[str, Desk] = {}
         local = LocalDesk(supply, helpers)
         self._asking = Asking(local, desks, names, known, canaries, hints, marker, twins, group, waits=helpers is not None)
         self._posts_here = [post for post in self.posts if post.party not in desks]

@@ -1,7 +1,7 @@
 """What a run is made of, and its parties and attackers in their seats."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from vflbench.run.canaries import Canaries
 from vflbench.run.facts import run_facts
 from vflbench.run.joining import joined
 from vflbench.run.posts import offered_with
-from vflbench.run.remote_desk import notes_apart, unmet_apart
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 from vflbench.run.unmet import unmet_attacks
@@ -140,9 +139,10 @@ def seat(
             ),
         )
     )
-    skipped |= unmet_apart(
-        {name: attack for name, attack in experiment.attacks.items() if name not in skipped}, session.remote()
-    )
+    if remote := ", ".join(session.remote()):
+        skipped |= {
+            name: reason for name, reason in skipped_apart(experiment.attacks, remote).items() if name not in skipped
+        }
     auditor = Auditor(
         {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
         session.seats(),
@@ -161,7 +161,6 @@ def seat(
         dcor=settings.audit.dcor,
         probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
-        remote={name: party.call for name, party in session.remote().items()},
     )
     rounds = RoundRecorder(
         settings,
@@ -180,6 +179,31 @@ def seat(
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
     notes = [*apart, *protocol.notes(batch_size)]
     return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
+
+
+def skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
+    """Attack -> why it can't run where these parties live elsewhere. remote: their names."""
+    reasons = {}
+    for name, attack in attacks.items():
+        if attack.threat.seat is Seat.LABEL:
+            reasons[name] = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
+        else:
+            command = f"vflbench audit RECORDING --scores-only SCORES attack={name}"
+            reasons[name] = (
+                f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
+            )
+    return reasons
+
+
+def notes_apart(remote: Collection[str], *, dcor: bool, record: str) -> list[str]:
+    """Lines on what is not measured, or not recorded, where these parties live elsewhere."""
+    notes = []
+    if remote and dcor:
+        notes.append(f"audit.dcor=true: of {', '.join(remote)}, only embeddings that cross are measured, as they arrive")
+    if remote and record != "none":
+        problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
+        notes.append(f"record={record}: of {', '.join(remote)}, {problem}")
+    return notes
 
 
 def _release(experiment: Experiment) -> Release | None:
