@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 5_360,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 5_041,
+    "vflbench/cli": 4_786,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,

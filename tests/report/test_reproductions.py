@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vflbench.cli.catalog import catalog, table
+from vflbench.cli.help import listing
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.report.reproductions import read_experiment, read_experiments
@@ -50,6 +50,6 @@ def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
 
 
 def test_the_list_of_experiments_has_source_and_cost():
-    text = " ".join(table(catalog([config_folder()], "experiments")).split())
+    text = " ".join(listing([config_folder()], "experiments").split())
     for name, experiment in EXPERIMENTS.items():
         assert f"({experiment.source}) [{experiment.cost}]" in text, name

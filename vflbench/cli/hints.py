@@ -9,6 +9,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from vflbench.cli.groups import COMPONENTS, KEYED_NAMES
+from vflbench.cli.help import sets_options
 from vflbench.cli.shared_files import read_ours
 
 
@@ -104,8 +105,3 @@ def _keys(file: Path, prefix: str = "", skip: tuple[str, ...] = ("_target_",)) -
 
     nodes = read_ours(file)
     return below(nodes, "" if sets_options(file) else prefix) if isinstance(nodes, dict) else []
-
-
-def sets_options(file: Path) -> bool:
-    """Whether a config also sets options outside its group."""
-    return "# @package _global_" in file.read_text()

@@ -18,7 +18,7 @@ COMMANDS = {
     "parties": ("vflbench.hosts.parties", "parties"),
     "report": ("vflbench.cli.report", "report"),
     "reproduce": ("vflbench.cli.reproduce", "reproduce"),
-    "list": ("vflbench.cli.listing", "list_choices"),
+    "list": ("vflbench.cli.help", "list_choices"),
 }
 """Command -> the module and the name of its function, which takes the words after the command."""
 
@@ -67,7 +67,7 @@ def _main() -> None:
     arguments = sys.argv[1:]
     command = arguments[0] if arguments else "--help"
     if command in ("-sc", "--shell-completion"):
-        report_errors(lambda: _function("vflbench.cli.completion", "complete")(arguments, list(COMMANDS)))
+        report_errors(lambda: _function("vflbench.cli.help", "complete")(arguments, list(COMMANDS)))
     elif command in COMMANDS:
         report_errors(lambda: _function(*COMMANDS[command])(arguments[1:]))
     elif command == "--version":

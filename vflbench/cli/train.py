@@ -105,10 +105,10 @@ def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train")
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
 
 
-def _help(config: DictConfig, groups: Mapping[str, Sequence[str]]) -> str:
-    from vflbench.cli.option_help import train_help  # late: runs need none
+def _help(config: DictConfig, _: Mapping[str, Sequence[str]]) -> str:
+    from vflbench.cli.help import options_text  # late: runs need none
 
-    return train_help(config, groups, [config_folder(), *map(Path, searched)])
+    return options_text(config, [config_folder(), *map(Path, searched)])
 
 
 def train_one(config: DictConfig) -> Any:

@@ -85,7 +85,7 @@ def read_experiments(folder: Path | None = None, names: Collection[str] | None =
 
 def read_experiment(file: Path) -> PublishedExperiment:
     """file: NAME.yaml. Raises UserError if NAME.json beside it can't be read."""
-    comments = comments_of(file)
+    comments = {key: text for key, text in comments_of(file).items() if key != "threat"}
     beside = file.with_suffix(".json")
     try:
         published = json.loads(beside.read_text()) if beside.exists() else {}
@@ -104,12 +104,11 @@ def read_experiment(file: Path) -> PublishedExperiment:
 
 
 def comments_of(file: Path) -> dict[str, str]:
-    """source, cost: the comment lines that begin with `Source: ` and `Cost: `. does: the first other comment line."""
-    lines = [
-        line.lstrip("# ") for line in file.read_text("utf-8").splitlines() if line.startswith("#") and "@package" not in line
-    ]
-    comments = {"does": "", "source": "", "cost": ""}
-    for line in lines:
-        label = next((name for name in ("source", "cost") if line.startswith(f"{name.capitalize()}: ")), "does")
-        comments[label] = comments[label] or line.removeprefix(f"{label.capitalize()}: ")
+    """source, threat, cost: the comment lines that begin with `Source: `, ...  does: the first other comment line."""
+    comments = {"does": "", "source": "", "threat": "", "cost": ""}
+    for line in file.read_text("utf-8").splitlines():
+        if line.startswith("#") and "@package" not in line:
+            label, _, text = line.lstrip("# ").partition(": ")
+            key = label.lower() if label in ("Source", "Threat", "Cost") else "does"
+            comments[key] = comments[key] or (text if key != "does" else line.lstrip("# "))
     return comments

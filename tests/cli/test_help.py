@@ -1,0 +1,112 @@
+"""`vflbench list`, `train --help` and completion read comments: each says what the class says, and every option has one."""
+
+import re
+
+import pytest
+from warm_command import command
+
+from vflbench.attacks.base import Attack
+from vflbench.cli.build import KEYED, SINGLE
+from vflbench.cli.classes import locate
+from vflbench.cli.components import component
+from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES
+from vflbench.cli.help import comments, explanations, listing, option_lines
+from vflbench.cli.leaves import leaves
+from vflbench.cli.shared_files import read_ours
+from vflbench.places import config_folder
+from vflbench.report.reproductions import comments_of
+from vflbench.results.wrapping import WIDTH
+
+FILES = [(group, file) for group in COMPONENTS for file in sorted((config_folder() / group).glob("*.yaml"))]
+CHOICES = [(group, file) for group, file in FILES if isinstance(read_ours(file), dict)]
+NAMES = [f"{group}={file.stem}" for group, file in CHOICES]
+IN_OTHER_WORDS = {"engine=nvflare"}
+"""Choices whose comment says more than the class: what has to be installed."""
+
+
+def test_the_groups_are_those_that_are_built():
+    assert tuple(SINGLE) == SINGLE_NAMES
+    assert tuple(KEYED) == KEYED_NAMES
+
+
+@pytest.mark.parametrize(("group", "file"), CHOICES, ids=NAMES)
+def test_a_choice_is_described_as_its_class_is(group, file):
+    content = read_ours(file)
+    node = content.get(file.stem) if group in KEYED_NAMES else content.get(group, content)
+    words = comments_of(file)
+    assert words["does"]
+    if not node or f"{group}={file.stem}" in IN_OTHER_WORDS:
+        return
+    cls = locate(node["_target_"], group, {**SINGLE, **KEYED}[group])
+    if cls.__module__.rpartition(".")[2] != file.stem:  # values for the options of another choice
+        return
+    paragraphs = [" ".join(text.split()) for text in cls.__doc__.split("\n\n")]
+    source = next((text.removeprefix("Source: ") for text in paragraphs if text.startswith("Source: ")), "")
+    assert (words["does"], words["source"]) == (paragraphs[0], source)
+    if group == "attack":
+        threat = component(node, f"attack.{file.stem}", Attack).threat
+        assert words["threat"] == f"{threat.level}; {threat}"
+
+
+@pytest.mark.parametrize(("group", "file"), CHOICES, ids=NAMES)
+def test_every_option_is_explained(group, file):
+    nodes = {key: value for key, value in read_ours(file).items() if key != "defaults"}
+    options = nodes if "# @package _global_" in file.read_text() else {group: nodes}
+    chosen = {name: file.stem if name == group else None for name in SINGLE_NAMES}
+    words = explanations([config_folder()], chosen, options)
+    keys = [key for key, value in leaves(options, "") if value != {} and not key.endswith("_target_")]
+    assert [key for key in keys if not key.startswith("dataset.types.") and not words.get(key)] == []
+
+
+def test_the_options_of_a_run_are_explained():
+    words = comments(config_folder() / "train.yaml")
+    keys = [key for key, _ in leaves(read_ours(config_folder() / "train.yaml"), "")]
+    assert [key for key in keys if not key.startswith(("hydra.", "defaults")) and not words.get(key)] == []
+
+
+def test_the_list_has_every_choice_in_80_columns():
+    text = listing([config_folder()])
+    assert max(map(len, text.splitlines())) <= WIDTH
+    for group in GROUPS:
+        names = {file.stem for file in (config_folder() / group).glob("*.yaml")}
+        assert names <= set(re.findall(r"^  (\w+)", listing([config_folder()], group), re.MULTILINE))
+
+
+def test_a_choice_of_the_users_own_is_described_by_its_comments_or_by_its_class(tmp_path):
+    (tmp_path / "attack").mkdir()
+    for name, known, comment in (("nine", "9", ""), ("missing", "???", ""), ("said", "9", "# Mine.\n")):
+        text = f"{comment}{name}:\n  _target_: vflbench.attacks.completion.Completion\n  known: {known}\n"
+        (tmp_path / "attack" / f"{name}.yaml").write_text(text)
+    (tmp_path / "attack" / "torn.yaml").write_text("torn: [1, 2\n")
+    lines = " ".join(listing([config_folder(), tmp_path], "attack").split())
+    assert re.search(r"nine Fit a head .{20,500} the labels of 9 rows\]", lines)
+    assert re.search(r"missing Fit a head .{20,500}\[the threat depends on options that must be given\]", lines)
+    assert " said Mine. " in lines
+    assert " torn can't be used: " in lines
+
+
+def test_the_help_fits_80_columns_and_has_each_option_with_its_value(tmp_path):
+    words = ("protocol=federated_lr", "defense=[marvell,dcor]", "attack=strongest", "adversary=hijack")
+    shown = command("train", *words, "seed=7", "--help", cwd=tmp_path).stdout
+    assert max(map(len, shown.splitlines())) <= WIDTH
+    assert "\n  seed=7 " in shown
+    assert "\n\n\n" not in shown
+    lines = shown.partition("\nOptions, ")[2].partition("\nExamples:")[0].splitlines()[1:]
+    bare = [
+        line
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+        if len(line) < 31 and not after.startswith(" " * 30)
+    ]
+    assert [line for line in bare if "=" in line] == []
+
+
+def test_a_comment_is_that_of_its_own_line(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("a: 1 # of a\nb:\n  c: x#y # of c: with more\n  d: 2\n# of none\n  e: { f: 1 } # of e\n")
+    assert comments(file) == {"a": "of a", "b.c": "of c: with more", "b.e": "of e"}
+
+
+def test_a_long_option_has_its_words_on_the_next_line():
+    assert option_lines("a=1", "one") == ["  a=1" + " " * 25 + "one"]
+    assert option_lines("a" * 40, "one") == ["  " + "a" * 40, " " * 30 + "one"]
+    assert option_lines("a=\033[2J", "") == ["  a=\\x1b[2J"]
