@@ -1,7 +1,7 @@
 """Run one small sweep with each of Hydra's launchers that is installed, and say what became of it.
 
 Which processes run it, and with how many threads, may differ; the numbers must not, where the threads are as many.
-Example: OMP_NUM_THREADS=1 python scripts/launchers.py basic joblib submitit_local ray
+Example: OMP_NUM_THREADS=1 python scripts/launchers.py basic joblib submitit_local
 """
 
 import argparse
@@ -24,7 +24,6 @@ LAUNCHERS = {
     "basic": ("hydra", ["hydra/launcher=basic"]),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", ["hydra/launcher=joblib"]),
     "submitit_local": ("hydra_plugins.hydra_submitit_launcher", ["hydra/launcher=submitit_local"]),
-    "ray": ("ray", ["hydra/launcher=ray"]),
 }
 
 

@@ -23,7 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 DEFAULT_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 MACHINES_DIFFER = ("no CUDA device", "no network namespaces here", "on this processor")
 """Reasons to skip a test that no installation mends."""
-LEFT_OUT = ("no Ray here", "ml_dtypes")  # packages that the extra `test` leaves out: large, and for few tests
+LEFT_OUT = ("ml_dtypes",)  # packages that the extra `test` leaves out: large, and for few tests
 
 assert torch.get_num_threads() == 1, "torch was loaded before tests/conftest.py could pin it to one thread"
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir", "ray")
+PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir")
 SHELLS = ("", "sh", "bash", "shell", "console")
 LARGEST = {
     "epochs": 1,
@@ -177,7 +177,10 @@ def few_runs(words: Sequence[str], compared: Collection[str] = ()) -> list[list[
         return [["-m", *kept, "hydra/launcher=basic"] if any(len(values_of(word)) > 1 for word in kept) else kept]
     single = [first_value(word) for word in kept]
     swept = yaml.safe_load((ROOT / "configs" / "experiment" / f"{name}.yaml").read_text("utf-8"))
-    params = swept.get("hydra", {}).get("sweeper", {}).get("params", {})
+    sweeper = swept.get("hydra", {}).get("sweeper", {})
+    params = sweeper.get("params", {})
+    if sweeper.get("runs") and "defense" in compared:
+        return [[*single, *run, "hydra.mode=RUN"] for run in sweeper["runs"][:2]]
     key = next((key for key in compared if key in params), "")
     values = values_of(f"{key}={params[key]}")[:2] if key else []
     return [[*single, f"{key}={value.strip()}", "hydra.mode=RUN"] for value in values] or [[*single, "hydra.mode=RUN"]]

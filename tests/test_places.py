@@ -23,9 +23,9 @@ def test_an_extra_is_installed_from_where_the_rest_came_from(tmp_path, monkeypat
     wheel.touch()
     direct = json.dumps({"url": wheel.as_uri(), "archive_info": {}})
     monkeypatch.setattr(metadata, "distribution", lambda _name: Installed(direct))
-    assert pip_install("ray") == f"pip install '{wheel}[ray]'"
+    assert pip_install("slurm") == f"pip install '{wheel}[slurm]'"
     wheel.unlink()
-    assert pip_install("ray") == "pip install './vflbench-0.2.0-py3-none-any.whl[ray]'"
+    assert pip_install("slurm") == "pip install './vflbench-0.2.0-py3-none-any.whl[slurm]'"
 
 
 def test_an_extra_of_a_checkout(tmp_path, monkeypatch):
@@ -37,7 +37,7 @@ def test_an_extra_of_a_checkout(tmp_path, monkeypatch):
 @pytest.mark.parametrize("direct", [None, "", "no json", "[]", '{"url": "https://example.org/vflbench.whl"}', '{"url": 3}'])
 def test_an_extra_by_name(monkeypatch, direct):
     monkeypatch.setattr(metadata, "distribution", lambda _name: Installed(direct))
-    assert pip_install("ray") == "pip install 'vflbench[ray]'"
+    assert pip_install("slurm") == "pip install 'vflbench[slurm]'"
 
 
 def test_without_an_installation(monkeypatch):
@@ -45,4 +45,4 @@ def test_without_an_installation(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", none)
-    assert pip_install("ray") == "pip install 'vflbench[ray]'"
+    assert pip_install("slurm") == "pip install 'vflbench[slurm]'"

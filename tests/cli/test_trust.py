@@ -119,7 +119,7 @@ WORDS = {
     "a launcher that nobody knows": (["-m", "seed=0,1", "hydra/launcher=evil"], "basic, joblib, submitit_local"),
     "a sweeper that nobody knows": (
         ["-m", "seed=0,1", "hydra/sweeper=optuna"],
-        "hydra/sweeper=optuna: it must be one of basic",
+        "hydra/sweeper=optuna: it must be one of runs, basic",
     ),
     "a class among a launcher's options": (
         ["-m", "seed=0,1", "+hydra.launcher.x={_target_: subprocess.run, args: [touch, marker]}"],

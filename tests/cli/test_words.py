@@ -98,7 +98,7 @@ def test_nothing_is_guessed_where_nothing_is_like_it(name):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "extra"), [("joblib", "joblib"), ("submitit_local", "slurm"), ("submitit_slurm", "slurm"), ("ray", "ray")]
+    ("launcher", "extra"), [("joblib", "joblib"), ("submitit_local", "slurm"), ("submitit_slurm", "slurm")]
 )
 @pytest.mark.parametrize("how", ["no such module", "no such package"])
 def test_a_launcher_without_its_extra_names_the_line_that_installs_it(launcher, extra, how, monkeypatch):

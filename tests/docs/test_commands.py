@@ -26,7 +26,7 @@ NOT_RUN = {
     r"scripts/bench\.py": "measures for minutes; tests/scripts/test_bench.py runs it small",
     r"scripts/check_gpu\.py": "needs a card; tests/scripts/test_check_gpu.py runs it on the CPU",
     r"scripts/make_criteo\.py": "gigabytes; the files of this test are made by it",
-    r"hydra/launcher=(ray|submitit_slurm)|^ray ": "a cluster; tests/cli has doubles of it",
+    r"hydra/launcher=submitit_slurm": "a cluster; tests/cli has doubles of it",
     r"engine=nvflare": "half a minute each; tests/engines runs it",
     r"^vflbench train attack=loudest$": "a file in the package; tests/docs/test_extending.py runs the same class",
     r"vflbench parties|^mkdir alice": "servers and certificates; tests/engines/test_provisioned.py runs them",

@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from vflbench.cli import collector
 from vflbench.cli.audit_plan import AuditPlan
 from vflbench.cli.errors import LeaksMore, fail
 from vflbench.cli.mistakes import leaving_errors
@@ -102,7 +101,6 @@ def record(
     start = perf_counter()
     with leaving_errors(recorder):
         recorder.begin()
-        collector.begin()
         made_of = result()
         skipped = {**made.unusable, **made_of.skipped}
         recorder.note(**audit_facts(made_of) | {"skipped": skipped})

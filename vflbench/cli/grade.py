@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vflbench.cli import collector
 from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.results.gate import FLAG, KEYS, Gate
@@ -45,7 +44,6 @@ def scores_only(
     if out.is_relative_to(recording):
         raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
     of_epochs = wanted.epochs
-    collector.begin()
     head = write_scores(recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=of_epochs, shares=known)
     reasons: dict[str, list[str]] = {}
     for name, reason in head.skipped.items():

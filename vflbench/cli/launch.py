@@ -1,6 +1,6 @@
 """How the runs of a sweep are launched: around Hydra's launcher of choice, so that one failed run doesn't end the others.
 
-Hydra's sweepers give a batch of runs to a launcher: basic (one after the other), joblib, submitit, Ray. Here runs that were
+Hydra's sweepers give a batch of runs to a launcher: basic (one after the other), joblib, submitit. Here runs that were
 finished before are left out and the others are launched. Runs on which another process is at work are tried again when that
 process is done. A failure is only recorded: Hydra would end a sweep at the first batch with a failed run.
 """
@@ -58,19 +58,12 @@ def surviving(sweep: Sweep) -> Iterator[None]:
         forking.append(fork_launcher(given))
         return forking[-1]
 
-    own = {LAUNCHERS["ray"]: _ray, LAUNCHERS["fork"]: fork}
     try:
-        with printed_once(), wrapped_launchers(partial(SurvivingLauncher, sweep=sweep), own):
+        with printed_once(), wrapped_launchers(partial(SurvivingLauncher, sweep=sweep), {LAUNCHERS["fork"]: fork}):
             yield
     finally:
         for launcher in forking:
             launcher.close()
-
-
-def _ray(given: dict[Any, Any]) -> Launcher:
-    from vflbench.cli.ray_launcher import ray_launcher  # late: other launchers need nothing of it
-
-    return ray_launcher(given)
 
 
 class SurvivingLauncher(Launcher):

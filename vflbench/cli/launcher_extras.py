@@ -9,7 +9,6 @@ _EXTRAS = {
     "joblib": ("joblib", "hydra_plugins.hydra_joblib_launcher"),
     "submitit_local": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
     "submitit_slurm": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
-    "ray": ("ray", "ray"),
 }
 """Launcher -> its extra, and the package without which it can't begin."""
 

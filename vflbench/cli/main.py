@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable
 
-from vflbench.cli import collector
 from vflbench.cli.environment import prepare_environment
 from vflbench.cli.errors import fail, report_errors
 from vflbench.errors import nearest
@@ -53,16 +52,8 @@ Examples:
 
 def main() -> None:
     """Entry point of the console script."""
-    collector.put_off()
     if sys.stdout is None:  # it was closed by whoever started us
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    try:
-        _main()
-    finally:
-        collector.begin()
-
-
-def _main() -> None:
     prepare_environment()
     arguments = sys.argv[1:]
     command = arguments[0] if arguments else "--help"
@@ -83,7 +74,4 @@ def _main() -> None:
 
 def _function(module: str, name: str) -> Callable[..., None]:
     """A command's function. Its module is imported only now, as some load torch."""
-    function = getattr(importlib.import_module(module), name)
-    if name not in ("train", "audit", "grade", "prepare"):  # which load more when they know what
-        collector.begin()
-    return function
+    return getattr(importlib.import_module(module), name)

@@ -7,7 +7,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vflbench.cli import collector
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.plugins import split_plugins, use_plugins
 from vflbench.cli.resolvers import plain
@@ -77,7 +76,6 @@ def prepare_one(config: DictConfig) -> None:
         if not isinstance(dataset, FileDataset | PartyFiles):
             name = type(dataset).__name__
             raise UserError(f"{name} is read from no file, so there is nothing to prepare", key="dataset")
-        collector.begin()
         if isinstance(dataset, PartyFiles) and not dataset.is_kept():
             print("\n".join([*dataset.described(), "these files are not put into the cache: each run reads them"]))
             return

@@ -21,8 +21,8 @@ RESOLVERS = ("names", "chosen", "difference", "hydra", "oc.select")
 """What `${NAME:...}` may be in a config from elsewhere. `oc.env` would carry secrets into results that are shared."""
 
 HYDRAS = (
-    "a config from elsewhere can't set it: of Hydra's options it may have hydra.sweeper.params and hydra.mode; what you "
-    "choose yourself stands on the command line"
+    "a config from elsewhere can't set it: of Hydra's options it may have hydra.sweeper.params, hydra.sweeper.runs "
+    "and hydra.mode; what you choose yourself stands on the command line"
 )
 _REFERENCE = re.compile(r"\$\{\s*\.*[\w.\-\[\]]*\s*\}", re.ASCII)
 _RESOLVER = re.compile(rf"\$\{{\s*({'|'.join(map(re.escape, RESOLVERS))})\s*:", re.ASCII)
@@ -180,7 +180,7 @@ def _check_hydra(node: Any, file: Path) -> None:
             raise UserError(f"{HYDRAS}, in {file}", key=f"hydra.{key}", value=value)
     sweeper = node.get("sweeper") or {}
     for key in sweeper if isinstance(sweeper, dict) else [sweeper]:
-        if key != "params":
+        if key not in ("params", "runs"):
             raise UserError(f"{HYDRAS}, in {file}", key=f"hydra.sweeper.{key}")
 
 

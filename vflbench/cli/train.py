@@ -14,7 +14,6 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from vflbench.cli import collector
 from vflbench.cli.default_attacks import with_attacks
 from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
@@ -49,6 +48,7 @@ HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
     "hydra/hydra_logging=disabled",
     "hydra/launcher=fork",
+    "hydra/sweeper=runs",
     "hydra.output_subdir=null",
     "hydra.job.name=vflbench",
     "hydra.run.dir=outputs/${name}_${digest:}",
@@ -120,8 +120,6 @@ def train_one(config: DictConfig) -> Any:
 
     hydra_config = HydraConfig.get()
     in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
-    if in_sweep:
-        collector.begin()  # many runs leave garbage, also those that are only shown
     try:
         outcome = run_and_report(config, in_sweep=in_sweep)
     except Exception as error:
@@ -175,7 +173,6 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     from vflbench.report.first_lines import result_text
 
     experiment = build(config)
-    collector.begin()
     settings = experiment.settings
     if not in_sweep:
         check_folder(hydra_config.run.dir, folder)

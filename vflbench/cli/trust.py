@@ -28,11 +28,10 @@ LAUNCHERS = {
     "joblib": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
-    "ray": "vflbench.cli.ray_launcher.RayLauncher",
 }
 """What hydra/launcher may be, and the class behind it."""
 
-SWEEPERS = {"basic": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"}
+SWEEPERS = {"runs": "hydra_plugins.vflbench.Runs", "basic": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"}
 
 LOGGING = ("disabled", "none", "default", "stdout")
 """What hydra/job_logging and hydra/hydra_logging may be."""
@@ -95,7 +94,7 @@ def check_shared(file: str, config: Any) -> None:
     options = _container(config)
     hydra = options.get("hydra") or {}
     for key, value in leaves(hydra, "hydra") if hydra else ():
-        if not (_is_under(key, "hydra.sweeper.params") or key == "hydra.mode"):
+        if not (_is_under(key, "hydra.sweeper.params") or key.startswith("hydra.sweeper.runs") or key == "hydra.mode"):
             raise UserError(f"{HYDRAS}, in {file}", key=key, value=value)
     params = _at(hydra, "sweeper.params") or {}
     if not isinstance(params, Mapping):
