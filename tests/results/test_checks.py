@@ -5,8 +5,8 @@ import random
 from typing import Any
 
 import pytest
-
 from vflbench.results.checks import accepts, refusal
+
 from vflbench.results.schema import MOST_NAMES, _Config, _Manifest, _Summary, check_summary
 
 SUMMARY = {

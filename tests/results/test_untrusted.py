@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hostile_runs import BOMB, deep
 from outputs_tree import write_run
+from vflbench.results.plain_values import read_json, read_yaml
 
 from vflbench.errors import UserError
 from vflbench.report.table import final_table
 from vflbench.results import load
 from vflbench.results.arrays import read_arrays
 from vflbench.results.folder import error_in, leave_error, recorded_config
-from vflbench.results.plain_values import read_json, read_yaml
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import HEADER, Row
 from vflbench.results.runs import entries

@@ -115,7 +115,7 @@ def record(
             recorder.keep(findings.examples)
         changed = changed_on_the_way((), made.origin)
         recorder.note(modules=module_digests(made.plugins), **({CHANGED: changed} if changed else {}))
-        recorder.finish(audit_summary(made_of, perf_counter() - start) | {"skipped": skipped})
+        recorder.finish(audit_summary(made_of, perf_counter() - start, skipped))
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, UserError | None]:

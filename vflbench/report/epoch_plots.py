@@ -11,8 +11,6 @@ from vflbench.report.groups import Group
 from vflbench.report.plot import Axis, Level, Plot, Point, Series, exact
 from vflbench.report.sections import Section, chosen
 from vflbench.results import quantity
-from vflbench.results.plain_values import MOST_NUMBER
-from vflbench.results.read import MOST_ON_PAGE, read_metrics
 from vflbench.results.rows import Row, readings
 from vflbench.results.runs import Run
 from vflbench.results.table_formats import text_of
@@ -52,7 +50,7 @@ def epoch_plots(section: Section) -> list[Plot]:
 
 def _metrics(run: Run) -> list[Row]:
     with suppress(OSError, UserError):  # a run without curves is still a run
-        return [row for row in read_metrics(run.folder, MOST_ON_PAGE) if not abs(row.value) > MOST_NUMBER]
+        return [row for row in run.rows if not abs(row.value) > 1e100]
     return []
 
 

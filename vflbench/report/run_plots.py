@@ -22,8 +22,6 @@ from vflbench.report.picture_rows import (
 from vflbench.report.plot import Axis, Level, Plot, Point, Series, ends, exact, padded
 from vflbench.results.layers import Layers, marked
 from vflbench.results.levels import OWN_COLUMNS, PROBE
-from vflbench.results.plain_values import MOST_NUMBER
-from vflbench.results.read import MOST_ON_PAGE, read_metrics
 from vflbench.results.rows import Row, readings
 from vflbench.results.runs import Run
 from vflbench.results.table_formats import text_of
@@ -38,7 +36,7 @@ def run_plots(run: Run, slug: str) -> list[Plot]:
     """AUC per epoch, if there are several, and the leak per layer if any layer was attacked. slug: begins those of plots."""
     rows: list[Row] = []
     with suppress(OSError, UserError):  # a run without curves is still a run
-        rows = [row for row in read_metrics(run.folder, MOST_ON_PAGE) if not abs(row.value) > MOST_NUMBER]
+        rows = [row for row in run.rows if not abs(row.value) > 1e100]
     if not rows:
         return []
     first = _worst_pair(run)

@@ -15,12 +15,12 @@ from vflbench.report.sections import Section
 from vflbench.results.files import HONEST, LOG
 from vflbench.results.runs import Run
 from vflbench.results.table_formats import Table
-from vflbench.results.untrusted import MEGA, Unreadable, read_head
+from vflbench.results.untrusted import Unreadable, read_head
 
 DEFENSE = "split_guard"
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
 _WINDOW = 10  # of a run that names none
-_MOST_LOG = 16 * MEGA
+_MOST_LOG = 16_000_000
 _MOST_SCORES = 20_000  # of a party
 _SCORE = re.compile(r"party (\S{1,200}): split_guard score (\d{1,3}(?:\.\d{1,20})?) at batch (\d{1,12})$", re.MULTILINE)
 Scores = list[tuple[int, float]]

@@ -4,22 +4,19 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from vflbench.errors import UserError, shown
-from vflbench.plain_files import open_plain
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
 from vflbench.results.origins import made_by
-from vflbench.results.read import MOST_METRICS
-from vflbench.results.rows import COLUMNS, Row
+from vflbench.results.read import read_table
 from vflbench.results.runs import Run, entries
+from vflbench.results.schema import COLUMNS
+from vflbench.results.untrusted import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow
-
-_TYPES = {int: "int64", str: "string", float: "float64", bool | None: "bool"}
-
 
 _INT64 = 2**63
 
@@ -58,10 +55,13 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
             if run.kind == "unreadable":
                 warnings.warn(f"{shown(run.path)} is left out: {run.reason}", stacklevel=2)
             continue
-        table = _metrics(run)
-        if table is not None:
-            runs.append(run)
-            tables.append(table)
+        try:
+            tables.append(read_table(run.folder))
+        except (FileNotFoundError, Unreadable) as error:
+            reason = error.problem if isinstance(error, Unreadable) else f"no {METRICS}"
+            warnings.warn(f"{shown(run.folder)} is left out: {reason}", stacklevel=2)
+            continue
+        runs.append(run)
     if not runs:
         raise UserError("there is no finished run in or under it", key="folder", value=folder)
 
@@ -80,29 +80,6 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
         columns["level"] = pyarrow.array(levels, pyarrow.string())
         wide.append(pyarrow.table({**columns, **{name: table[name] for name in COLUMNS}}))
     return pyarrow.concat_tables(wide)
-
-
-def _metrics(run: Run) -> "pyarrow.Table | None":
-    """metrics.csv with the types of `Row`; None if it can't be read."""
-    from pyarrow import ArrowException, csv
-
-    hints = get_type_hints(Row)
-    convert = csv.ConvertOptions(
-        column_types={name: _TYPES[hints[name]] for name in COLUMNS},
-        include_columns=COLUMNS,
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
-    try:
-        with open_plain(run.folder / METRICS) as file:
-            if os.fstat(file.fileno()).st_size > MOST_METRICS:
-                return None
-            return csv.read_csv(file, csv.ReadOptions(use_threads=False), parse, convert)
-    except (OSError, ValueError, KeyError, ArrowException):
-        return None
 
 
 def _facts(run: Run, root: Path) -> dict[str, Any]:

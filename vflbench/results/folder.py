@@ -10,11 +10,11 @@ from typing import Any
 
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
-from vflbench.results.files import CONFIG, ERROR, LOCK, MANIFEST, is_begun, is_finished
-from vflbench.results.identity import changed_in, differences, differing, digest, origin_in
-from vflbench.results.plain_values import read_json, read_yaml
-from vflbench.results.read import read_error
-from vflbench.results.untrusted import shown
+from vflbench.results.files import ERROR, LOCK, is_begun, is_finished
+from vflbench.results.identity import changed_in, differences, differing, origin_in
+from vflbench.results.read import read_config, read_error, read_manifest
+from vflbench.results.schema import Manifest
+from vflbench.results.untrusted import Unreadable, shown
 
 _NAMED_DIFFERENCES = 4
 _DIGITS = 8  # of the digest at the end of a folder's name
@@ -72,8 +72,8 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | No
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The config.yaml of the run that a folder holds."""
     try:
-        return read_yaml(folder / CONFIG, as_it_is=True)
-    except (OSError, ValueError) as error:
+        return read_config(folder)
+    except (OSError, Unreadable) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error
 
@@ -89,19 +89,17 @@ def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str,
         if other.name == folder.name or len(other.name) != len(folder.name) or not is_finished(other):
             continue
         manifest = _recorded_manifest(other)
-        if (manifest.get("options") or digest(config)) != digest(config):
-            continue
         with suppress(FolderError):
             if not differences(recorded_config(other), config) and (why := differing(origin_in(manifest), origin)):
                 lines.append(f"{other} holds a run of these options {why}, so it is computed anew")
     return lines
 
 
-def _recorded_manifest(folder: Path) -> dict[str, Any]:
-    """What is in manifest.json; nothing if it can't be read."""
-    with suppress(OSError, ValueError):
-        return read_json(folder / MANIFEST)
-    return {}
+def _recorded_manifest(folder: Path) -> Manifest:
+    """manifest.json; an empty one if it can't be read."""
+    with suppress(OSError, Unreadable):
+        return read_manifest(folder)
+    return Manifest()
 
 
 @contextmanager

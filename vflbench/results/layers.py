@@ -1,24 +1,20 @@
 """The layers of a run's network: their order, and which of them cross to another party."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from vflbench.results.schema import Manifest
 
 _LABEL_PARTY = "label"
-_WIDE = "wide"
-"""The output of the linear part, which crosses beside the cut layer."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """order: all layers, input to output. cut: party -> the layers that cross, the cut layer first.
-
-    recorded: whether the run recorded its cut layers; otherwise they are inferred.
-    """
+    """order: all layers, input to output. cut: party -> the layers that cross, the cut layer first."""
 
     order: tuple[str, ...]
     cut: Mapping[str, tuple[str, ...]]
-    recorded: bool
+    recorded: bool = True
 
     @property
     def crossing(self) -> frozenset[str]:
@@ -36,20 +32,12 @@ class Layers:
         return layer in self.cut.get(party, self.crossing)
 
 
-def layers_of(manifest: Mapping[str, Any], measured: Iterable[tuple[str, str, bool]]) -> Layers:
-    """Read `layers` and `cut_layers` of a manifest.
-
-    measured: (party, layer, visible) of all leaks that read a message, in the order in which they were measured. If the
-    manifest records no cut layers, as in older versions, the cut layer of a party is its last visible one, and the linear
-    part `wide` crosses where it was measured. If it records no order, the names give one: f1, f2, ..., wide, h1, h2, ...
-    """
-    measured = list(measured)
-    recorded = isinstance(manifest.get("cut_layers"), Mapping)
-    cut = _lists(manifest["cut_layers"]) if recorded else _inferred_cut(measured)
-    parties = _lists(manifest.get("layers"))
-    order = [layer for party in sorted(parties, key=_LABEL_PARTY.__eq__) for layer in (*parties[party], *cut.get(party, ()))]
-    others = {layer for _, layer, _ in measured}.difference(order)
-    return Layers(tuple(dict.fromkeys([*order, *sorted(others, key=_order_of_name)])), cut, recorded)
+def layers_of(manifest: Manifest, measured: Iterable[tuple[str, str]] = ()) -> Layers:
+    """Those of the manifest, the label party's last; then what else was measured: (party, layer) of leaks."""
+    cut = {party: tuple(layers) for party, layers in manifest.cut_layers.items()}
+    parties = sorted(manifest.layers, key=_LABEL_PARTY.__eq__)
+    order = [layer for party in parties for layer in (*manifest.layers[party], *cut.get(party, ()))]
+    return Layers(tuple(dict.fromkeys([*order, *(layer for _, layer in measured)])), cut)
 
 
 def marked(layer: str, crosses: bool) -> str:
@@ -65,23 +53,3 @@ def merged_order(runs: Iterable[Layers]) -> list[str]:
             if layer not in merged:
                 merged.insert(merged.index(order[place - 1]) + 1 if place else 0, layer)
     return merged
-
-
-def _inferred_cut(measured: Sequence[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:
-    visible: dict[str, list[str]] = {}
-    for party, layer, is_visible in measured:
-        if is_visible:
-            visible.setdefault(party, []).append(layer)
-    deep = {party: [layer for layer in layers if layer != _WIDE] for party, layers in visible.items()}
-    return {party: (*deep[party][-1:], *[_WIDE] * (_WIDE in layers)) for party, layers in visible.items()}
-
-
-def _lists(value: Any) -> dict[str, tuple[str, ...]]:
-    """Party -> names; nothing where they are not lists."""
-    lists = value.items() if isinstance(value, Mapping) else ()
-    return {str(party): tuple(map(str, names)) for party, names in lists if isinstance(names, list | tuple)}
-
-
-def _order_of_name(layer: str) -> tuple[int, int, str]:
-    digits = "".join(c for c in layer if c.isdigit())
-    return (1, 0, layer) if not digits else (0 if layer.startswith("f") else 2, int(digits), layer)

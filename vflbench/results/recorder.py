@@ -1,10 +1,7 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +11,7 @@ import numpy
 import yaml
 
 from vflbench.errors import UserError
-from vflbench.plain_files import open_to_write, remove_temporaries, written_whole
+from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
 from vflbench.results.files import (
     CHECKPOINT,
     CONFIG,
@@ -28,15 +25,17 @@ from vflbench.results.files import (
     SUMMARY,
     TABLE,
 )
-from vflbench.results.identity import differing, origin_in
+from vflbench.results.identity import differing
 from vflbench.results.meter import Meter
-from vflbench.results.plain_values import read_json
+from vflbench.results.read import read_manifest, read_summary
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
+from vflbench.results.schema import FORMAT, Manifest, Record, Summary
+from vflbench.results.untrusted import Unreadable
 from vflbench.results.wrapping import wrapped
 
 __all__ = ["COLUMNS", "Recorder", "Row"]
 
-Table = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+Table = Callable[[Summary, Manifest], str]
 """Makes the text of table.txt from a summary and a manifest."""
 
 _NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR, TABLE)
@@ -66,7 +65,8 @@ class Recorder:
         self.loggers: Any = None
         self.confirm: Callable[[Mapping[str, Any]], None] = lambda _facts: None
         self._config = config
-        self._given, self._manifest = manifest, {**manifest, "start": _now(), "end": None}
+        self._given = Manifest.model_validate(manifest)
+        self.manifest = Manifest.model_validate({**manifest, "format": FORMAT, "start": _now(), "end": None})
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
@@ -78,15 +78,15 @@ class Recorder:
     @property
     def is_of_same_origin(self) -> bool:
         """Whether what is in the folder was made by the same code, plug-ins and data, as far as its manifest says."""
-        return not differing(origin_in(self._earlier_manifest()), origin_in(self._given))
+        return not differing(self._earlier_manifest().identity, self._given.identity)
 
-    def earlier_summary(self) -> dict[str, Any] | None:
+    def earlier_summary(self) -> Summary | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`.
 
         None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
         """
         path = self.folder / SUMMARY
-        return None if self.overwrite or not path.exists() or not self.is_of_same_origin else read_json(path)
+        return None if self.overwrite or not path.exists() or not self.is_of_same_origin else read_summary(self.folder)
 
     @property
     def length(self) -> int:
@@ -132,16 +132,16 @@ class Recorder:
             file.truncate(length)
             os.fsync(file.fileno())
         earlier = self._earlier_manifest()
-        resumed = {"time": self._manifest["start"], "place": place}
+        resumed = {"time": self.manifest.start, "place": place}
         changed = [
             f"{name} {old} then, {new} now"
-            for name, old, new in zip(*_versions(earlier), _versions(self._manifest)[1], strict=True)
+            for name, old, new in zip(*_versions(earlier), _versions(self.manifest)[1], strict=True)
             if old not in (None, new)
         ]
-        self._manifest["start"] = earlier.get("start", self._manifest["start"])
-        self._manifest["resumed"] = [*earlier.get("resumed", []), resumed | ({"changed": changed} if changed else {})]
+        before = [one.written() for one in earlier.resumed]
+        again = [*before, resumed | ({"changed": changed} if changed else {})]
         self._write(CONFIG, self._config)
-        self.note(**facts)
+        self.note(**facts, start=earlier.start or self.manifest.start, resumed=again)
         self._begin_loggers()
         self.say(f"going on before {place}", always=True)
         if changed:
@@ -149,8 +149,10 @@ class Recorder:
 
     def note(self, **facts: Any) -> None:
         """Add facts to manifest.json."""
-        self._manifest.update(facts)
-        self._write_json(MANIFEST, self._manifest)
+        if unknown := facts.keys() - Manifest.model_fields.keys():
+            raise TypeError(f"manifest.json has no {', '.join(unknown)}")
+        self.manifest = Manifest.model_validate({**self.manifest, **facts})
+        self._write_record(MANIFEST, self.manifest)
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
@@ -193,29 +195,38 @@ class Recorder:
             with written_whole(self.folder / RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
 
-    def finish(self, summary: Mapping[str, Any], table: Table | None = None) -> None:
+    def finish(self, summary: Summary, table: Table | None = None) -> None:
         """Close the manifest, write table.txt, then summary.json: the run is complete. table: makes its text."""
         if self.loggers is not None:
             self.loggers.finish(summary)
             self.note(**({"loggers_failed": self.loggers.failed} if self.loggers.failed else {}))
         self.note(end=_now())
         if table is not None:
-            with suppress(Exception):  # no run is lost by its table
-                self._write(TABLE, table(_plain(summary), _plain(self._manifest)))
-        self._write_json(SUMMARY, summary)
+            self._write_table(lambda: table(summary.as_read(), self.manifest.as_read()))
+        self._write_record(SUMMARY, summary)
+
+    def _write_table(self, text: Callable[[], str]) -> None:
+        """table.txt. No run is lost by its table: what goes wrong is said."""
+        try:
+            self._write(TABLE, text())
+        except Exception as error:
+            reason = in_a_line(error, 300)
+            self.say(
+                f"{TABLE} could not be written ({type(error).__name__}: {reason}); the results are complete", always=True
+            )
 
     def _begin_loggers(self) -> None:
         if self.loggers is not None:
-            self.loggers.begin(self.folder, self._manifest, lambda line: self.say(line, always=True))
+            self.loggers.begin(self.folder, self.manifest, lambda line: self.say(line, always=True))
 
-    def _earlier_manifest(self) -> Mapping[str, Any]:
+    def _earlier_manifest(self) -> Manifest:
         try:
-            return read_json(self.folder / MANIFEST)
-        except (OSError, ValueError):
-            return {}
+            return read_manifest(self.folder)
+        except (OSError, Unreadable):
+            return Manifest()
 
-    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write(name, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+    def _write_record(self, name: str, content: Record) -> None:
+        self._write(name, content.to_json())
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""
@@ -223,26 +234,10 @@ class Recorder:
             file.write(text)
 
 
-def _versions(manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+def _versions(manifest: Manifest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """What computes a run, and the version of each; None if the manifest does not say."""
-    versions = manifest.get("versions") or {}
-    named = {"vflbench": manifest.get("vflbench"), "commit": manifest.get("git_commit"), "torch": versions.get("torch")}
+    named = {"vflbench": manifest.vflbench, "commit": manifest.git_commit, "torch": manifest.versions.get("torch")}
     return tuple(named), tuple(named.values())
-
-
-def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is read from the file that it is written to."""
-    plain: dict[str, Any] = json.loads(json.dumps(_without_nan(content)))
-    return plain
-
-
-def _without_nan(value: Any) -> Any:
-    """The same with null for every nan and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _now() -> str:

@@ -1,8 +1,4 @@
-"""Finished runs as values, and the folders in which they lie.
-
-A run records in manifest.json what a reader must know about it: its cut layers, its threats, the attacks that were skipped.
-Runs of older versions lack some of these facts; each property says what it returns then.
-"""
+"""Finished runs as values, and the folders in which they lie."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vflbench.results.files import CONFIG, HONEST, LOCK, MANIFEST, MARKS, PAGE_MARK, RECORDING, SUMMARY
+from vflbench.results.files import CONFIG, HONEST, LOCK, MARKS, PAGE_MARK, RECORDING, SUMMARY
 from vflbench.results.layers import Layers, layers_of
-from vflbench.results.read import read_config, read_error, read_manifest, read_summary
+from vflbench.results.read import format_of, read_config, read_error, read_manifest, read_metrics, read_summary
+from vflbench.results.schema import Cheat, Manifest, MetricRow, Record, Summary, Threat
 from vflbench.results.untrusted import Unreadable, read_head
 
 AS_RECORDED = "as recorded"
@@ -25,7 +22,7 @@ _IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. config: its options. summary, manifest: the files of these names; an empty manifest if there is none.
+    """A finished run. config: its options. summary, manifest: the files of these names.
 
     honest: of a run with an adversary, the same run without it, if its folder can be read. computed: what readers computed
     from the others once, by whatever name.
@@ -33,10 +30,15 @@ class Run:
 
     folder: Path
     config: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    summary: Summary
+    manifest: Manifest = field(default_factory=Manifest)
     honest: "Run | None" = None
     computed: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def rows(self) -> list[MetricRow]:
+        """All rows of metrics.csv. Raises FileNotFoundError and Unreadable."""
+        return read_metrics(self.folder)
 
     def option(self, key: str) -> Any:
         """The value of a dotted key; None if this run has no such option."""
@@ -50,27 +52,27 @@ class Run:
     @property
     def is_audit(self) -> bool:
         """Whether it is an audit of recorded messages, by `vflbench audit`: nothing was trained."""
-        return self.manifest.get("kind") == "audit"
+        return self.manifest.kind == "audit"
 
     @property
     def seed(self) -> Any:
         """Of an audit that was given none, that of the recorded run."""
         seed = self.config.get("seed")
-        return self.manifest.get("seed") if seed is None and self.is_audit else seed
+        return self.manifest.seed if seed is None and self.is_audit else seed
 
     @property
     def dataset(self) -> str:
         """The chosen entry of configs/dataset, else the name of its class; of an audit, where its recording lies."""
         if self.is_audit:
-            path = str((self.manifest.get("source") or {}).get("path", ""))
+            path = str((self.manifest.source or {}).get("path", ""))
             return f"recording {'/'.join(Path(path).parts[-2:])}"
         target = str((self.config.get("dataset") or {}).get("_target_", "data"))
-        return str(self._choices.get("dataset") or target.rsplit(".", 1)[-1].lower())
+        return str(self.manifest.choices.get("dataset") or target.rsplit(".", 1)[-1].lower())
 
     @property
     def experiment(self) -> str:
         """The chosen entry of configs/experiment, or empty."""
-        return str(self._choices.get("experiment") or "")
+        return str(self.manifest.choices.get("experiment") or "")
 
     @property
     def defense(self) -> str:
@@ -87,49 +89,43 @@ class Run:
     @property
     def failed(self) -> str | None:
         """Why it counts as failed although it came to its end; None for a run that counts."""
-        return str(self.summary["failed"]) if self.summary.get("failed") else None
+        return self.summary.failed
 
     @cached_property
     def layers(self) -> Layers:
-        """The layers of its network. If the run does not record them, they are inferred (see `layers_of`)."""
-        leaks = [leak for leak in mappings(self.summary.get("leaks")) if leak.get("message") != "none" and "layer" in leak]
-        return layers_of(self.manifest, [(str(k.get("party", "")), str(k["layer"]), bool(k.get("visible"))) for k in leaks])
+        """The layers of its network."""
+        places = [(leak.party, leak.layer) for leak in self.summary.leaks if leak.message != "none"]
+        return layers_of(self.manifest, places)
 
     @property
-    def threats(self) -> Mapping[str, Mapping[str, Any]]:
-        """Attack -> who attacks: seat, knows, known_rows, text, does. Empty if the run does not record it."""
-        return _mappings_in(self.manifest.get("threats"))
+    def threats(self) -> Mapping[str, Threat]:
+        """Attack -> who attacks, and what it knows and does."""
+        return self.manifest.threats
 
     @property
-    def adversaries(self) -> Mapping[str, Mapping[str, Any]]:
-        """Adversary -> the party that deviates from the protocol, and how (text). Empty for an honest run."""
-        return _mappings_in(self.manifest.get("adversary"))
+    def adversaries(self) -> Mapping[str, Cheat]:
+        """Adversary -> the party that deviates from the protocol, and how. Empty for an honest run."""
+        return self.manifest.adversary
 
     @property
     def skipped(self) -> Mapping[str, str]:
         """Attack -> why it did not run."""
-        return {**_reasons(self.summary.get("skipped")), **_reasons(self.manifest.get("skipped"))}
+        return {**self.summary.skipped, **self.manifest.skipped}
 
     @property
     def unscored(self) -> Mapping[str, str]:
-        """Attack -> why none of its answers could be scored. Empty if the run does not record it."""
-        return {**_reasons(self.summary.get("unscored")), **_reasons(self.manifest.get("unscored"))}
+        """Attack -> why none of its answers could be scored."""
+        return {**self.summary.unscored, **self.manifest.unscored}
 
     @property
-    def quantities(self) -> tuple[str, ...]:
-        """The names of what it measures. Empty if the run does not record them."""
-        names = self.manifest.get("quantities")
-        return tuple(map(str, names)) if isinstance(names, list) else ()
+    def quantities(self) -> Sequence[str]:
+        """The names of what it measures."""
+        return self.manifest.quantities
 
     @property
     def modules(self) -> Mapping[str, str]:
-        """Module -> SHA-256 of its source, of those that its result depends on. Empty if the run does not record them."""
-        return _reasons(self.manifest.get("modules"))
-
-    @property
-    def _choices(self) -> Mapping[str, Any]:
-        choices = self.manifest.get("choices")
-        return choices if isinstance(choices, Mapping) else {}
+        """Module -> SHA-256 of its source, of those that its result depends on."""
+        return self.manifest.modules
 
 
 @dataclass(frozen=True)
@@ -180,26 +176,25 @@ def read_run(folder: Path) -> Run | Oddity:
                 return Oddity("recording", folder, "recorded messages, which vflbench audit reads")
             problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
             return Oddity("half-written", folder, problem)
-        summary, config = read_summary(folder), read_config(folder)
-        manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else {}
+        manifest, summary, config = read_manifest(folder), read_summary(folder), read_config(folder)
     except FileNotFoundError as error:
         return Oddity("half-written", folder, f"no {Path(str(error.filename)).name}")
     except Unreadable as error:
-        return Oddity("half-written" if error.kind == "torn" else "unreadable", folder, error.problem)
-    honest = None if not manifest.get("adversary") or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
+        return Oddity("unreadable", folder, error.problem)
+    honest = None if not manifest.adversary or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
     return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
 
 
 def is_recording(folder: Path) -> bool:
     """Whether it holds recorded messages, and no run."""
     with suppress(OSError, Unreadable):
-        return not os.path.lexists(folder / SUMMARY) and str(read_manifest(folder).get("format")).startswith(RECORDING)
+        return not os.path.lexists(folder / SUMMARY) and format_of(folder).startswith(RECORDING)
     return False
 
 
-def mappings(value: Any) -> list[Mapping[str, Any]]:
+def mappings(value: Any) -> list[Any]:
     """The mappings in a list; none if it is no list."""
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, Mapping | Record)] if isinstance(value, list) else []
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
@@ -229,11 +224,3 @@ def _is_report(place: Path, files: Sequence[str]) -> bool:
                 if PAGE_MARK in read_head(place / name, 400):
                     return True
     return False
-
-
-def _mappings_in(value: Any) -> Mapping[str, Mapping[str, Any]]:
-    return {str(key): v for key, v in value.items() if isinstance(v, Mapping)} if isinstance(value, Mapping) else {}
-
-
-def _reasons(value: Any) -> Mapping[str, str]:
-    return {str(key): str(v) for key, v in value.items()} if isinstance(value, Mapping) else {}

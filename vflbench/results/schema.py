@@ -1,351 +1,489 @@
-"""What the values in a run's files must be. Anything may be missing, as in runs of older versions, or null; names that are
-not listed may hold anything. Nothing is converted: a number in quotes is a text, and true is no number.
+"""One record of a run: manifest.json, summary.json and the rows of metrics.csv, as the run writes them and everything else
+reads them. Attributes have the names of the keys.
 
-It has more lines than other modules, as it lists every name that a table, a chart or a sentence reads.
+A value that doesn't apply is None: JSON has no nan, so that a nan is written as null. A key that was not written has its
+default; one that isn't listed here is ignored.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Required
-
-from typing_extensions import TypedDict
-
-from vflbench.results.checks import Most, accepts, open_and_strict, refusal
-
-MOST_LEAKS, MOST_REBUILT, MOST_NAMES, MOST_MODULES = 20_000, 2_000, 500, 20_000
-"""Of a run. Names: its attacks, its layers, its figures, the entries of its mappings. More can't be shown in seconds."""
-
-_FEW, _SOME = Most(MOST_NAMES), Most(MOST_MODULES)
-Number = float | None
-Text = str | None
-Names = Annotated[dict[str, Text], _FEW] | None
-Lists = Annotated[dict[str, Annotated[list[str], _FEW]], _FEW] | None
-
-
-@open_and_strict
-class _Interval(TypedDict, total=False):
-    mean: Number
-    low: Number
-    high: Number
-
-
-@open_and_strict
-class _Place(TypedDict, total=False):
-    """Where something was measured."""
-
-    attack: str
-    message: str
-    party: str
-    layer: str
-    visible: bool | None
-    batches: int | None
-
-
-class _Leak(_Place, total=False):
-    raw: _Interval | None
-    two_sided: _Interval | None
-    oriented: _Interval | None
-    net: _Interval | None
-    coin: Number
-    left_out: int | None
-    classes: Annotated[dict[str, _Interval], _FEW] | None
-
-
-@open_and_strict
-class _Reading(TypedDict, total=False):
-    """What the worst attack reads, of `verdict`."""
-
-    attack: Required[str]
-    message: Required[str]
-    party: Required[str]
-    layer: Required[str]
-    figure: Required[Literal["AUC", "macro AUC", "AMI"]]
-    value: Required[float]
-    low: Required[Number]
-    high: Required[Number]
-    own_columns: Number
-
-
-class _Worst(_Reading, total=False):
-    readings: Required[int]
-
-
-class _Fall(_Reading, total=False):
-    because: Required[str]
-
-
-@open_and_strict
-class _Verdict(TypedDict, total=False):
-    worst: _Worst | None
-    levels: Annotated[dict[str, _Reading], _FEW] | None
-    on_changed: Annotated[dict[str, _Reading], _FEW] | None
-    references: Annotated[dict[str, _Reading], _FEW] | None
-    falls: _Fall | None
-    changed: list[str] | None
-
-
-@open_and_strict
-class _Above(TypedDict, total=False):
-    """A leak above a ceiling."""
-
-    attack: Required[str]
-    message: Required[str]
-    party: Required[str]
-    layer: Required[str]
-    figure: Required[Literal["AUC", "macro AUC", "AMI"]]
-    value: Required[float]
-    low: Required[float]
-    ceiling: Required[float]
-
-
-@open_and_strict
-class _Promise(TypedDict, total=False):
-    claim: Text
-    bounds: Text
-    message: Text
-    messages: int | None
-    leak_auc_one_message: Number
-    leak_auc_all_messages: Number
-    error_one_message: Number
-    error_all_messages: Number
-    assumption: Text
-    assumption_holds: bool | None
-    tested: list[dict[str, str | float | None]] | None
-    exceeded: list[_Above] | None
-
-
-@open_and_strict
-class _Release(TypedDict, total=False):
-    defense: str
-    mechanism: str
-    epsilon: Number
-    mu: Number
-    times: int | None
-    epochs: int | None
-
-
-@open_and_strict
-class _Privacy(TypedDict, total=False):
-    epsilon: Number
-    mu: Number
-    delta: Number
-    epsilon_at_delta: Number
-    epsilon_low: Number
-    mu_low: Number
-    epsilon_low_by: Text
-    mu_low_by: Text
-    releases: list[_Release] | None
-    canaries: int | None
-    confidence: Number
-    tried: dict[str, Any] | None
-
-
-@open_and_strict
-class _Noise(TypedDict, total=False):
-    """What noise on embeddings promises."""
-
-    party: str
-    layer: str
-    defense: str
-    mechanism: str
-    reason: Text
-    assumes: Text
-    width: int | None
-    messages: int | None
-    epsilon: Number
-    delta: Number
-    epsilon_all: Number
-    delta_all: Number
-    exact: bool | None
-    epsilon_exact: Number
-    epsilon_exact_all: Number
-
-
-class _Margin(_Interval, total=False):
-    """By how much the error of a guess without a message exceeds that of an answer."""
-
-    beats: bool | None
-
-
-@open_and_strict
-class _Rebuilt(TypedDict, total=False):
-    attack: Required[str]
-    message: Required[str]
-    party: Required[str]
-    layer: Required[str]
-    visible: bool | None
-    batches: int | None
-    figures: Annotated[dict[str, _Interval | float | None], _FEW] | None
-    notes: dict[str, int] | None
-    rows: int | None
-    beats_guesses: Annotated[dict[str, _Margin], _FEW] | None
-    told_apart: bool | None
-    beats_every_guess: bool | None
-
-
-@open_and_strict
-class _Dependence(TypedDict, total=False):
-    party: str
-    layer: str
-    dcor: _Interval
-
-
-@open_and_strict
-class _Figure(TypedDict, total=False):
-    party: str
-    layer: str
-    message: str
-    figure: str
-    value: Number
-
-
-@open_and_strict
-class _Link(TypedDict, total=False):
-    sender: Text
-    receiver: Text
-    message: Text
-    messages: Number
-    bytes: Number
-
-
-@open_and_strict
-class _Observed(TypedDict, total=False):
-    verdict: Text
-
-
-@open_and_strict
-class _Summary(TypedDict, total=False):
-    epochs: int | None
-    seconds: Number
-    loss: Number
-    test_auc: Number
-    train_auc: Number
-    test_accuracy: Number
-    train_accuracy: Number
-    test_log_loss: Number
-    train_log_loss: Number
-    leaks: Annotated[list[_Leak], Most(MOST_LEAKS)] | None
-    verdict: _Verdict | None
-    distance_correlation: list[_Dependence] | None
-    reconstructions: Annotated[list[_Rebuilt], Most(MOST_REBUILT)] | None
-    skipped: Names
-    unscored: Names
-    claims_refused: Names
-    guarantees: Annotated[dict[str, _Promise | None], _FEW] | None
-    privacy: _Privacy | None
-    observed_privacy: _Observed | None
-    embedding_privacy: list[_Noise] | None
-    figures: Annotated[list[_Figure], Most(MOST_LEAKS)] | None
-    bytes_sent: Annotated[dict[str, Number], _FEW] | None
-    links: Annotated[list[_Link], Most(MOST_LEAKS)] | None
-    failed: Text
-
-
-@open_and_strict
-class _Threat(TypedDict, total=False):
-    seat: Text
-    knows: list[str] | None
-    known_rows: int | None
-    hints: int | None
-    active: bool | None
-    level: Text
-    text: Text
-    does: Text
-
-
-@open_and_strict
-class _Adversary(TypedDict, total=False):
-    party: Text
-    text: Text
-
-
-@open_and_strict
-class _Data(TypedDict, total=False):
-    train_rows: int | None
-    test_rows: int | None
-    classes: int | None
-    train_positive_ratio: Number
-    train_class_ratios: list[float] | None
-
-
-@open_and_strict
-class _Model(TypedDict, total=False):
-    test_auc: Number
-    train_auc: Number
-
-
-@open_and_strict
-class _Choices(TypedDict, total=False):
-    dataset: Text
-    experiment: Text
-
-
-@open_and_strict
-class _Manifest(TypedDict, total=False):
-    vflbench: Text
-    git_commit: Text
-    python: Text
-    platform: Text
-    versions: Names
-    kind: Text
-    seed: int | None
-    device: Text
-    threads: int | None
-    batch_size: int | None
-    choices: _Choices | None
-    data: _Data | None
-    model: _Model | None
-    source: dict[str, Any] | None
-    modules: Annotated[dict[str, Text], _SOME] | None
-    identity: dict[str, Any] | None
-    changed_while_running: list[str] | None
-    cut_layers: Lists
-    layers: Lists
-    threats: Annotated[dict[str, _Threat], _FEW] | None
-    adversary: Annotated[dict[str, _Adversary], _FEW] | None
-    skipped: Names
-    unscored: Names
-    quantities: Annotated[list[str], _SOME] | None
-    notes: Annotated[list[str], _FEW] | None
-
-
-_Parts = Annotated[dict[str, dict[str, Any] | None], _FEW]
-
-
-@open_and_strict
-class _Config(TypedDict, total=False):
-    seed: int | None
-    dataset: dict[str, Any] | None
-    defense: _Parts | None
-    attack: _Parts | None
-    adversary: _Parts | None
-
-
-def check_config(config: Mapping[str, Any]) -> None:
-    """Raises ValueError, with one line, for options of another type."""
-    _check(_Config, config)
-
-
-def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Raises ValueError, with one line, for facts of another type."""
-    _check(_Manifest, manifest)
-
-
-def check_summary(summary: Mapping[str, Any]) -> None:
-    """Raises ValueError, with one line, for results of another type, and for more of them than can be shown."""
-    _check(_Summary, summary)
-    if len(summary) > MOST_NAMES:
-        raise ValueError(f"it has {len(summary):,} names, and at most {MOST_NAMES} are read")
-    leaks, entries = summary.get("leaks") or [], summary.get("reconstructions") or []
-    names = {
-        "attacks": {(leak.get("attack"), leak.get("message")) for leak in (*leaks, *entries)},
-        "layers": {leak.get("layer") for leak in leaks},
-        "figures": {name for entry in entries for name in entry.get("figures") or ()},
-    }
-    for what, there in names.items():
-        if len(there) > MOST_NAMES:
-            raise ValueError(f"it has {len(there):,} different {what}, and at most {MOST_NAMES} are read")
-
-
-def _check(kind: Any, content: Mapping[str, Any]) -> None:
-    if not accepts(kind)(content) and (problem := refusal(kind, content)) is not None:
-        raise ValueError(problem)
+import math
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from vflbench.errors import shown
+
+FORMAT = 1
+"""The version of these records, which manifest.json holds as `format`. Records of another version are not read."""
+_MOST_TEXT = 20_000  # characters
+
+Text = Annotated[str, AfterValidator(lambda text: text if text.isprintable() else shown(text, _MOST_TEXT))]
+"""Printable: results are exchanged, and a name in them must not steer a terminal."""
+Reasons = dict[Text, Text]
+"""Attack or defense -> why."""
+Tree = dict[str, dict[str, dict[str, float | None]]]
+"""Attack -> message -> layer -> figure."""
+
+
+class Record(BaseModel):
+    """A part of a record. It can be read as a mapping of the keys that were written, too."""
+
+    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="null", protected_namespaces=())
+
+    def written(self) -> dict[str, Any]:
+        """The keys that were written, as plain values."""
+        return self.model_dump(exclude_unset=True)
+
+    def to_json(self) -> str:
+        """The content of the file, with null for each nan and infinity."""
+        return self.model_dump_json(indent=2, exclude_unset=True) + "\n"
+
+    def as_read(self) -> Self:
+        """As it is read from the file that it is written to."""
+        return self.model_validate_json(self.to_json())
+
+    def keys(self) -> KeysView[str]:
+        return {name: None for name in type(self).model_fields if name in self.model_fields_set}.keys()
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.model_fields_set:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key) if key in self.model_fields_set else default
+
+    def items(self) -> ItemsView[str, Any]:
+        return {name: getattr(self, name) for name in self.keys()}.items()
+
+    def values(self) -> list[Any]:
+        return [getattr(self, name) for name in self.keys()]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.model_fields_set
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.model_fields_set)
+
+
+Mapping.register(Record)
+
+
+class Interval(Record):
+    """A mean and its 95 % interval."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Margin(Interval):
+    """By how much the error of a guess without a message exceeds that of an answer. beats: whether it is surely above 0."""
+
+    beats: bool | None = None
+
+
+class Estimate(Record):
+    """A mean of `count` values and its standard error."""
+
+    mean: float | None = None
+    error: float | None = None
+    count: int = 0
+
+
+class Guesses(Record):
+    """Canaries that were guessed high or low, and how many of these guesses were right."""
+
+    high: int = 0
+    high_right: int = 0
+    low: int = 0
+    low_right: int = 0
+
+
+class Place(Record):
+    """What read what where. message: none of a reader of no message."""
+
+    attack: Text = ""
+    message: Text = ""
+    party: Text = ""
+    layer: Text = ""
+
+
+class Leak(Place):
+    """An attack on a layer, in the last epoch (`vflbench.metrics.leak.Leak`)."""
+
+    visible: bool = False
+    raw: Interval = Interval()
+    two_sided: Interval = Interval()
+    oriented: Interval = Interval()
+    batches: int = 0
+    left_out: int = 0
+    guesses: Guesses = Guesses()
+    classes: dict[Text, Interval] = {}
+    coin: float | None = None
+    net: Interval = Interval()
+    candidates: int = 0
+    estimates: dict[str, list[Estimate]] = {}
+
+
+class Rebuilt(Place):
+    """Data that an attack rebuilt, in the last epoch (`vflbench.metrics.reconstruction.Reconstruction`)."""
+
+    visible: bool = False
+    figures: dict[Text, Interval] = {}
+    batches: int = 0
+    notes: dict[Text, int] = {}
+    rows: int = 0
+    beats_guesses: dict[Text, Margin] = {}
+    told_apart: bool | None = None
+    beats_every_guess: bool | None = None
+
+
+class Reading(Place):
+    """What an attack reads, with an interval (`vflbench.metrics.verdict.Reading`). figure: AUC, macro AUC or AMI.
+
+    readings: among how many it was picked. own_columns: what the same attack reads on the party's own columns. because: why
+    the defenses fall. ceiling: that it is above.
+    """
+
+    figure: Text = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    readings: int = 0
+    own_columns: float | None = None
+    level: Text = ""
+    because: Text = ""
+    ceiling: float | None = None
+
+
+class Verdict(Record):
+    """The worst attack of all and of each level, and whether the defenses fall (`vflbench.run.guarantees.verdict`)."""
+
+    worst: Reading | None = None
+    levels: dict[Text, Reading] = {}
+    on_changed: dict[Text, Reading] = {}
+    references: dict[Text, Reading] = {}
+    falls: Reading | None = None
+    changed: list[Text] = []
+
+
+class Promise(Record):
+    """What a defense guarantees (`vflbench.run.guarantees.promised`)."""
+
+    claim: Text = ""
+    bounds: Text = ""
+    message: Text = ""
+    messages: int | None = None
+    leak_auc_one_message: float | None = None
+    leak_auc_all_messages: float | None = None
+    error_one_message: float | None = None
+    error_all_messages: float | None = None
+    assumption: Text = ""
+    tested: list[dict[str, Text | float | None]] = []
+    assumption_holds: bool | None = None
+    exceeded: list[Reading] = []
+
+
+class Release(Record):
+    """A release of labels: epsilon and how often, or mu and the epochs."""
+
+    defense: Text = ""
+    mechanism: Text = ""
+    epsilon: float | None = None
+    times: int | None = None
+    mu: float | None = None
+    epochs: int | None = None
+
+
+class Tried(Record):
+    """A lower bound of eps or mu from so many guesses about canaries."""
+
+    guesses: int = 0
+    epsilon_low: float | None = None
+    mu_low: float | None = None
+
+
+class Power(Record):
+    """The probability to refute a mechanism that leaks `times` its promise."""
+
+    times: float = 0
+    probability: float | None = None
+    wanted: float = 0
+    canaries_needed: int | None = None
+
+
+class Privacy(Record):
+    """The label DP of the whole run, and what canaries say of it (`vflbench.run.guarantees.account`)."""
+
+    epsilon: float | None = None
+    mu: float | None = None
+    delta: float | None = None
+    epsilon_at_delta: float | None = None
+    releases: list[Release] = []
+    canaries: int = 0
+    confidence: float | None = None
+    tried: dict[Text, Tried] = {}
+    epsilon_low: float | None = None
+    epsilon_low_by: Text | None = None
+    mu_low: float | None = None
+    mu_low_by: Text | None = None
+    violated: bool = False
+    power: list[Power] = []
+
+
+class Noise(Record):
+    """What noise on embeddings promises (`vflbench.run.guarantees.embedding_account`)."""
+
+    party: Text = ""
+    layer: Text = ""
+    defense: Text = ""
+    width: int | None = None
+    mechanism: Text = ""
+    messages: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    epsilon_all: float | None = None
+    delta_all: float | None = None
+    exact: bool = False
+    epsilon_exact: float | None = None
+    epsilon_exact_all: float | None = None
+    reason: Text | None = None
+    assumes: Text | None = None
+
+
+class Observed(Record):
+    """What recorded messages show against a promise (`vflbench.run.observed_privacy.ObservedPrivacy`)."""
+
+    claimed: float | None = None
+    eps_low: float | None = None
+    confidence: float | None = None
+    odds_factor: float | None = None
+    odds_factor_seen: float | None = None
+    odds_factor_needed: float | None = None
+    features_tell_guess: float | None = None
+    reads_features: bool | None = None
+    rows: int | None = None
+    counted: int | None = None
+    attack: Text = ""
+    assumption: Text = ""
+    outcome: Text = ""
+    verdict: Text = ""
+
+
+class Dependence(Record):
+    """Squared distance correlation of a layer's embeddings and the labels."""
+
+    party: Text = ""
+    layer: Text = ""
+    visible: bool = False
+    dcor: Interval = Interval()
+
+
+class Figure(Record):
+    """What a defense counted over the run, or measured in the last epoch."""
+
+    party: Text = ""
+    layer: Text = ""
+    message: Text = ""
+    figure: Text = ""
+    value: int | float | None = None
+
+
+class Link(Record):
+    """What crossed a link in training."""
+
+    sender: Text = ""
+    receiver: Text = ""
+    message: Text = ""
+    messages: int = 0
+    bytes: int = 0
+
+
+class Honest(Record):
+    """Figures of the same run without its adversary."""
+
+    test_auc: float | None = None
+    leak_auc_two_sided: Tree = {}
+
+
+class Summary(Record):
+    """The content of summary.json: the last epoch (never the best one), the guarantees, and the costs of the run.
+
+    test_auc_low, test_auc_high: the 95 % interval of the test AUC (`vflbench.numerics.interval.auc_interval`).
+    test_positives, test_negatives: rows to test on of either class; None for more than two classes.
+    failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
+    """
+
+    epochs: int = 0
+    train_auc: float | None = None
+    train_log_loss: float | None = None
+    train_accuracy: float | None = None
+    test_auc: float | None = None
+    test_log_loss: float | None = None
+    test_accuracy: float | None = None
+    validation_auc: float | None = None
+    validation_log_loss: float | None = None
+    validation_accuracy: float | None = None
+    test_auc_low: float | None = None
+    test_auc_high: float | None = None
+    test_positives: int | None = None
+    test_negatives: int | None = None
+    loss: float | None = None
+    first_epoch_loss: dict[str, float | None] = {}
+    leak_auc: Tree = {}
+    leak_auc_two_sided: Tree = {}
+    leak_accuracy: Tree = {}
+    leak_ami: Tree = {}
+    leak_macro_auc: Tree = {}
+    leaks: list[Leak] = []
+    verdict: Verdict = Verdict()
+    distance_correlation: list[Dependence] = []
+    reconstructions: list[Rebuilt] = []
+    skipped: Reasons = {}
+    unscored: Reasons = {}
+    guarantees: dict[Text, Promise | None] = {}
+    claims_refused: Reasons = {}
+    privacy: Privacy | None = None
+    observed_privacy: Observed | None = None
+    embedding_privacy: list[Noise] = []
+    failed: Text | None = None
+    figures: list[Figure] = []
+    bytes_sent: dict[Text, int] = {}
+    links: list[Link] = []
+    seconds: float | None = None
+    facts: dict[str, Any] = {}
+    honest: Honest | None = None
+
+
+class Threat(Record):
+    """Who attacks, what it knows and does (`vflbench.messages.threat.Threat.record`)."""
+
+    seat: Text = ""
+    knows: list[Text] = []
+    known_rows: int = 0
+    hints: int = 0
+    active: bool = False
+    level: Text = ""
+    message: Text = ""
+    text: Text = ""
+    does: Text = ""
+
+
+class Cheat(Record):
+    """A party that deviates from the protocol, and how."""
+
+    party: Text = ""
+    text: Text = ""
+
+
+class Data(Record):
+    """The rows of a run, and what else its dataset says of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    fingerprint: Text | None = None
+    train_rows: int | None = None
+    test_rows: int | None = None
+    classes: int | None = None
+    train_positive_ratio: float | None = None
+    train_class_ratios: list[float] = []
+    ids: int | None = None
+    parties: dict[str, Any] = {}
+
+
+class Model(Record):
+    """What a recording says of the model that was trained."""
+
+    test_auc: float | None = None
+    train_auc: float | None = None
+
+
+class Resumed(Record):
+    """When a run went on, before which step, and what had changed since it began."""
+
+    time: str = ""
+    place: str = ""
+    changed: list[str] = []
+
+
+class Plugins(Record):
+    """A folder of plug-ins: path -> SHA-256 of each file."""
+
+    folder: Text = ""
+    files: dict[str, str] = {}
+
+
+class Manifest(Record):
+    """The content of manifest.json: what a run is, and what it came from. kind: `audit` of an audit, else None.
+
+    format: version of this record. identity: what else decides the numbers.
+    changed_while_running: files that were edited meanwhile. quantities: names of what was measured.
+    """
+
+    format: int = FORMAT
+    vflbench: Text | None = None
+    git_commit: Text | None = None
+    python: Text | None = None
+    platform: Text | None = None
+    versions: dict[Text, Text | None] = {}
+    kind: Text | None = None
+    seed: int | None = None
+    overrides: list[Text] = []
+    choices: dict[Text, Any] = {}
+    source: dict[str, Any] | None = None
+    identity: dict[str, Any] = {}
+    modules: dict[Text, Text] = {}
+    plugins: list[Plugins] = []
+    start: str | None = None
+    end: str | None = None
+    resumed: list[Resumed] = []
+    changed_while_running: list[Text] = []
+    device: Text | None = None
+    threads: int | None = None
+    machine: dict[str, Any] = {}
+    batch_size: int | None = None
+    data: Data = Data()
+    model: Model = Model()
+    claims: dict[str, Any] = {}
+    notes: list[Text] = []
+    cut_layers: dict[Text, list[Text]] = {}
+    layers: dict[Text, list[Text]] = {}
+    threats: dict[Text, Threat] = {}
+    skipped: Reasons = {}
+    unscored: Reasons = {}
+    adversary: dict[Text, Cheat] = {}
+    quantities: list[Text] = []
+    exceeded: dict[Text, list[Reading]] = {}
+    loggers_failed: Reasons = {}
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One measurement: a row of metrics.csv. A column that does not apply is empty: "", nan or, for `visible`, None.
+
+    epoch: from 0. split: train | test, or a phase of the run. party, layer: where it was measured. message: what was read,
+    embedding | gradient | ...; none for an attack that reads no message. metric: what `value` is. ci_low, ci_high: its 95 %
+    interval. visible: whether an attacker sees this layer.
+    """
+
+    epoch: int
+    split: str
+    party: str = ""
+    layer: str = ""
+    message: str = ""
+    attack: str = ""
+    metric: str = ""
+    value: float = math.nan
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    visible: bool | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(MetricRow))
+HEADER = ",".join(COLUMNS) + "\n"
+"""The first line of metrics.csv."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vflbench.options import Seed, Steps, options
 from vflbench.results.levels import level_of
+from vflbench.results.schema import Summary
 from vflbench.run.findings import AuditResult
 from vflbench.run.leak_summary import leak_figures, leak_quantities
 from vflbench.run.verdict import verdict
@@ -84,16 +85,16 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
     }
 
 
-def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
-    """The content of summary.json, with the keys of a run; what the messages don't say of the model is None.
+def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str]) -> Summary:
+    """The summary, with the keys of a run; what the messages don't say of the model is None.
 
-    seconds: that the audit took.
+    seconds: that the audit took. skipped: attack -> why it did not run.
     """
     last = result.findings[-1] if result.findings else None
     leaks = last.leaks if last else []
     levels = {leak.attack: level_of(leak.attack, result.threats) for leak in leaks}
     test_auc = result.model.get("test_auc", math.nan)
-    return {
+    made = {
         "epochs": len(result.findings),
         "test_auc": None,
         "train_auc": None,
@@ -102,7 +103,7 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
         "verdict": verdict(leaks, levels, {}, test_auc, (), result.cut_layers),
         "distance_correlation": [asdict(one) for one in last.dependence] if last else [],
         "reconstructions": [asdict(one) for one in last.reconstructions] if last else [],
-        "skipped": dict(result.skipped),
+        "skipped": dict(skipped),
         "unscored": dict(result.unscored),
         "guarantees": {},
         "claims_refused": {},
@@ -114,6 +115,7 @@ def audit_summary(result: AuditResult, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "facts": {},
     }
+    return Summary.model_validate(made)
 
 
 def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:

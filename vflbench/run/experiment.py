@@ -11,6 +11,7 @@ from vflbench.protocols.base import Rounds
 from vflbench.results.files import HONEST
 from vflbench.results.notices import is_new
 from vflbench.results.recorder import Recorder
+from vflbench.results.schema import Honest, Summary
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.divergence import diverged
 from vflbench.run.evaluation import evaluate
@@ -29,8 +30,8 @@ from vflbench.run.verdict import exceeded_ceilings
 __all__ = ["Experiment", "run"]
 
 
-def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Load, seat the parties, train and attack epoch by epoch, record it. Returns the content of summary.json.
+def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
+    """Load, seat the parties, train and attack epoch by epoch, record it. Returns the summary.
 
     Resumes from the checkpoint. Raises Interrupted after Ctrl-C or SIGTERM, when the batch in hand is done and saved. Where
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
@@ -42,11 +43,13 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> d
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.discard()
         return run(experiment, recorder, checkpoint)
-    return summary | ({"honest": honest_run(experiment, recorder, checkpoint)} if experiment.adversaries else {})
+    if experiment.adversaries:
+        summary = summary.model_copy(update={"honest": honest_run(experiment, recorder, checkpoint)})
+    return summary
 
 
-def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
-    """The summary of the run beside this one in which no party cheats."""
+def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Honest:
+    """Figures of the run beside this one in which no party cheats."""
     beside = recorder.beside(HONEST, adversary={})
     summary = beside.earlier_summary()
     if summary is None:
@@ -54,10 +57,10 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()
-    return {"test_auc": summary["test_auc"], "leak_auc_two_sided": summary["leak_auc_two_sided"]}
+    return Honest(test_auc=summary.test_auc, leak_auc_two_sided=summary.leak_auc_two_sided)
 
 
-def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> dict[str, Any]:
+def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
     meter = recorder.meter
     device, machine = choose_device(settings.device), tune()
@@ -109,7 +112,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     made = (progress.results, skipped, unscored, experiment.defenses, data, *sent)
     beside = {"threats": facts["threats"], "joining": joining, "mixing": mixing, "crossing": facts["cut_layers"]}
     summary = summarise(*made, **beside, stopped=session.stopped)
-    recorder.note(exceeded=exceeded_ceilings(summary["guarantees"]))
+    recorder.note(exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 

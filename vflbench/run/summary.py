@@ -18,6 +18,7 @@ from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.metrics.verdict import Reading, reading, strength
 from vflbench.numerics.interval import Interval
 from vflbench.results.levels import level_of
+from vflbench.results.schema import Summary
 from vflbench.run.account import account, embedding_account, failure
 from vflbench.run.canaries import Canaries
 from vflbench.run.leak_summary import leak_figures
@@ -144,7 +145,7 @@ def summarise(
     mixing: Collection[str] = (),
     crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
     stopped: str = "",
-) -> dict[str, Any]:
+) -> Summary:
     """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
     claims: (party, layer) -> what is claimed of embeddings. threats: attack -> what the manifest records of it. joining:
@@ -159,7 +160,7 @@ def summarise(
     promises = promised(defenses, exposure, last.leaks, levels, joining, figures, mixing, crossing)
     changed = messages_changed(defenses.values())
     privacy = account(defenses, exposure, last.leaks, canaries)
-    return {
+    made = {
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
         "loss": last.loss,
@@ -184,6 +185,7 @@ def summarise(
         "seconds": round(sum(sum(r.seconds.values()) for r in results), 3),
         "facts": dict(data.facts),
     }
+    return Summary.model_validate(made)
 
 
 def _links(results: Sequence[EpochResult]) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ def _exceeded(
     ]
 
 
-def exceeded_ceilings(promises: Mapping[str, Mapping[str, Any] | None]) -> dict[str, list[dict[str, Any]]]:
+def exceeded_ceilings(promises: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Defense -> the leaks above its ceiling, of those that bound the leak. A ceiling of label privacy is no bound on it."""
     return {
         name: promise["exceeded"]
