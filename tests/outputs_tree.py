@@ -69,7 +69,14 @@ def write_run(
     (folder / "config.yaml").write_text(yaml.safe_dump(options))
     data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
     choices = {"dataset": dataset, "experiment": experiment}
-    manifest = {"vflbench": "0.1.0", "choices": choices, "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
+    manifest = {
+        "format": 1,
+        "vflbench": "0.1.0",
+        "choices": choices,
+        "data": data,
+        "batch_size": 64,
+        "versions": {"numpy": "2"},
+    }
     manifest |= {} if facts is None else {**FACTS, **facts}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if leaks is None:

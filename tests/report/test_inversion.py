@@ -28,7 +28,7 @@ def save(folder, levels, ssim, accuracy, seed=0):
     ]
     summary = {"test_auc": 0.9, "test_accuracy": accuracy, "reconstructions": reconstructions}
     (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "manifest.json").write_text(json.dumps({"batch_size": 32, "data": {"train_rows": 100}}))
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "batch_size": 32, "data": {"train_rows": 100}}))
     (folder / "config.yaml").write_text(f"seed: {seed}\ndefense: {{quantize: {{levels: {levels}}}}}\n")
     rows = [f"0,train,a,,embedding,,bytes_sent,{96 * levels},,,", f"1,train,a,,embedding,,bytes_sent,{96 * levels},,,"]
     rows += ["1,train,a,,gradient,,bytes_sent,9999,,,", "1,test_prediction,a,,embedding,,bytes_sent,9999,,,"]

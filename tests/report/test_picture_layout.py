@@ -32,7 +32,7 @@ def save(folder, number, *, seed=0, depth=2, picture_seed=0, errors=(0.01, 0.02)
             entries.append(entry(attack, guess, "none", mse=mse, ssim=0.2, identified=0.05))
         entries.append(entry(attack, "chance", "none", identified=0.05))
     (place / "summary.json").write_text(json.dumps({"test_auc": 0.9, "test_accuracy": 0.9, "reconstructions": entries}))
-    (place / "manifest.json").write_text(json.dumps({"batch_size": 32, "data": {"train_rows": 100}}))
+    (place / "manifest.json").write_text(json.dumps({"format": 1, "batch_size": 32, "data": {"train_rows": 100}}))
     config = {"seed": seed, "model": {"bottom_layers": depth}, "defense": defense}
     (place / "config.yaml").write_text(json.dumps(config))
     (place / "metrics.csv").write_text(HEADER + "\n0,train,a,,embedding,,bytes_sent,960,,,\n")
