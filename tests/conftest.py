@@ -33,6 +33,7 @@ atexit.register(shutil.rmtree, os.environ["VFLBENCH_CACHE"], ignore_errors=True)
 
 # A deadline is an assertion on time, and so is the check that examples are generated quickly.
 settings.register_profile("vflbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("vflbench"), max_examples=1300)
 settings.load_profile("vflbench")
 
 

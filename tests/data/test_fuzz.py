@@ -48,7 +48,7 @@ def test_mutated_lines(tmp_path, monkeypatch):
 @pytest.mark.data
 @pytest.mark.slow
 def test_mutated_real_lines(tmp_path, data_folder):
-    """10,000 of them. scripts/fuzz_criteo.py checks any number."""
+    """10,000 of them."""
     rng = random.Random(0)
     with gzip.open(data_folder / "criteo" / "train.txt.gz") as stream:
         real = [line.rstrip(b"\n") for line in islice(stream, 10_000)]

@@ -1,12 +1,8 @@
-"""Random batches against every proof of the batch reconstruction: `proved`, `unique`, `entries_certain`, `told_apart`.
-
-    python scripts/fuzz_reconstruction.py --instances 20000 --seed 0
-    python scripts/fuzz_reconstruction.py --path asynchronous --instances 2000
-    python scripts/fuzz_reconstruction.py --path asynchronous --seed 0 --only 17    # one instance again, printed whole
+"""Random batches against every claim of the batch reconstruction: `proved`, `unique`, `entries_certain`, `told_apart`.
 
 An instance is a private batch, the models of some rounds and the answers to them; some 40 % of the batches are structured
-or rank-deficient (tests/structured_batches.py). The messages are computed here, row by row. Small shapes are held against
-all batches that explain every message (tests/consistent_batches.py), larger ones against the true batch. Paths:
+or rank-deficient (structured_batches.py). The messages are computed here, row by row. Small shapes are held against
+all batches that explain every message (consistent_batches.py), larger ones against the true batch. PATHS:
 
     binary, parties, size     random models; several other participants; the batch size not known
     mixed, signs, counts      real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
@@ -19,26 +15,16 @@ A claim is wrong if a batch that explains the messages contradicts it: one that 
 second one where `unique` is said, a batch that no order of rows reconciles with the certain entries, another division
 where `told_apart` is said, or the true batch where none is said to exist. Candidates that match without an assumption must
 have the products of the true batch. Whatever kind of numbers the true batch holds, it counts among those that explain the
-messages. Prints a table, and of each wrong claim what is needed to see it again; --out keeps these as JSON lines. Exit code
-1 if any claim is wrong. Same seed: same instances.
+messages.
 """
 
-import argparse
-import json
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 import consistent_batches as oracle
+import numpy as np
 from structured_batches import draw_batch, draw_labels
 
 from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions, SearchResult, search
@@ -687,114 +673,26 @@ def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[s
     return verdict, {"x": x, "y": y, "alpha": alpha, "beta": beta, "method": method, "structure": structure}
 
 
-# ------------------------------------------------------------------------------------------------------------- the table
+# --------------------------------------------------------------------------------------------------------- one instance
 
 
-def run_one(path: str, seed: int, index: int, limit: float) -> tuple[Verdict, dict[str, Any]]:
-    """One instance. Returns the verdict, and the instance if a claim is wrong or the program failed."""
-    rng = np.random.default_rng([seed, list(PATHS).index(path), index])
+def try_one(path: str, seed: int, limit: float = 5.0) -> tuple[Verdict, dict[str, Any]]:
+    """Draw an instance of a path from a seed and hold what the search says against it. Returns the verdict and the instance.
+
+    limit: seconds of one search; what it cuts off claims nothing.
+    """
+    rng = np.random.default_rng([seed, list(PATHS).index(path)])
     options = SearchOptions(time_limit=limit, max_batches=2000)
     draw = PATHS[path][0]
     if draw is None:
         return judge_enumeration(rng, options)
     instance = draw(rng, options)
     fewer = int(rng.integers(0, len(instance.thetas) + 1)) if rng.random() < 0.2 else 0
-    try:
-        earlier = None
-        for n in (fewer, len(instance.thetas)):
-            seen = instance.thetas[:n], instance.updates[:n]
-            earlier = search(*seen, instance.rules, instance.options, earlier) if n else None
-        result = earlier
-    except Exception as error:
-        return Verdict(wrong=[f"it fails: {type(error).__name__}: {error}"]), vars(instance)
+    result = None
+    for n in (fewer, len(instance.thetas)):
+        if n:
+            result = search(instance.thetas[:n], instance.updates[:n], instance.rules, instance.options, result)
     verdict = judge(instance, result)
     if not verdict.claims:
         verdict.claims["refused"] = 1
     return verdict, {**vars(instance), "figures": dict(result.figures), "note": result.note, "candidates": result.candidates}
-
-
-def run_path(task: tuple[str, int, range, float]) -> tuple[str, int, Counter, list[dict[str, Any]], float]:
-    path, seed, indices, limit = task
-    claims, wrong, start = Counter(), [], time.perf_counter()
-    for index in indices:
-        verdict, instance = run_one(path, seed, index, limit)
-        claims.update(verdict.claims.keys())
-        claims["certificates"] += any(name in verdict.claims for name in _CERTIFICATES)
-        if verdict.wrong:
-            known = {name: _plain(value) for name, value in instance.items()}
-            wrong.append({"path": path, "seed": seed, "index": index, "wrong": verdict.wrong, **known})
-    return path, len(indices), claims, wrong, time.perf_counter() - start
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value if isinstance(value, str | int | float | dict | type(None)) else repr(value)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instances", type=int, default=20000, help="of all paths together, or of --path")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--path", choices=PATHS, action="append", help="only this one; may be repeated")
-    parser.add_argument("--only", type=int, help="only this instance of --path, printed whole")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--limit", type=float, default=5.0, help="seconds of one search; what it cuts off claims nothing")
-    parser.add_argument("--out", type=Path, help="a file for the wrong claims, as JSON lines")
-    options = parser.parse_args()
-    chosen = options.path or list(PATHS)
-    if options.only is not None:
-        return show(chosen[0], options.seed, options.only, options.limit)
-    whole = sum(PATHS[path][1] for path in chosen)
-    tasks = []
-    for path in chosen:
-        number = max(1, round(options.instances * PATHS[path][1] / whole))
-        tasks += [(path, options.seed, range(k, min(k + 250, number)), options.limit) for k in range(0, number, 250)]
-    if options.jobs > 1:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            results = list(pool.map(run_path, tasks))
-    else:
-        results = [run_path(task) for task in tasks]
-    wrong = [entry for result in results for entry in result[3]]
-    print_table(results)
-    for entry in wrong[:40]:
-        print(f"{entry['path']} --seed {entry['seed']} --only {entry['index']} ({entry['structure']}): {entry['wrong'][0]}")
-    if len(wrong) > 40:
-        print(f"and {len(wrong) - 40} more")
-    if options.out is not None:
-        options.out.write_text("".join(json.dumps(entry) + "\n" for entry in wrong))
-    return 1 if wrong else 0
-
-
-_CERTIFICATES = ("matches", "proved", "unique", "certain", "told_apart", "infeasible")
-COLUMNS = ("certificates", *_CERTIFICATES, "labels", "real", "exhausted", "refused")
-
-
-def print_table(results: list[tuple[str, int, Counter, list[dict[str, Any]], float]]) -> None:
-    """A line a path. exhausted: certificates that were held against every batch that explains the messages."""
-    print(
-        f"{'path':<13}{'instances':>10}" + "".join(f"{name:>{len(name) + 2}}" for name in COLUMNS) + f"{'wrong':>7}{'s':>7}"
-    )
-    paths = dict.fromkeys(result[0] for result in results)
-    rows = {path: [result for result in results if result[0] == path] for path in paths} | {"all": results}
-    for path, parts in rows.items():
-        claims = sum((part[2] for part in parts), Counter())
-        cells = "".join(f"{claims[name]:>{len(name) + 2}}" for name in COLUMNS)
-        number, wrong, seconds = (sum(part) for part in zip(*((p[1], len(p[3]), p[4]) for p in parts), strict=True))
-        print(f"{path:<13}{number:>10}{cells}{wrong:>7}{seconds:>7.0f}")
-
-
-def show(path: str, seed: int, index: int, limit: float) -> int:
-    verdict, instance = run_one(path, seed, index, limit)
-    with np.printoptions(threshold=10000, linewidth=200, precision=17):
-        for name, value in instance.items():
-            print(f"{name}: {value}" if np.ndim(value) < 2 else f"{name}:\n{np.asarray(value)}")
-    print(dict(verdict.claims))
-    print("\n".join(verdict.wrong) or "nothing is wrong")
-    return 1 if verdict.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Runs and sweeps that are killed again and again end with the bytes of those left in peace, times aside.
+
+`VFLBENCH_KILLS=20 pytest -m slow tests/test_killed.py` kills each of them 20 times.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+KILLS = int(os.environ.get("VFLBENCH_KILLS", "4"))
+SMALL = (
+    *("dataset.rows=3000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=5"),
+    *("batch_size=64", "log_every=1", "attack=norm"),
+)
+RUN = [*SMALL, "epochs=20", "defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true"]
+SWEEP = ["-m", *SMALL, "epochs=4", "seed=0,1", "defense=none,max_norm"]
+
+
+def begin(words: list[str]) -> subprocess.Popen[str]:
+    """In a process group of its own, so that its workers can be killed with it."""
+    command = [sys.executable, "-m", "vflbench", "train", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def logged(folder: Path) -> int:
+    """Bytes of every train.log in it."""
+    return sum(file.stat().st_size for file in folder.glob("**/train.log"))
+
+
+def strike(process: subprocess.Popen[str], number: signal.Signals, folder: Path, size: float) -> tuple[int, str]:
+    """Send the signal when the logs in a folder exceed a size, unless the process ends before. Returns code and output."""
+    while process.poll() is None and logged(folder) <= size:
+        time.sleep(0.002)
+    if process.poll() is None and number is signal.SIGKILL:
+        os.killpg(process.pid, number)
+    elif process.poll() is None:
+        process.send_signal(number)
+    output = process.communicate()[0]
+    return process.returncode, output
+
+
+def finish(words: list[str]) -> str:
+    process = begin(words)
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    return output
+
+
+def results(folder: Path) -> dict[str, list[bytes] | str]:
+    """What each run in a folder came to, without times, and the names of its files."""
+    found: dict[str, list[bytes] | str] = {}
+    for run in sorted(file.parent for file in folder.glob("**/metrics.csv")):
+        name = run.relative_to(folder).as_posix()
+        rows = (run / "metrics.csv").read_bytes().splitlines(keepends=True)
+        found[f"{name} metrics"] = [row for row in rows if b",seconds," not in row]
+        summary = json.loads((run / "summary.json").read_text())
+        found[f"{name} summary"] = json.dumps({key: value for key, value in summary.items() if key != "seconds"})
+        found[f"{name} files"] = " ".join(sorted(file.name for file in run.iterdir()))
+    return found
+
+
+def assert_same(peace: Path, fire: Path) -> None:
+    one, other = results(peace), results(fire)
+    assert one.keys() == other.keys()
+    for name, expected in one.items():
+        if isinstance(expected, list):
+            pairs = enumerate(zip_longest(expected, other[name]))
+            assert next(((line, *pair) for line, pair in pairs if pair[0] != pair[1]), None) is None, name
+        assert expected == other[name], name
+
+
+@pytest.fixture(scope="module")
+def peace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run left in peace."""
+    folder = tmp_path_factory.mktemp("peace")
+    finish([*RUN, f"hydra.run.dir={folder}"])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [["KILL"], ["KILL", "TERM", "INT"]])
+def test_deaths_of_a_run_change_no_byte(signals: list[str], peace: Path, tmp_path: Path) -> None:
+    rng, whole = random.Random(3), logged(peace)
+    for kill in range(KILLS):
+        size = logged(tmp_path) + rng.random() * 2 / KILLS * whole * (kill > 0)  # the first one comes while it starts
+        number = signal.Signals[f"SIG{rng.choice(signals)}"]
+        code, output = strike(begin([*RUN, f"hydra.run.dir={tmp_path}"]), number, tmp_path, size)
+        assert code in (0, -number, 128 + number), output
+        assert "Traceback" not in output
+    finish([*RUN, f"hydra.run.dir={tmp_path}"])
+    assert_same(peace, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_ends_with_the_same_bytes_and_computes_nothing_twice(tmp_path: Path) -> None:
+    rng, peace, fire = random.Random(3), tmp_path / "peace", tmp_path / "fire"
+    finish([*SWEEP, f"hydra.sweep.dir={peace}"])
+    whole = logged(peace)
+    written: dict[Path, int] = {}
+    for _ in range(KILLS):
+        size = logged(fire) + rng.random() * 1.5 / KILLS * whole
+        strike(begin([*SWEEP, f"hydra.sweep.dir={fire}"]), signal.SIGKILL, fire, size)
+        now = {file: file.stat().st_mtime_ns for file in fire.glob("*/summary.json")}
+        assert written.items() <= now.items(), "a finished run was written again"
+        written = now
+    finish([*SWEEP, f"hydra.sweep.dir={fire}"])
+    assert written.items() <= {file: file.stat().st_mtime_ns for file in fire.glob("*/summary.json")}.items()
+    assert_same(peace, fire)
+
+
+def test_a_difference_is_seen(tmp_path: Path) -> None:
+    for name, loss in (("one", "0.5"), ("other", "0.25")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.csv").write_text(f"epoch\n0,train,,,,,loss,{loss},,,\n0,train,,,,,seconds,{loss},,,\n")
+        (tmp_path / name / "summary.json").write_text('{"seconds": 1}')
+    assert_same(tmp_path / "one", tmp_path / "one")
+    with pytest.raises(AssertionError):
+        assert_same(tmp_path / "one", tmp_path / "other")
