@@ -1,14 +1,6 @@
 import itertools
-import math
 from pathlib import Path
 
-import numpy as np
-import script_runs
-
-from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.integer_programme.formulation import write_programme
-from vflbench.attacks.batch_reconstruction.integer_programme.pulp_solvers import PulpProgramme
-from vflbench.attacks.batch_reconstruction.integer_programme.solver_run import SolverBudget
 from vflbench.report.solver_figures import draw_cells
 from vflbench.report.solver_times import cells_of, cells_table, published_cells
 from vflbench.results.runs import Run
@@ -55,20 +47,3 @@ def test_all_20_published_cells_are_there_and_two_are_marked():
     assert set(cells) == set(itertools.product((3, 5, 8, 9, 11), (5, 10, 15, 20)))
     assert {cell for cell, value in cells.items() if value.number is None} == {(9, 5), (11, 5)}
     assert all((value.mark == "*") == (value.number is None) for value in cells.values())
-
-
-def test_the_published_programme_has_the_published_number_of_constraints():
-    sizes = script_runs.load("programme_size")
-    for rows, columns in published_cells():
-        assert sizes.counted(rows, columns).constraints == sizes.published_count(rows, columns)
-    x = np.random.default_rng(1).integers(0, 2, (5, 6))
-    programme = PulpProgramme(SolverBudget(math.inf, 1, 0))
-    write_programme(programme, Gram.of(x, 2 * x[:, 0] - 1), "published")
-    problem = programme.problem
-    assert sizes.counted(5, 6, labels=True) == (problem.numConstraints(), problem.numVariables())
-
-
-def test_the_size_of_the_published_programme_has_columns_of_its_own():
-    sizes = script_runs.load("programme_size")
-    printed = cells_table({(9, 20): {}}, sizes={(9, 20): sizes.size_of((9, 20))}, size_names=sizes.SIZES)
-    assert "| 7,240 | 7,240 | 3,600 | 8,000 | 3,969 |" in printed
