@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 3_353,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 4_786,
+    "vflbench/cli": 4_745,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,
@@ -181,8 +181,8 @@ CAPS = {
     "vflbench/numerics": 2_580,
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_884,
-    "vflbench/results": 2_474,
-    "vflbench/run": 5_940,
+    "vflbench/results": 2_413,
+    "vflbench/run": 5_073,
 }
 
 

@@ -88,10 +88,8 @@ def again(cwd, *words):
 def test_an_attack_of_the_users_own_is_one_yaml_and_one_class(user):
     cwd, run = user
     assert set(leaks(run)) == {"loud", "norm", "probe"}
-    modules = manifest(run)["modules"]
-    assert {"loud", "tools", "vflbench.attacks.norm", "vflbench.run.experiment"} <= set(modules)
-    assert "unrelated" not in modules
-    assert all(len(digest) == 64 for digest in modules.values())
+    (files,) = manifest(run)["identity"]["plugins"]
+    assert {"loud.py", "tools.py", "attack/loud.yaml"} <= set(files)
     listed = command("list", "attacks", "--plugins", "mine", cwd=cwd).stdout
     assert "The largest coordinate of each gradient." in next(line for line in listed.splitlines() if "  loud" in line)
     assert "spectral" in listed
@@ -111,24 +109,6 @@ def test_modules_are_imported_from_no_other_folder(copied):
         assert len(result.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_the_same_source_is_the_same_run_and_an_edited_one_is_a_new_run(copied):
-    cwd, run = copied
-    (cwd / "mine" / "tools.py").touch()
-    result = again(cwd)
-    assert "finished before" in result.stdout, result.stderr
-    (cwd / "mine" / "tools.py").write_text("def loudness(g):\n    return -g.abs().amax(dim=1)\n")
-    result = again(cwd)
-    assert result.returncode == 0, result.stderr
-    assert "finished before" not in result.stdout
-    (new,) = set(finished_folders(cwd)) - {run}
-    before, after = (leaks(folder)["loud"]["gradient"] for folder in (run, new))
-    assert {layer: 1 - value for layer, value in before.items()} == pytest.approx(after)
-    assert leaks(run)["norm"] == leaks(new)["norm"]
-    edited = {name for name, digest in manifest(new)["modules"].items() if manifest(run)["modules"].get(name) != digest}
-    assert edited == {"tools"}
-
-
 def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     cwd, run = copied
     assert "finished before" in again(cwd, f"hydra.run.dir={run}").stdout
@@ -140,9 +120,6 @@ def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     assert "made with other plug-ins (loud.py)" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
-    record = manifest(run)
-    (run / "manifest.json").write_text(json.dumps({key: value for key, value in record.items() if key != "identity"}))
-    assert "recorded no digest of its code" in again(cwd, f"hydra.run.dir={run}").stderr
 
 
 NETS = """import torch
@@ -190,7 +167,6 @@ def test_two_modules_of_the_users_own_are_a_model_and_edited_ones_another(tmp_pa
     assert len(first) == 2
     for folder in first:
         assert manifest(folder)["cut_layers"] == {"a": ["cut"], "b": ["cut"]}
-        assert {"mypkg", "mypkg.nets"} <= set(manifest(folder)["modules"])
         assert (folder / "summary.json").exists()
     one = ("train", *words, "+model.bottom_options.width=3")
     assert "finished before" in command(*one, cwd=tmp_path).stdout
@@ -218,8 +194,9 @@ def sweeps_with_plugins(cwd, *words):
     assert edited.stdout.count("finished before") == 0
     new = set(finished_folders(cwd)) - {old}
     assert {manifest(folder)["seed"] for folder in new} == {0, 1}
-    assert len({manifest(folder)["modules"]["loud"] for folder in new}) == 1
-    assert {manifest(folder)["modules"]["loud"] for folder in new} != {manifest(old)["modules"]["loud"]}
+    versions = {folder: manifest(folder)["identity"]["plugins"][0]["loud.py"] for folder in finished_folders(cwd)}
+    assert {versions[folder] for folder in new} ^ {versions[old]} == set(versions.values())
+    assert len(set(versions.values())) == 2
     (same_seed,) = (folder for folder in new if manifest(folder)["seed"] == 0)
     assert leaks(same_seed)["loud"]["gradient"]["f2"] == pytest.approx(1 - leaks(old)["loud"]["gradient"]["f2"])
 

@@ -16,7 +16,7 @@ from vflbench.data.own_file import own_file
 from vflbench.data.parquet import Parquet
 from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
 from vflbench.errors import UserError
-from vflbench.run.file_digests import data_digests
+from vflbench.run.provenance import data_files
 
 COLUMNS = {"a": ("x", "k"), "b": ("x", "word", "gone"), "label": ("y", "own")}
 
@@ -340,9 +340,9 @@ def test_other_content_of_a_party_s_file_or_folder_is_another_run(tmp_path):
     folder.mkdir()
     (folder / "0.parquet").write_bytes(b"one")
     config = {"dataset": {"party_files": {**paths, "c": str(folder)}, "id": "id"}}
-    before = data_digests(config)
+    before = data_files(config)
     assert set(before) == {f"dataset.party_files.{party}" for party in ("label", "a", "b", "c")}
     (folder / "0.parquet").write_bytes(b"two")
     write(tmp_path / "b.csv", lines_of("b", values(50)))
-    after = data_digests(config)
+    after = data_files(config)
     assert {key for key in before if before[key] != after[key]} == {"dataset.party_files.b", "dataset.party_files.c"}

@@ -20,9 +20,8 @@ LOUDEST = "loudest.py"
 def made(*, code="c" * 64, plugin=None, data="d" * 64, version="0.1.0", **manifest):
     """The facts of a run of that origin, as its manifest has them. plugin: digest of loudest.py."""
     plugins = [{LOUDEST: plugin * 64}] if plugin else []
-    modules = {"vflbench.attacks.norm": "a" * 64} | ({"loudest": plugin * 64} if plugin else {})
-    identity = {"vflbench": version, "code": code, "plugins": plugins, "imports": {}, "data": {"dataset.path": data}}
-    return {"identity": identity, "modules": modules, "device": "cpu", **manifest}
+    identity = {"vflbench": version, "code": code, "plugins": plugins, "data": {"dataset.path": data}}
+    return {"identity": identity, "device": "cpu", **manifest}
 
 
 def two(folder, first, second, **options):
@@ -57,11 +56,9 @@ def test_two_versions_of_a_plug_in_are_two_rows_in_every_table(tmp_path):
         (made(data="e" * 64), "data"),
         (made(plugin="1"), "plug-ins (loudest.py)"),
         (made(device="cuda:0"), "device"),
-        (made(changed_while_running=["plug-in file w.npy"]), "what was edited while they ran"),
         (made(code="e" * 64, data="e" * 64), "vflbench's code and data"),
-        ({"device": "cpu"}, "vflbench's code and data"),  # an older version, which recorded no identity
     ],
-    ids=["code", "version", "data", "a plug-in", "device", "edited", "both", "older"],
+    ids=["code", "version", "data", "a plug-in", "device", "both"],
 )
 def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path, second, words):
     two(tmp_path, made(), second)
@@ -73,26 +70,11 @@ def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path, second
     assert [len(line.runs) for line in lines(read_tree([tmp_path]).runs, [])] == [1, 1]
 
 
-def test_two_runs_that_were_edited_on_the_way_share_no_row(tmp_path):
-    changed = made(changed_while_running=["vflbench's own code"])
-    assert sorted(values(two(tmp_path, changed, changed)).values()) == [[0.7], [0.9]]
-
-
 def test_one_origin_is_one_row_also_where_packages_differ_which_is_said(tmp_path):
     two(tmp_path, made(versions={"torch": "2.6", "numpy": "2"}), made(versions={"torch": "2.7", "numpy": "2"}))
     assert values(tmp_path) == {"none": [0.7, 0.9]}
     (section,) = sections(read_tree([tmp_path]).runs, Wishes())
     assert alarms(section) == [("none: averaged over torch 2.6 and 2.7, which may round differently.", False)]
-
-
-def test_older_runs_are_apart_where_a_module_of_ours_has_two_digests(tmp_path):
-    """Which modules they list depends on what their process had loaded."""
-    norm, more = {"vflbench.attacks.norm": "a" * 64}, {"vflbench.attacks.norm": "a" * 64, "vflbench.run.helpers": "b" * 64}
-    assert values(two(tmp_path / "same", {"modules": norm}, {"modules": more})) == {"none": [0.7, 0.9]}
-    shown = {"modules": {**norm, "vflbench.cli.main": "1" * 64}}, {"modules": {**norm, "vflbench.cli.main": "2" * 64}}
-    assert len(values(two(tmp_path / "shown", *shown))) == 1
-    other = {"modules": {"vflbench.attacks.norm": "c" * 64}}
-    assert sorted(values(two(tmp_path / "edited", {"modules": norm}, other)).values()) == [[0.7], [0.9]]
 
 
 def test_the_same_run_of_two_versions_is_not_taken_for_a_repeated_one(tmp_path):

@@ -39,7 +39,7 @@ def records(*folders, file):
 
 
 def with_identity(version="0.2.0", code="c" * 64, data="d" * 64):
-    known = {"vflbench": version, "code": code, "plugins": [], "imports": {}, "data": {"dataset.path": data}}
+    known = {"vflbench": version, "code": code, "plugins": [], "data": {"dataset.path": data}}
     return {"identity": known}
 
 
@@ -92,7 +92,6 @@ def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_
         "options": {"facts": with_identity(), "config": {"epochs": 3}},
         "defense": {"facts": with_identity(), **marvell(1.0)},
         "older": {},
-        "still older": {"facts": {"vflbench": "0.0.9"}},
     }
     for name, how in others.items():
         write_run(out / name, seed=2, **how)

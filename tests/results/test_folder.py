@@ -38,15 +38,13 @@ def test_options_are_read_back_as_they_were_written(tmp_path):
 
 def origin(code="c1", tools="bb", data="dd"):
     plugins = [{"loud.py": "aa", "tools.py": tools}]
-    return {"vflbench": "1", "code": code, "plugins": plugins, "imports": {}, "data": {"dataset.path": data}}
+    return {"vflbench": "1", "code": code, "plugins": plugins, "data": {"dataset.path": data}}
 
 
 def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp_path):
     config = {"seed": 0}
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text("seed: 0")
-    with pytest.raises(UserError, match="made by an older version of vflbench, which recorded no digest of its code;"):
-        look(tmp_path, config, origin())
     (tmp_path / "manifest.json").write_text(json.dumps({"identity": origin()}))
     assert look(tmp_path, config, origin()) is Earlier.BEGUN
     for other, words in (
@@ -58,11 +56,6 @@ def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp
             look(tmp_path, config, other)
     with pytest.raises(UserError, match="another configuration"):
         look(tmp_path, {"seed": 1}, origin(tools="cc"))
-    (tmp_path / "manifest.json").write_text(
-        json.dumps({"identity": origin(), "changed_while_running": ["plug-in file w.npy"]})
-    )
-    with pytest.raises(UserError, match=r"plug-in file w.npy was edited while it ran"):
-        look(tmp_path, config, origin())
 
 
 def test_a_finished_run_of_another_version_beside_it_is_named(tmp_path):

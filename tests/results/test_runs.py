@@ -14,23 +14,23 @@ def test_facts_are_read_from_the_manifest_and_missing_ones_are_empty(tmp_path):
     new = read_run(tmp_path / "new")
     assert new.threats["norm"]["knows"] == ["gradients"]
     assert (new.skipped, new.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert (new.quantities, list(new.modules)) == (("test_auc", "leak_auc"), ["vflbench.attacks.norm"])
+    assert new.quantities == ("test_auc", "leak_auc")
     assert new.layers.crosses("a", "f2")
     write_run(tmp_path / "old", facts=None, skipped={"hints": "no label"})
     old = read_run(tmp_path / "old")
-    assert (old.threats, old.adversaries, old.quantities, old.modules, old.unscored) == ({}, {}, (), {}, {})
+    assert (old.threats, old.adversaries, old.quantities, old.unscored) == ({}, {}, (), {})
     assert old.skipped == {"hints": "no label"}  # as older versions record it
     assert (old.adversary, old.honest, old.layers.recorded) == ("none", None, False)
 
 
 def test_facts_of_a_wrong_shape_make_no_run_and_missing_ones_do(tmp_path):
-    names = ("cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "modules", "adversary")
+    names = ("cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "adversary")
     for wrong in (3, "x", [3], {"x": 3}):
         for name in names:
             odd = read_run(write_run(tmp_path / f"{name} {wrong}", facts={name: wrong}))
             assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
     run = read_run(write_run(tmp_path / "missing", facts=dict.fromkeys(names)))
-    assert (run.threats, run.skipped, run.unscored, run.quantities, run.modules, run.adversaries) == ({}, {}, {}, (), {}, {})
+    assert (run.threats, run.skipped, run.unscored, run.quantities, run.adversaries) == ({}, {}, {}, (), {})
     assert (run.honest, run.layers.recorded) == (None, False)
 
 

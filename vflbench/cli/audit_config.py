@@ -24,8 +24,7 @@ from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.loggers.base import Logger
 from vflbench.run.audited import AuditOptions
-from vflbench.run.identity import origin_of, refuse_edited
-from vflbench.run.sources import plugin_digests
+from vflbench.run.provenance import origin_of
 
 CONFIG_NAME = "audit"
 _KEYS = ("recording", "labels", "seed", "overwrite", "audit", "name", "attack", "logger")
@@ -70,8 +69,6 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
         options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = plain(options) | {"overwrite": False}
         origin = origin_of(resolved, recorded_folders(config))
-        plugins = plugin_digests(resolved, recorded_folders(config))
-        refuse_edited(recorded_folders(config), origin)
         unknown = [key for key in resolved if key not in _KEYS]
         if unknown:
             raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
@@ -93,7 +90,6 @@ def _plan(recording: Path, words: list[str], folders: list[Path], labels: str | 
             named=is_named,
             overrides=words,
             choices=dict(config.hydra.runtime.choices),
-            plugins=plugins,
             origin=origin,
         )
 

@@ -19,16 +19,13 @@ from vflbench.report.table import write_table
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import Gate
 from vflbench.results.gate import judge as judged
-from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.findings import AuditResult
-from vflbench.run.identity import changed_on_the_way
 from vflbench.run.metric_rows import finding_rows
-from vflbench.run.plugin_files import described, in_use
-from vflbench.run.provenance import module_digests, provenance
+from vflbench.run.provenance import described, provenance
 
 
 def audit_and_report(
@@ -85,16 +82,8 @@ def record(
     made: AuditPlan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool
 ) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
-    seed, chosen = made.wanted.seed or 0, dict(made.choices)
-    known = provenance(
-        seed=seed,
-        overrides=list(made.overrides),
-        choices=chosen,
-        source=state,
-        modules=module_digests(made.plugins),
-        identity=made.origin,
-    )
-    manifest = {**known, "kind": KIND, "plugins": described(in_use())}
+    known = provenance(seed=made.wanted.seed or 0, overrides=made.overrides, choices=made.choices, identity=made.origin)
+    manifest = {**known, "source": state, "kind": KIND, "plugins": described(())}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
@@ -113,8 +102,6 @@ def record(
         for epoch, findings in enumerate(made_of.findings):
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
-        changed = changed_on_the_way((), made.origin)
-        recorder.note(modules=module_digests(made.plugins), **({CHANGED: changed} if changed else {}))
         recorder.finish(audit_summary(made_of, perf_counter() - start, skipped))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflbench.results.identity import digest
+from vflbench.results.provenance import digest
 
 if TYPE_CHECKING:
     from vflbench.attacks.base import Attack
@@ -21,8 +21,7 @@ class AuditPlan:
     """An audit that was asked for.
 
     config: resolved, as config.yaml has it. unusable: attack -> why it can't be built, where all were asked for. named:
-    whether attacks were chosen by name. choices: group -> what was chosen. plugins: digests of their source. origin: what
-    decides the numbers beside the options.
+    whether attacks were chosen by name. choices: group -> what was chosen. origin: its provenance.
     """
 
     config: dict[str, Any]
@@ -34,7 +33,6 @@ class AuditPlan:
     named: bool
     overrides: Sequence[str]
     choices: Mapping[str, Any]
-    plugins: Mapping[str, str]
     origin: Mapping[str, Any]
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vflbench.errors import UserError
-from vflbench.run.plugin_files import in_use
+from vflbench.run.provenance import in_use
 
 _OURS = Path(__file__).resolve().parents[1]
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)

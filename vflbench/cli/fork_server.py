@@ -86,9 +86,9 @@ class _Server:
         signal.set_wakeup_fd(self.waker, warn_on_full_buffer=False)
         for module in WARM:
             importlib.import_module(module)
-        from vflbench.run.own_code import code_digest
+        from vflbench.run.provenance import code_hash
 
-        code_digest()  # of the modules that were loaded now; runs compare it with what there is when they end
+        code_hash()  # of the modules that were loaded now
         self.problem = unsafe()
         self._send("ready", -1, self.problem)
         while True:

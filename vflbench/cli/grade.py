@@ -81,10 +81,9 @@ def grade(arguments: Sequence[str]) -> None:
     gates = [Gate.parse(text) for text in options.fail_above]
     from vflbench.cli.audit_folder import audit_and_report
     from vflbench.cli.audit_plan import AuditPlan, absolute, slug
-    from vflbench.results.identity import digest
     from vflbench.run.audited import AuditOptions
     from vflbench.run.graded import grade as graded
-    from vflbench.run.identity import origin_of
+    from vflbench.run.provenance import origin_of
     from vflbench.run.scores_head import read_head
 
     scores, labels = absolute(options.scores), absolute(options.labels)
@@ -94,7 +93,6 @@ def grade(arguments: Sequence[str]) -> None:
         raise UserError("there is no such file", key="grade", value=options.labels)
     read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores.name)}"}
-    origin = origin_of(config)
     made = AuditPlan(
         config=config,
         attacks={},
@@ -105,12 +103,9 @@ def grade(arguments: Sequence[str]) -> None:
         named=False,
         overrides=(),
         choices={},
-        plugins={},
-        origin=origin,
+        origin=origin_of(config),
     )
-    folder = (
-        absolute(options.out) if options.out else Path("outputs").absolute() / f"{config['name']}_{digest(config, origin)}"
-    )
+    folder = absolute(options.out) if options.out else Path("outputs").absolute() / made.folder_name
     if folder.is_relative_to(scores):
         raise UserError("results must not lie among the scores", key="--out", value=options.out)
     audit_and_report(made, scores, lambda: graded(scores, labels), folder, gates)

@@ -43,8 +43,7 @@ from vflbench.results.files import ERROR, is_finished
 from vflbench.results.folder import Earlier, FolderError, is_busy, leave_error, look
 from vflbench.results.notices import printed_once
 from vflbench.results.read import read_summary
-from vflbench.run.identity import origin_of
-from vflbench.run.provenance import rounding_notices
+from vflbench.run.provenance import origin_of, rounding_notices
 
 _LOOK_AGAIN_SECONDS = 0.5
 

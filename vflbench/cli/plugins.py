@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflbench.errors import UserError
-from vflbench.run.plugin_modules import import_from
+from vflbench.run.provenance import import_from
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -14,7 +14,7 @@ from vflbench.cli.train import hand_over_to_hydra
 from vflbench.cli.words import refuse_unknown_flags, with_quoted_marks
 from vflbench.data.prepared_line import keep, recall, sources_of
 from vflbench.errors import UserError
-from vflbench.run.own_code import code_digest
+from vflbench.run.provenance import code_hash
 
 USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
 needed.
@@ -63,7 +63,7 @@ def prepare_one(config: DictConfig) -> None:
 
     try:
         options = _plain_options(config)
-        line = recall(options, code_digest()) if options else None
+        line = recall(options, code_hash()) if options else None
         if line is not None:
             print(line)
             return
@@ -88,7 +88,7 @@ def prepare_one(config: DictConfig) -> None:
             left_out = dataset.left_out(prepared.table, prepared.facts.get("read_as", {}))
         print("\n".join([prepared.line(left_out), *columns]))
         again = "\n".join([dataclasses.replace(prepared, made=False).line(left_out), *columns])
-        keep(options, code_digest(), sources, again, prepared.folder)
+        keep(options, code_hash(), sources, again, prepared.folder)
     except Exception as error:
         text = describe(error)
         if text is None or wants_traceback():

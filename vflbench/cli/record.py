@@ -13,15 +13,11 @@ from vflbench.cli.mistakes import leaving_errors
 from vflbench.cli.run_options import build_loggers
 from vflbench.cli.sweep import JobOutcome, outcome_of
 from vflbench.report.table import table_of
-from vflbench.results.identity import CHANGED
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
-from vflbench.run.identity import changed_on_the_way, refuse_changed_data
-from vflbench.run.plugin_files import described
-from vflbench.run.provenance import final_provenance, module_digests, provenance, source
-from vflbench.run.sources import plugin_digests
+from vflbench.run.provenance import described, provenance
 
 
 @dataclass(frozen=True)
@@ -52,26 +48,16 @@ class Started:
 
 def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
     """Train and attack. A run that began and then fails leaves error.txt."""
-    resolved, origin, settings = dict(started.resolved), dict(started.origin), experiment.settings
-    folders = tuple(map(Path, started.plugins))
-    plugins = plugin_digests(resolved, folders)
+    resolved, settings = dict(started.resolved), experiment.settings
     manifest = provenance(
-        seed=settings.seed,
-        overrides=started.overrides,
-        choices=dict(started.choices),
-        source=source(resolved),
-        modules=module_digests(plugins),
-        identity=origin,
-    ) | {"plugins": described(folders)}
+        seed=settings.seed, overrides=started.overrides, choices=started.choices, identity=started.origin
+    ) | {"plugins": described(tuple(map(Path, started.plugins)))}
     quiet = in_sweep or not sys.stdout.isatty()
     recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
     recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)
-    recorder.confirm = lambda facts: refuse_changed_data(resolved, origin, facts["data"])
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)
-        changed = changed_on_the_way(folders, origin)
-        recorder.note(**final_provenance(plugins), **({CHANGED: changed} if changed else {}))
         recorder.finish(summary, partial(table_of, folder))
         checkpoint.finish()
     return outcome_of(summary)

@@ -11,8 +11,8 @@ from vflbench.cli.plugins import recorded_folders
 from vflbench.cli.run_folder import run_name
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results import identity
-from vflbench.run.identity import origin_of
+from vflbench.results import provenance
+from vflbench.run.provenance import origin_of
 
 _LONGEST = 60  # characters of joined names, which become part of a folder's name
 
@@ -56,8 +56,8 @@ def digest(_root_: DictConfig) -> str:
     try:
         if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
             run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
-        options = {str(key): _resolved(_root_, key) for key in identity.essential(dict.fromkeys(_root_))}
-        return identity.digest(options, origin_of(options, recorded_folders(_root_)))
+        options = {str(key): _resolved(_root_, key) for key in provenance.essential(dict.fromkeys(_root_))}
+        return provenance.digest(options, origin_of(options, recorded_folders(_root_)))
     finally:
         _Within.digest = False
 

@@ -42,7 +42,7 @@ from vflbench.results.folder import (
     remove_if_empty,
 )
 from vflbench.results.wrapping import path_text, wrapped
-from vflbench.run.plugin_modules import import_from
+from vflbench.run.provenance import import_from
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
@@ -148,16 +148,13 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
     error.txt. After a mistake in the options, the folder is as it was.
     """
-    from vflbench.run.identity import origin_of, refuse_edited
-    from vflbench.run.sources import plugin_digests
+    from vflbench.run.provenance import origin_of
 
     hydra_config = HydraConfig.get()
     # The config.yaml of a run is there to be run again, which must not replace that run.
     resolved = plain(config) | {"overwrite": False}
     folders = recorded_folders(config)
-    origin = origin_of(resolved, folders)  # read before plug-ins are imported, which is refused if they are edited between
-    plugin_digests(resolved, folders)  # likewise: the sources of a process are read once
-    refuse_edited(folders, origin, loaded_suffices=in_sweep)
+    origin = origin_of(resolved, folders)
     folder = Path(hydra_config.runtime.output_dir)
     if config.get("overwrite") is False and is_finished_run(folder, resolved, origin):
         if resolved != recorded_config(folder):  # in options that change no result; the others are as they were

@@ -32,7 +32,7 @@ from vflbench.hosts.party_process import PartyProcess
 from vflbench.messages.channel import at_once
 from vflbench.messages.envelope import decode, encode
 from vflbench.run.experiment import Experiment
-from vflbench.run.plugin_modules import import_from
+from vflbench.run.provenance import import_from
 
 _log = logging.getLogger("vflbench")
 _MOST_PATIENCE_MS = 60_000

@@ -16,7 +16,7 @@ from vflbench.report.option_words import short
 from vflbench.report.option_words import shown as in_short
 from vflbench.report.sections import Section
 from vflbench.results import quantity
-from vflbench.results.identity import essential
+from vflbench.results.provenance import essential
 from vflbench.results.runs import Run
 from vflbench.results.table_formats import Table, text_of
 from vflbench.results.untrusted import shown

@@ -11,7 +11,7 @@ from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import UNIT, OverRuns, over_runs
 from vflbench.report.groups import Group, group_runs, settings_name
 from vflbench.results import quantity
-from vflbench.results.identity import digest
+from vflbench.results.provenance import digest
 from vflbench.results.runs import Run, read_runs
 
 __all__ = ["QUANTITIES", "Line", "along", "attacks_of", "leak_of", "lines", "option_value", "read_runs"]

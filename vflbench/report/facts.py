@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vflbench.report.sections import Section
+from vflbench.results.provenance import plugin_files
 from vflbench.results.runs import Run
 from vflbench.results.untrusted import shown
 
@@ -37,11 +38,8 @@ def facts(section: Section) -> list[tuple[str, str]]:
         "software": ", ".join(software) if any(run.manifest for run in runs) else "",
         "python, system": _several(_system(run.manifest) for run in runs),
         "commit": _several(str(run.manifest.get("git_commit") or "")[:10] for run in runs),
-        "modules of the user": _several(
-            f"{name} {digest[:12]}"
-            for run in runs
-            for name, digest in run.modules.items()
-            if not name.startswith("vflbench.")
+        "plug-ins": _several(
+            f"{name} {digest[:12]}" for run in runs for name, digest in sorted(plugin_files(run.manifest.identity))
         ),
     }
     return [(name, shown(text, _MOST)) for name, text in named.items() if text]

@@ -11,8 +11,7 @@ from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import LEAST_RUNS, OverRuns, over_runs
 from vflbench.report.option_words import in_words, within
 from vflbench.results import quantity
-from vflbench.results.identity import digest, essential
-from vflbench.results.origins import may_be_compared, names_of, of_one_code, origin
+from vflbench.results.provenance import digest, essential, may_be_compared, names_of, origin
 from vflbench.results.runs import Run
 
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
@@ -112,7 +111,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         alike.setdefault(json.dumps(origin(run)), []).append(run)
     groups, made_by = [], []
     for of_options in by_key.values():
-        parts = [part for members in of_options.values() for part in of_one_code(members)]
+        parts = list(of_options.values())
         groups += [Group(tuple(sorted(part, key=lambda r: str(r.seed)))) for part in parts]
         made_by += names_of([part[0] for part in parts])
     options = distinguishing(groups)

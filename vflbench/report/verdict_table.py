@@ -10,7 +10,7 @@ from vflbench.report.sections import Section
 from vflbench.report.verdict_lines import LABEL_PRIVACY, exceeded_line
 from vflbench.results import quantity
 from vflbench.results.levels import LEVELS, PROBE
-from vflbench.results.origins import apart, rounding
+from vflbench.results.provenance import apart, rounding
 from vflbench.results.runs import Run
 from vflbench.results.table_formats import Table
 

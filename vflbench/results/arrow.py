@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vflbench.errors import UserError, shown
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
-from vflbench.results.origins import made_by
+from vflbench.results.provenance import made_by
 from vflbench.results.read import read_table
 from vflbench.results.runs import Run, entries
 from vflbench.results.schema import COLUMNS

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from vflbench.results import quantity
-from vflbench.results.identity import essential
 from vflbench.results.levels import level_of
-from vflbench.results.origins import made_by
+from vflbench.results.provenance import essential, made_by
 from vflbench.results.read import read_metrics
 from vflbench.results.rows import Row
 from vflbench.results.runs import Run

@@ -11,7 +11,7 @@ from typing import Any
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.files import ERROR, LOCK, is_begun, is_finished
-from vflbench.results.identity import changed_in, differences, differing, origin_in
+from vflbench.results.provenance import differences, differing
 from vflbench.results.read import read_config, read_error, read_manifest
 from vflbench.results.schema import Manifest
 from vflbench.results.untrusted import Unreadable, shown
@@ -37,7 +37,7 @@ class Earlier(Enum):
 
 
 def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> Earlier:
-    """How far the run with this resolved configuration and this origin (see `results.identity`) came in this folder.
+    """How far the run with this resolved configuration and this origin (see `results.provenance`) came in this folder.
 
     Raises FolderError if the folder holds a run of other options, or one that another code, other plug-ins or other data
     made. origin: None leaves that open.
@@ -56,9 +56,7 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | No
             value=folder,
         )
     manifest = _recorded_manifest(folder)
-    change = "" if origin is None else differing(origin_in(manifest), origin)
-    if not change and changed_in(manifest):
-        change = f"and {', '.join(changed_in(manifest))} was edited while it ran"
+    change = "" if origin is None else differing(manifest.identity, origin)
     if change:
         raise FolderError(
             f"this folder holds a run of these options {change}; the run stays as it is; name another folder, or "
@@ -90,7 +88,7 @@ def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str,
             continue
         manifest = _recorded_manifest(other)
         with suppress(FolderError):
-            if not differences(recorded_config(other), config) and (why := differing(origin_in(manifest), origin)):
+            if not differences(recorded_config(other), config) and (why := differing(manifest.identity, origin)):
                 lines.append(f"{other} holds a run of these options {why}, so it is computed anew")
     return lines
 

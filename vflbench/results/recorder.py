@@ -25,8 +25,8 @@ from vflbench.results.files import (
     SUMMARY,
     TABLE,
 )
-from vflbench.results.identity import differing
 from vflbench.results.meter import Meter
+from vflbench.results.provenance import differing
 from vflbench.results.read import read_manifest, read_summary
 from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
 from vflbench.results.schema import FORMAT, Manifest, Record, Summary
@@ -48,8 +48,7 @@ class Recorder:
 
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
     results. begun: whether something was written. bar: whether training shows how far it has come; a sweep does so for all
-    runs. whose: stands before what is printed of a run that belongs to another. confirm: is given the facts that a run
-    begins with, and may refuse them.
+    runs. whose: stands before what is printed of a run that belongs to another.
     loggers: a `Loggers`, called after everything is on disk, or None.
     """
 
@@ -63,7 +62,6 @@ class Recorder:
         self.bar = True
         self.whose = ""
         self.loggers: Any = None
-        self.confirm: Callable[[Mapping[str, Any]], None] = lambda _facts: None
         self._config = config
         self._given = Manifest.model_validate(manifest)
         self.manifest = Manifest.model_validate({**manifest, "format": FORMAT, "start": _now(), "end": None})
@@ -72,7 +70,7 @@ class Recorder:
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
         made = Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
-        made.confirm, made.bar, made.whose = self.confirm, self.bar, f"{name} run: "
+        made.bar, made.whose = self.bar, f"{name} run: "
         return made
 
     @property

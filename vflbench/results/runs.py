@@ -122,11 +122,6 @@ class Run:
         """The names of what it measures."""
         return self.manifest.quantities
 
-    @property
-    def modules(self) -> Mapping[str, str]:
-        """Module -> SHA-256 of its source, of those that its result depends on."""
-        return self.manifest.modules
-
 
 @dataclass(frozen=True)
 class Oddity:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from vflbench.errors import shown
 
@@ -418,11 +419,19 @@ class Plugins(Record):
     files: dict[str, str] = {}
 
 
+class Identity(TypedDict, total=False):
+    """What decides the numbers of a run beside its options, as `run.provenance.origin_of` makes it."""
+
+    vflbench: Text
+    code: Text
+    plugins: list[dict[Text, Text]]
+    data: dict[Text, Any]
+
+
 class Manifest(Record):
     """The content of manifest.json: what a run is, and what it came from. kind: `audit` of an audit, else None.
 
-    format: version of this record. identity: what else decides the numbers.
-    changed_while_running: files that were edited meanwhile. quantities: names of what was measured.
+    format: version of this record. identity: what else decides the numbers. quantities: names of what was measured.
     """
 
     format: int = FORMAT
@@ -436,13 +445,11 @@ class Manifest(Record):
     overrides: list[Text] = []
     choices: dict[Text, Any] = {}
     source: dict[str, Any] | None = None
-    identity: dict[str, Any] = {}
-    modules: dict[Text, Text] = {}
+    identity: Identity = {}
     plugins: list[Plugins] = []
     start: str | None = None
     end: str | None = None
     resumed: list[Resumed] = []
-    changed_while_running: list[Text] = []
     device: Text | None = None
     threads: int | None = None
     machine: dict[str, Any] = {}

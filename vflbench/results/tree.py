@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vflbench.results.identity import digest
-from vflbench.results.origins import origin
+from vflbench.results.provenance import digest, origin
 from vflbench.results.runs import Oddity, Run, entries, run_folders
 from vflbench.results.wrapping import path_text
 

@@ -72,6 +72,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     session, auditor, skipped = seated.session, seated.auditor, seated.skipped
     progress = Progress(generators, session, auditor, seated.rounds)
     facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size}
+    facts["threads"] = machine["threads"]
     facts |= seated.facts(experiment, data)
     begin_or_go_on(progress, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")

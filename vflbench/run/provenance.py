@@ -1,40 +1,240 @@
-"""What a result came from: versions, modules, source revision, command."""
+"""What a run's numbers depend on beside its options, by hash: our sources, its plug-ins, its data files.
+
+Computed once, when a run starts; it stands in the manifest, and the name of a run's folder ends in a digest of it.
+"""
 
 import glob
 import hashlib
+import importlib
 import os
 import platform
-import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
+from vflbench.errors import UserError
+from vflbench.places import config_folder
+from vflbench.results.files import CONFIG, LOCK, MANIFEST, METRICS
+from vflbench.results.provenance import essential
 from vflbench.results.read import read_manifest
-from vflbench.run.own_code import WITHOUT_NUMBERS
 
+PACKAGE = Path(__file__).resolve().parents[1]
+MOST_PLUGIN_FILES, MOST_PLUGIN_BYTES = 2_000, 256 << 20
+_PATH_OPTIONS = frozenset({"path", "paths", "file", "files", "folder", "dir", "directory", "root", "images", "labels"})
+"""Options whose name is or ends in one of these may name a folder or a pattern; every other one a file alone."""
+_DEFAULT_FOLDERS = {
+    "Mnist": ["mnist"],
+    "FashionMnist": ["fashion_mnist", "fashion-mnist", "FashionMNIST/raw"],
+    "Cifar10": ["cifar-10-*"],
+    "Cifar100": ["cifar-100-*"],
+}
+"""Data set -> where it lies in $VFLBENCH_DATA if it has no path."""
+_ANNOUNCED_BYTES = 1 << 30
 _PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba"),
     *("python-flint", "pulp", "highspy", "ortools", "scikit-image", "pillow"),
 )
 
 
-def provenance(
-    *,
-    seed: int,
-    overrides: list[str],
-    choices: dict[str, Any],
-    source: dict[str, Any] | None = None,
-    modules: Mapping[str, str] | None = None,
-    identity: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The part of manifest.json that is known before any data is loaded.
+def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, Any]:
+    """The provenance of a run: the entry `identity` of its manifest. With the essential options it decides the numbers.
 
-    source: as `source` returns it. modules: as `module_digests` returns them. identity: as `run.identity.origin_of` does.
+    config: a run's, resolved; the configs' defaults are in it. folders: its plug-in folders.
+
+    vflbench, code: our version, and the hash of all our sources and configs: any change of vflbench makes new runs.
+    plugins: if the run uses a class from a plug-in folder, path -> SHA-256 of every file in every folder in use, a mapping a
+    folder. Where a folder lies and what it is called doesn't count.
+    data: option -> size and SHA-256 of the files that it names. Their times don't count.
+
+    Not in it are versions of other packages, the device, threads and the machine, which decide no more than rounding and
+    stand in the manifest; nor what a plug-in reads or imports from elsewhere.
     """
+    used = in_use(folders)
+    uses_plugins = any(_top(text) in _module_names(folder) for text in _texts_in(essential(config)) for folder in used)
+    return {
+        "vflbench": __version__,
+        "code": code_hash(),
+        "plugins": [plugin_files(folder) for folder in used] if uses_plugins else [],
+        "data": data_files(config),
+    }
+
+
+@cache
+def code_hash() -> str:
+    """SHA-256 over the path and the content of each of our modules and configs; read once in a process."""
+    digest = hashlib.sha256()
+    for root, pattern in ((PACKAGE, "*.py"), (config_folder(), "*.yaml")):
+        for name in sorted(file.relative_to(root).as_posix() for file in root.rglob(pattern)):
+            digest.update(f"{name} {_sha256(root / name)}\n".encode())
+    return digest.hexdigest()
+
+
+_in_use: dict[Path, dict[str, str]] = {}
+
+
+def import_from(folders: Sequence[Path]) -> None:
+    """Make the modules of these folders importable in this process. They come last on Python's path, and shadow nothing.
+
+    Raises UserError for a folder that holds too much, and for one that was edited since this process began to import from
+    it: a module is imported once, so the hash would stand for code that doesn't run.
+    """
+    for folder in map(Path.resolve, folders):
+        found = _read_folder(folder)
+        if _in_use.setdefault(folder, found) != found:
+            raise UserError("it was edited since this process imported it; start a new one", key="--plugins", value=folder)
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+            importlib.invalidate_caches()
+        sys.dont_write_bytecode = True  # a compiled file stands for any source of its size and second
+
+
+def in_use(folders: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """All folders whose modules this process can import, in the order in which it looks in them, and then `folders`.
+
+    A run counts all of them: a module of one may import what lies in another.
+    """
+    return tuple(dict.fromkeys([*_in_use, *map(Path.resolve, folders)]))
+
+
+def plugin_files(folder: Path) -> dict[str, str]:
+    """Path within the folder -> SHA-256 of the file, as it was when this process began to import from it."""
+    return dict(_in_use.get(folder) or _read_folder(folder))
+
+
+def described(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """For the manifest: [{"folder": "/home/a/mine", "files": {"attack/loud.yaml": "9f86d0...", "loud.py": "60303a..."}}]."""
+    return [{"folder": str(folder), "files": plugin_files(folder)} for folder in in_use(folders)]
+
+
+def _read_folder(folder: Path) -> dict[str, str]:
+    """Left out: names that begin with a dot or # or end with ~, `__pycache__`, and folders of runs and of their sweeps."""
+    found: dict[str, str] = {}
+    total = 0
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = Path(place)
+        if here != folder and (_is_run(here) or any(_is_run(here / name) for name in folders)):
+            folders[:] = []
+            continue
+        folders[:] = sorted(name for name in folders if _counts(name))
+        for file in sorted(here / name for name in files if _counts(name) and (here / name).is_file()):
+            total += file.stat().st_size
+            if len(found) == MOST_PLUGIN_FILES or total > MOST_PLUGIN_BYTES:
+                problem = (
+                    f"it holds more than {MOST_PLUGIN_FILES:,} files or {MOST_PLUGIN_BYTES >> 20} MB, all of which would "
+                    "count as parts of plug-ins; name a folder that holds nothing else"
+                )
+                raise UserError(problem, key="--plugins", value=folder)
+            found[file.relative_to(folder).as_posix()] = _sha256(file)
+    return found
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).exists() for name in (CONFIG, MANIFEST, METRICS)) or (folder / LOCK).exists()
+
+
+def _counts(name: str) -> bool:
+    return not (name.startswith((".", "#")) or name.endswith("~") or name == "__pycache__")
+
+
+def _module_names(folder: Path) -> set[str]:
+    return {name.partition("/")[0].partition(".")[0] for name in plugin_files(folder)}
+
+
+def _top(text: str) -> str | None:
+    """The first part of MODULE.NAME or MODULE:NAME."""
+    parts = text.replace(":", ".").split(".")
+    return parts[0] if len(parts) > 1 else None
+
+
+def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Option -> {"bytes": size, "sha256": hash} of the file that it names; of several, their sum and a hash over all.
+
+    Every option that names a file counts, whatever it is called; a folder or a pattern where _PATH_OPTIONS says so.
+    """
+    config = essential(config)
+    found = {key: files for key, words in _options(config) if (files := _files_of(key, words))}
+    dataset = config.get("dataset") or {}
+    folders = _DEFAULT_FOLDERS.get(str(dataset.get("_target_")).rpartition(".")[2], ())
+    if folders and not dataset.get("path"):
+        data = Path(os.environ.get("VFLBENCH_DATA", "data"))
+        found["dataset.path"] = _files_of("dataset.path", [str(data / name) for name in folders])
+    return {key: _summed(files) for key, files in sorted(found.items()) if files}
+
+
+def _options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """(dotted key, its text or texts) of every option that is a text or a list of texts."""
+    for name, child in node.items():
+        key = f"{prefix}{name}"
+        if isinstance(child, Mapping):
+            yield from _options(child, f"{key}.")
+        elif isinstance(child, list | tuple):
+            yield key, [text for text in child if isinstance(text, str)]
+            yield from _options({str(n): one for n, one in enumerate(child) if isinstance(one, Mapping)}, f"{key}.")
+        elif isinstance(child, str):
+            yield key, [child]
+
+
+def _texts_in(config: Mapping[str, Any]) -> Iterator[str]:
+    return (text for _, texts in _options(config) for text in texts)
+
+
+def _files_of(key: str, words: Sequence[str]) -> list[tuple[str, Path]]:
+    """(name by which it counts, file) of the files that an option names."""
+    names_places = key.rpartition(".")[2].rpartition("_")[2] in _PATH_OPTIONS or key.startswith("dataset.party_files.")
+    found: list[tuple[str, Path]] = []
+    for word in (word for word in words if word and "\0" not in word and len(word) < 4096):
+        path = Path(os.path.expanduser(word))
+        if names_places and not path.exists() and glob.has_magic(word):
+            paths = sorted(map(Path, glob.glob(str(path), recursive=True)))
+        else:
+            paths = [path] if names_places or "." in word or os.sep in word else []
+        for one in paths:
+            if one.is_file():
+                found.append((one.name, one))
+            elif names_places and one.is_dir():
+                inside = sorted(file for file in one.rglob("*") if file.is_file())
+                parts = ((file.relative_to(one), file) for file in inside)
+                found += [(name.as_posix(), file) for name, file in parts if not any(p[0] == "." for p in name.parts)]
+    return found
+
+
+def _summed(files: Sequence[tuple[str, Path]]) -> dict[str, Any]:
+    total = sum(file.stat().st_size for _, file in files)
+    if len(files) == 1:
+        return {"bytes": total, "sha256": _sha256(files[0][1])}
+    lines = "".join(f"{name}\0{_sha256(file)}\n" for name, file in files)
+    return {"bytes": total, "sha256": hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()}
+
+
+known_hashes: dict[tuple[str, int, int, int, int], str] = {}
+"""(file, size, times of modification and of change, which can't be set back, inode) -> SHA-256 of its content: a file is
+read once in a process, as long as it stays as it is.
+"""
+
+
+def _sha256(file: Path) -> str:
+    state = file.stat()
+    key = (str(file.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    if key not in known_hashes:
+        if state.st_size >= _ANNOUNCED_BYTES:
+            print(
+                f"reading {file} ({state.st_size / 1e9:.1f} GB), as its content is part of a run's provenance",
+                file=sys.stderr,
+            )
+        with file.open("rb") as opened:
+            known_hashes[key] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return known_hashes[key]
+
+
+def provenance(
+    *, seed: int, overrides: Sequence[str], choices: Mapping[str, Any], identity: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The part of manifest.json that is known before any data is loaded. identity: as `origin_of` returns it."""
     return {
         "vflbench": __version__,
         "git_commit": git_commit(),
@@ -42,49 +242,9 @@ def provenance(
         "platform": platform.platform(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "seed": seed,
-        "overrides": overrides,
+        "overrides": list(overrides),
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
-        "source": source,
-        "identity": dict(identity or {}),
-        "modules": dict(modules or {}),
-    }
-
-
-def final_provenance(plugins: Mapping[str, str]) -> dict[str, Any]:
-    """The part of manifest.json that is known at the end: torch's threads, and the modules that were loaded on the way."""
-    import torch  # late: `source` is also called where nothing is trained
-
-    return {"threads": torch.get_num_threads(), "modules": module_digests(plugins)}
-
-
-def module_digests(plugins: Mapping[str, str]) -> dict[str, str]:
-    """Dotted module -> SHA-256 of its source: the plug-ins', and those of all vflbench modules that are loaded now.
-
-    plugins: as `plugin_digests` returns them. Modules that decide no number are left out: which are loaded depends on how
-    the run was launched.
-    """
-    package = __name__.partition(".")[0]
-    digests = dict(plugins)
-    for name, module in list(sys.modules.items()):
-        file, (top, room, *_) = getattr(module, "__file__", None), (*name.split("."), "")
-        if top == package and room not in WITHOUT_NUMBERS and file is not None and Path(file).is_file():
-            digests[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return dict(sorted(digests.items()))
-
-
-def source(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Size and time of the data files that a configuration names. Their content is part of the run's identity."""
-    path = (config.get("dataset") or {}).get("path")
-    words = [path] if isinstance(path, str) else path or []
-    names = [name for word in words for name in ([word] if os.path.exists(word) else sorted(glob.glob(word)))]
-    if not names:
-        return None
-    states = [os.stat(name) for name in names]
-    paths = [os.path.abspath(name) for name in names]
-    return {
-        "path": paths[0] if len(paths) == 1 else paths,
-        "bytes": sum(state.st_size for state in states),
-        "modified_ns": max(state.st_mtime_ns for state in states),
+        "identity": dict(identity),
     }
 
 
@@ -95,38 +255,33 @@ def rounding_notices(folder: Path, device: str | None = None) -> list[str]:
     numbers differ as well. device: that of a run now; None where it isn't known.
     """
     manifest = read_manifest(folder)
-    then = manifest.get("versions") or {}
+    then: dict[str, Any] = dict(manifest.versions)
     now: dict[str, Any] = {name: _version(name) for name in then}
-    if device is not None and manifest.get("device"):
-        then, now = then | {"device": manifest["device"]}, now | {"device": device}
+    if device is not None and manifest.device:
+        then, now = then | {"device": manifest.device}, now | {"device": device}
     changed = [f"{name} {then[name]} (now {now[name]})" for name in then if then[name] != now[name]]
     return [f"note: this run was made with {', '.join(changed)}"] if changed else []
 
 
 def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    if not (package.parent / ".git").exists():
+    if not (PACKAGE.parent / ".git").exists():
         return None
     try:
-        commit = _git(package, "rev-parse", "HEAD")
-        return commit + ("+changes" if _git(package, "status", "--porcelain", "--untracked-files=no") else "")
+        commit = _git("rev-parse", "HEAD")
+        return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", os.fspath(folder), *arguments]
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", os.fspath(PACKAGE), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603  # git, no shell
     return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
-    """As `importlib.metadata.version`, which reads the whole description of a package as a mail."""
     try:
-        found = distribution(package)
-        head, _, _ = (found.read_text("METADATA") or "").partition("\n\n")
-        line = re.search(r"^Version: (\S+)$", head, re.MULTILINE)
-        return line[1] if line else found.version
+        return version(package)
     except PackageNotFoundError:
         return None

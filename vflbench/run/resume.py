@@ -17,10 +17,9 @@ from vflbench.run.progress import Progress
 def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
     """facts: for manifest.json, among them `device`, and `data` with its fingerprint.
 
-    Raises UserError where resuming would mix two runs, or where the data isn't that of the run's identity. Raises
-    UnusableCheckpointError, perhaps with the progress half restored.
+    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the progress half
+    restored.
     """
-    recorder.confirm(facts)
     state = checkpoint.load()
     if state is None:
         recorder.begin(**facts)

@@ -1,0 +1,268 @@
+"""What a run's provenance holds: an edit that can change a number changes it, and nothing else does."""
+
+import importlib
+import json
+import os
+import shutil
+import sys
+
+import pytest
+from warm_command import SMALL, command
+
+from vflbench.errors import UserError
+from vflbench.results.files import finished_folders
+from vflbench.results.provenance import digest
+from vflbench.run import provenance
+from vflbench.run.provenance import data_files, import_from, origin_of
+
+LOUD = {"seed": 1, "attack": {"loud": {"_target_": "loud.Loud"}}}
+SOURCES = {
+    "loud.py": "import importlib, tools\nimportlib.import_module('compu' + 'ted')\n",
+    "tools.py": "A = 1\n",
+    "computed.py": "",
+    "pack/__init__.py": "from . import near\n",
+    "space/deep/far.py": "",
+    "weights.json": "[1]",
+    "attack/loud.yaml": "loud: {_target_: loud.Loud}\n",
+}
+
+
+@pytest.fixture
+def process(tmp_path, monkeypatch):
+    """Call it for a new process: nothing is read, imported or on the path."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+
+    def begin():
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+                del sys.modules[name]
+        sys.path[:] = [place for place in sys.path if not place.startswith(str(tmp_path))]
+        provenance._in_use.clear()
+
+    begin()
+    yield begin
+    begin()
+
+
+def write(folder, sources):
+    for name, source in sources.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(source)
+
+
+def of(*folders, config=LOUD):
+    return digest(config, origin_of(config, folders))
+
+
+def replace(file, text):
+    """Other content of the same size, at the same time, as a copy that keeps times leaves it."""
+    times = file.stat()
+    assert len(text) == times.st_size
+    file.write_text(text)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_file_of_a_plug_in_folder_counts(tmp_path, name):
+    """The plug-in, its neighbours, one with a computed name, a package's __init__, a namespace, data beside it."""
+    mine = tmp_path / "mine"
+    write(mine, SOURCES)
+    before = of(mine)
+    (mine / name).write_text(SOURCES[name] + " ")
+    edited = of(mine)
+    (mine / name).rename(mine / "other.txt")
+    renamed = of(mine)
+    assert len({before, edited, renamed}) == 3
+    (mine / "other.txt").unlink()
+    write(mine, SOURCES)
+    assert of(mine) == before
+
+
+@pytest.mark.usefixtures("process")
+def test_neither_times_nor_places_nor_what_editors_and_runs_leave_count(tmp_path):
+    mine = tmp_path / "mine"
+    write(mine, SOURCES)
+    before = of(mine)
+    leftovers = ["__pycache__/tools.cpython-312.pyc", ".git/HEAD", "tools.py~", "#tools.py#", ".tools.swp"]
+    leftovers += [f"outputs/run_{n}/{name}" for n in (1, 2) for name in ("config.yaml", "manifest.json", "metrics.csv")]
+    write(mine, dict.fromkeys([*leftovers, "outputs/multirun.yaml", "outputs/begun/.lock"], ""))
+    (mine / "tools.py").touch()
+    assert of(mine) == before
+    shutil.copytree(mine, tmp_path / "elsewhere" / "yours")
+    assert of(tmp_path / "elsewhere" / "yours") == before
+    write(mine, {"pack/config.yaml": "", "pack/manifest.json": ""})  # no run: it has no metrics.csv
+    assert of(mine) != before
+
+
+@pytest.mark.usefixtures("process")
+def test_plug_ins_count_where_a_run_uses_one_and_then_all_folders_in_their_order(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    write(a, {"loud.py": "from pack import x\n", "pack/x.py": "A = 1\n"})
+    write(b, {"pack/x.py": "A = 2\n"})
+    assert len({of(a), of(a, b), of(b, a)}) == 3  # pack is a namespace: the first x is imported
+    norm = {"seed": 1, "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}}}
+    assert of(a, config=norm) == of(config=norm)
+    named = {"seed": 1, "model": {"_target_": "vflbench.models.torch.Torch", "bottom": "loud:Bottom"}}
+    assert of(a, config=named) != of(config=named)
+
+
+def test_what_was_hashed_is_what_runs(tmp_path, process):
+    """No compiled file of a former source is left, and no edited folder is imported a second time."""
+    write(tmp_path, {"loud.py": "A = 1\n"})
+    import_from([tmp_path])
+    first = of(tmp_path)
+    assert importlib.import_module("loud").A == 1
+    replace(tmp_path / "loud.py", "A = 2\n")
+    with pytest.raises(UserError, match=r"--plugins=.*edited since this process imported it; start a new one"):
+        import_from([tmp_path])
+    assert of(tmp_path) == first  # of what this process runs
+    process()
+    import_from([tmp_path])
+    assert of(tmp_path) != first
+    assert importlib.import_module("loud").A == 2
+
+
+@pytest.mark.usefixtures("process")
+def test_a_folder_of_too_much_is_refused(tmp_path, monkeypatch):
+    write(tmp_path, {f"{n}.py": "" for n in range(13)})
+    monkeypatch.setattr(provenance, "MOST_PLUGIN_FILES", 12)
+    with pytest.raises(UserError, match=r"--plugins=.*more than 12 files .*; name a folder that holds nothing else"):
+        import_from([tmp_path])
+
+
+def data_of(path):
+    return {"seed": 1, "dataset": {"_target_": "vflbench.data.csv.Csv", "path": str(path)}}
+
+
+def test_data_counts_by_its_content_alone(tmp_path):
+    file = tmp_path / "clicks.csv"
+    file.write_text("a,b\n1,2\n")
+    first = of(config=data_of(file))
+    found = data_files(data_of(file))["dataset.path"]
+    assert (found["bytes"], len(found["sha256"])) == (8, 64)
+    file.touch()
+    assert of(config=data_of(file)) == first
+    replace(file, "a,b\n1,3\n")
+    assert of(config=data_of(file)) != first
+    file.write_text("a,b\n1,2\n")
+    assert of(config=data_of(file)) == first
+
+
+def test_every_option_that_names_a_file_counts_and_patterns_and_folders_of_data(tmp_path):
+    write(tmp_path, {"w.npy": "1", "days/day_1": "1", "days/day_2": "2", "days/.hidden": ""})
+    days, weights = str(tmp_path / "days"), str(tmp_path / "w.npy")
+    for config, name in (
+        ({"attack": {"mine": {"options": [{"weights": weights}]}}}, "w.npy"),
+        (data_of(f"{days}/day_*"), "days/day_2"),
+        (data_of(days), "days/day_1"),
+        ({"attack": {"mine": {"weights_dir": days}}}, "days/day_1"),
+        ({"dataset": {"path": [weights, f"{days}/day_1"]}}, "days/day_1"),
+    ):
+        before = of(config=config)
+        (tmp_path / name).write_text(f"other than {before}")
+        assert of(config=config) != before, name
+        write(tmp_path, {"days/.hidden": before})
+    assert data_files({"a": "auto", "b": "x" * 5000, "c": "a\0b", "d": str(tmp_path / "gone.csv"), "weights": days}) == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "folder"),
+    [
+        ("mnist.Mnist", "mnist"),
+        ("fashion_mnist.FashionMnist", "FashionMNIST/raw"),
+        ("cifar10.Cifar10", "cifar-10-batches-bin"),
+    ],
+)
+def test_pictures_in_the_folder_of_the_environment_count(tmp_path, monkeypatch, target, folder):
+    monkeypatch.setenv("VFLBENCH_DATA", str(tmp_path))
+    config = {"dataset": {"_target_": f"vflbench.data.{target}", "path": None}}
+    before = of(config=config)
+    write(tmp_path, {f"{folder}/some": "x"})
+    assert of(config=config) != before
+
+
+def test_a_name_of_another_machine_is_the_same_for_equal_inputs(tmp_path, monkeypatch):
+    for place in ("here", "there"):
+        write(tmp_path / place, {"clicks.csv": "a,b\n1,2\n", "auto": place, "norm": place})
+    names = set()
+    for place in ("here", "there"):
+        monkeypatch.chdir(tmp_path / place)
+        names.add(of(config={"audit": {"batches": "auto"}, "attack": "norm", "dataset": {"path": "clicks.csv"}}))
+    assert len(names) == 1
+
+
+RUN = ("train", *SMALL, "epochs=1", "attack=loud", "--plugins", "mine")
+PLUGIN = '''import importlib
+import json
+from pathlib import Path
+
+from vflbench import Attack, Gradients, Scores, Threat
+
+SIGN = importlib.import_module("too" + "ls").SIGN
+
+
+class Loud(Attack):
+    """The largest coordinate of each gradient."""
+
+    threat = Threat(knows={Gradients})
+
+    def batch(self, view):
+        weight = json.loads((Path(__file__).parent / "weight.json").read_text())
+        layers = view[Gradients].layers
+        return Scores(view.ids, {layer: weight * SIGN * g.abs().amax(dim=1) for layer, g in layers.items()})
+'''
+
+
+def area(folder):
+    return json.loads((folder / "summary.json").read_text())["leak_auc"]["loud"]["gradient"]["f2"]
+
+
+@pytest.mark.slow
+def test_an_edited_plug_in_edited_data_and_changed_code_make_other_runs_and_the_same_again_is_shown(tmp_path):
+    write(tmp_path / "mine", {"loud.py": PLUGIN, "tools.py": "SIGN =  1\n", "weight.json": " 1"})
+    write(tmp_path / "mine", {"attack/loud.yaml": "loud:\n  _target_: loud.Loud\n"})
+    assert command(*RUN, cwd=tmp_path).returncode == 0
+    (first,) = finished_folders(tmp_path)
+    assert "finished before" in command(*RUN, cwd=tmp_path).stdout
+    for number, (name, text) in enumerate((("tools.py", "SIGN = -1\n"), ("weight.json", "-1"))):
+        replace(tmp_path / "mine" / name, text)
+        said = " ".join(command(*RUN, cwd=tmp_path).stdout.split())
+        assert "finished before" not in said
+        assert f"holds a run of these options made with other plug-ins ({name}), so it is computed anew" in said
+        newest = max(finished_folders(tmp_path), key=lambda folder: (folder / "summary.json").stat().st_mtime_ns)
+        assert area(newest) == pytest.approx(area(first) if number else 1 - area(first)), name
+    manifest = json.loads((newest / "manifest.json").read_text())
+    for identity, words in (
+        (manifest["identity"] | {"code": "0" * 64}, "made by another version of vflbench's code"),
+        (manifest["identity"] | {"vflbench": "0.0.9"}, "made by vflbench 0.0.9, and this is"),
+    ):
+        (newest / "manifest.json").write_text(json.dumps(manifest | {"identity": identity}))
+        result = command(*RUN, f"hydra.run.dir={newest}", cwd=tmp_path)
+        assert (result.returncode, len(result.stderr.strip().splitlines())) == (1, 1)
+        assert words in result.stderr
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"versions": manifest["versions"] | {"torch": "1.0"}}))
+    assert "note: this run was made with torch 1.0 (now " in command(*RUN, cwd=tmp_path).stdout
+
+
+@pytest.mark.slow
+def test_another_content_of_a_data_file_is_another_run_and_another_time_is_not(tmp_path):
+    file = tmp_path / "clicks.csv"
+    rows = [f"{i % 7},{i % 5},{'yes' if i % 7 > 3 else 'nay'}" for i in range(600)]
+    file.write_text("\n".join(["age,visits,clicked", *rows]))
+    words = ("train", "dataset=csv", "dataset.path=clicks.csv", "dataset.label=clicked", "epochs=1", "batch_size=64")
+    words += ("dataset.parties={a: [age, visits]}", "attack=norm", "audit.batches=3", "model.width=8")
+    assert command(*words, cwd=tmp_path).returncode == 0
+    (first,) = finished_folders(tmp_path)
+    file.touch()
+    assert "finished before" in command(*words, cwd=tmp_path).stdout
+    replace(file, file.read_text().replace("yes", "???").replace("nay", "yes").replace("???", "nay"))
+    result = command(*words, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    said = " ".join(result.stdout.split())
+    assert f"{first} holds a run of these options made with another content of the file in dataset.path" in said
+    assert len(finished_folders(tmp_path)) == 2
+    fixed = command(*words, f"hydra.run.dir={first}", cwd=tmp_path)
+    assert fixed.returncode == 1
+    assert "made with another content of the file in dataset.path" in fixed.stderr
