@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_580,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 5_876,
+    "vflbench/report": 6_290,
     "vflbench/results": 2_209,
     "vflbench/run": 5_080,
 }
