@@ -19,9 +19,8 @@ from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.report.option_words import in_words, within
-from vflbench.results.identity import digest, essential
 from vflbench.results.levels import LEVELS, REFERENCE, level_of
-from vflbench.results.origins import made_by, may_be_compared, names_of
+from vflbench.results.provenance import digest, essential, made_by, may_be_compared, names_of
 from vflbench.results.runs import Run
 
 LEAKS = {
