@@ -9,16 +9,15 @@ from typing import Any
 import yaml
 
 from vflbench.cli.audit_plan import AuditPlan
-from vflbench.cli.errors import LeaksMore, fail
+from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.errors import UserError
-from vflbench.report.first_lines import result_text
 from vflbench.report.sections import Wishes
 from vflbench.report.site import write_report
-from vflbench.report.table import write_table
+from vflbench.report.terminal import result_text, write_table
+from vflbench.report.words import threshold
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
-from vflbench.results.gate import Gate
-from vflbench.results.gate import judge as judged
+from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
@@ -45,17 +44,15 @@ def audit_and_report(
     try:
         with alone_in(folder):
             notices = compute(made, source, result, folder)
-            lines, failed, unjudged = judge_all(folder, gates)
+            lines, code = judge_all(folder, gates)
             page, summary = write_page(folder, lines), read_summary(folder)
             write_table(folder, gates=lines)
             text = result_text(folder, colour=sys.stdout.isatty(), gates=lines, page=page)
     finally:
         remove_if_empty(folder)
     print("\n".join([*notices, text]), flush=True)
-    if failed:
-        raise LeaksMore
-    if unjudged is not None:
-        raise unjudged
+    if code:
+        raise Judged(code)
     missing = {**made.unusable, **(summary.get("skipped") or {}), **(summary.get("unscored") or {})} if require_all else {}
     if missing:
         listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
@@ -105,21 +102,19 @@ def record(
         recorder.finish(audit_summary(made_of, perf_counter() - start, skipped))
 
 
-def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], bool, UserError | None]:
-    """A line for each gate, whether one failed, and why one could not be judged."""
-    rows, manifest, lines, failed = read_metrics(folder), read_manifest(folder), [], False
-    worst = (read_summary(folder).get("verdict") or {}).get("worst") or {}
-    unjudged: UserError | None = None
+def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:
+    """A line for each gate, and the exit code: TOO_MUCH if one failed, else NOT_JUDGED if one could not be judged, else 0."""
+    rows, manifest, worst = read_metrics(folder), read_manifest(folder), read_summary(folder).verdict.worst
+    lines, states = [], []
     for gate in gates:
         try:
-            outcome = judged(gate, rows, manifest.get("threats") or {}, manifest.get("cut_layers") or {}, worst)
+            outcome = judge(gate, rows, manifest.threats, manifest.cut_layers, worst)
+            lines.append(threshold(outcome))
+            states.append(outcome.passed)
         except UserError as error:
-            unjudged = unjudged or error
             lines.append(f"NOT JUDGED: {error}")
-            continue
-        failed = failed or not outcome.passed
-        lines.append(outcome.line())
-    return lines, failed, unjudged
+            states.append(None)
+    return lines, TOO_MUCH if False in states else NOT_JUDGED if None in states else 0
 
 
 def write_page(folder: Path, gates: Sequence[str]) -> Path:

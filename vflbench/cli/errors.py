@@ -7,12 +7,12 @@ from typing import NoReturn
 
 from vflbench.results.wrapping import for_stream
 
+TOO_MUCH, NOT_JUDGED = 2, 3
+"""Exit codes of --fail-above: a threshold is exceeded; none is, but one could not be judged."""
 
-class LeaksMore(SystemExit):
-    """The result is there, and it leaks more than a threshold allows: exit code 2."""
 
-    def __init__(self) -> None:
-        super().__init__(2)
+class Judged(SystemExit):
+    """The result is there, and a threshold is not known to be kept. Its code is one of these two."""
 
 
 def report_errors(command: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ def report_errors(command: Callable[[], None]) -> None:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except LeaksMore:
+    except Judged:
         raise
     except SystemExit as error:
         sys.exit(1 if error.code == 2 else error.code)  # argparse uses 2; here every mistake ends in 1

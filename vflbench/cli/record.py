@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.cli.run_options import build_loggers
 from vflbench.cli.sweep import JobOutcome, outcome_of
-from vflbench.report.table import table_of
+from vflbench.report.terminal import table_of
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint

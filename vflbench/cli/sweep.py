@@ -14,8 +14,7 @@ from typing import Any
 
 from vflbench.cli.sweep_failures import failures_text
 from vflbench.cli.sweep_meter import SweepMeter
-from vflbench.report.plain_numbers import auc_text
-from vflbench.report.run_line import run_line
+from vflbench.report.words import line, number
 from vflbench.results.files import ERROR, SUMMARY, is_finished
 from vflbench.results.folder import error_in
 from vflbench.results.read import read_summary
@@ -103,7 +102,7 @@ def outcome_of(summary: dict[str, Any]) -> JobOutcome:
     test_auc = summary.get("test_auc")
     test_auc = math.nan if test_auc is None else test_auc
     failed = summary.get("failed")
-    return JobOutcome(Status.FAILED if failed else Status.DONE, test_auc, failed or "", words=run_line(summary))
+    return JobOutcome(Status.FAILED if failed else Status.DONE, test_auc, failed or "", words=line(summary))
 
 
 class Sweep:
@@ -147,7 +146,7 @@ class Sweep:
         start = f"done ({place}): "
         if outcome.status is Status.SKIPPED:
             start = "finished before, so not computed again (overwrite=true would): "
-        what = outcome.words or f"test AUC {auc_text(outcome.test_auc)}"
+        what = outcome.words or f"test AUC {number(outcome.test_auc)}"
         which = f"; {' '.join(self.distinct_overrides(job))}" if len(self.jobs) > 1 else ""
         edited = "" if folder == str(job.folder) else " (plug-ins, data or code were edited while this sweep ran)"
         return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {path_text(Path(folder))}{edited}"])

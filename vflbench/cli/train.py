@@ -167,7 +167,7 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
 
     from vflbench.cli.build import build
     from vflbench.cli.record import Started, record
-    from vflbench.report.first_lines import result_text
+    from vflbench.report.terminal import result_text
 
     experiment = build(config)
     settings = experiment.settings
@@ -218,8 +218,7 @@ def is_finished_run(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
 
 def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:
     """Print the results of a run that was finished before; in a sweep, the launcher reports it. device: an option."""
-    from vflbench.report.first_lines import result_text
-    from vflbench.report.table import write_table
+    from vflbench.report.terminal import result_text, write_table
     from vflbench.results.read import read_summary
     from vflbench.run.device import device_name
     from vflbench.run.provenance import rounding_notices

@@ -7,8 +7,8 @@ from typing import Any
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.report.other_tables import other_lists
-from vflbench.report.privacy_lines import checked
 from vflbench.report.sections import Section
+from vflbench.report.words import checked
 from vflbench.results import quantity
 from vflbench.results.runs import mappings
 from vflbench.results.table_formats import Table

@@ -23,9 +23,9 @@ from vflbench.report.rebuilt import rebuilt_figures
 from vflbench.report.reproductions import PublishedExperiment, read_experiments
 from vflbench.report.section_charts import charts
 from vflbench.report.section_tables import dcs_sentence, tables
-from vflbench.report.section_verdict import defense_sentences, remarks
 from vflbench.report.sections import Section, Wishes, relative, sections
 from vflbench.report.verdict_table import alarms, verdicts
+from vflbench.report.words import defense_sentences, remarks
 from vflbench.results.files import PAGE_MARK
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.table_formats import Table

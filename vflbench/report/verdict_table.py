@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflbench.report.groups import Group, options_key
-from vflbench.report.readings import leaves_the_worst, level_reading, over_seeds, reading_of_changed
 from vflbench.report.sections import Section
-from vflbench.report.verdict_lines import LABEL_PRIVACY, exceeded_line
+from vflbench.report.words import LABEL_PRIVACY, exceeded, over_seeds
 from vflbench.results import quantity
 from vflbench.results.levels import LEVELS, PROBE
 from vflbench.results.provenance import apart, rounding
 from vflbench.results.runs import Run
+from vflbench.results.schema import Reading
 from vflbench.results.table_formats import Table
 
 _LEVEL_TITLES = dict(zip(LEVELS, ("without labels", "with known labels", "active"), strict=True))
@@ -90,15 +90,14 @@ def alarms(section: Section) -> list[tuple[str, bool]]:
             for name, promise in (run.summary.get("guarantees") or {}).items():
                 if promise and promise.get("exceeded"):
                     value = promise["exceeded"][0]["value"]
-                    line = f"{group.name}: {exceeded_line(name, promise, run)}."
+                    line = f"{group.name}: {exceeded(name, promise, run)}."
                     worst[name] = max(worst.get(name, (-1.0, "", False)), (value, line, promise["bounds"] != LABEL_PRIVACY))
         made += [(line, is_alarm) for _, line, is_alarm in worst.values()]
     return made
 
 
-def _reference(run: Run, name: str) -> Mapping[str, Any] | None:
-    verdict = run.summary.get("verdict")
-    return (verdict.get("references") or {}).get(name) if isinstance(verdict, Mapping) else None
+def _reference(run: Run, name: str) -> Reading | None:
+    return run.summary.verdict.references.get(name)
 
 
 def _worst(readings: list[Mapping[str, Any] | None]) -> list[Any]:
@@ -120,3 +119,25 @@ def _fall(group: Group) -> str | None:
     names = Counter(quantity.label(fall) for fall in falls)
     often = f" ({len(falls)} of {len(group.runs)} runs)" if len(falls) < len(group.runs) else ""
     return ", ".join(name for name, _ in names.most_common()) + often
+
+
+def level_reading(run: Run, level: str) -> Reading | None:
+    """The worst attack of a run at a level."""
+    return run.summary.verdict.levels.get(level)
+
+
+def leaves_the_worst(run: Run, level: str) -> bool:
+    """Whether the worst attack of a level reads messages that the defense leaves as they are."""
+    return level in run.summary.verdict.on_changed
+
+
+def reading_of_changed(run: Run, level: str) -> Reading | None:
+    """The worst attack of a level on messages that the defense changes: the worst of all where that reads such messages.
+
+    None where no attack of the level read such messages.
+    """
+    verdict = run.summary.verdict
+    worst = verdict.levels.get(level)
+    if worst is None or level in verdict.on_changed:
+        return verdict.on_changed.get(level)
+    return worst if worst.message in verdict.changed else None

@@ -1,14 +1,20 @@
-"""A threshold on what attacks read, for CI: passed, or failed and by how much."""
+"""What the interval of a leak allows to say, and thresholds for CI: kept, exceeded, or not to be judged."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from vflbench.errors import UserError, nearest
 from vflbench.results.levels import LEVELS, level_of
 from vflbench.results.rows import Row, readings
+from vflbench.results.schema import Reading
 
+COIN = {"AUC": 0.5, "macro AUC": 0.5, "AMI": 0.0}
+"""Figure of a verdict -> what a coin reads."""
+WORTH_FINDING = 0.6
+"""The leak AUC that must be told from a coin before it is said that none was seen; as an AMI, 0.2."""
 FLAG = "--fail-above"
 WORST = "leak_auc_worst"
 _FOLDED = "leak_macro_auc"
@@ -23,6 +29,41 @@ KEYS = {
     "leak_macro_auc": "max(a, 1 - a) of the mean AUC of one class against the rest",
 }
 """What a threshold can be set on."""
+_FIGURES = {
+    "leak_auc_worst": "AUC",
+    "leak_auc_two_sided": "AUC",
+    "leak_auc": "AUC",
+    "leak_auc_net": "AUC",
+    "leak_ami": "AMI",
+    "leak_macro_auc": "macro AUC",
+}
+"""Key -> its figure, where it is known what a coin reads."""
+
+
+class Judgement(StrEnum):
+    """leak: surely above a coin. none: no leak worth finding. unknown: too little was read to say either."""
+
+    LEAK = "leak"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+def strength(figure: str, value: float | None) -> float:
+    """0 for a coin, 1 for the labels: 2 a - 1 of an AUC, AMI as it is; nan where it is undefined."""
+    return math.nan if value is None else value if figure == "AMI" else 2 * value - 1
+
+
+def judged(figure: str, low: float | None, high: float | None, most: float = 0.0) -> Judgement:
+    """By the interval of a reading: LEAK above a coin; NONE if it holds a coin and ends below a leak worth finding.
+
+    most: of this figure, a leak that is tolerated, if that is more than WORTH_FINDING.
+    """
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return Judgement.UNKNOWN
+    if low > COIN[figure]:
+        return Judgement.LEAK
+    bar = max(strength(figure, most), strength("AUC", WORTH_FINDING))
+    return Judgement.NONE if strength(figure, high) < bar else Judgement.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -73,54 +114,31 @@ class Outcome:
     other_side: float = math.nan
 
     @property
-    def passed(self) -> bool:
-        """The value decides, not its interval."""
-        return self.value <= self.gate.threshold
-
-    def line(self) -> str:
-        """The outcome in a sentence."""
-        limit, gap = self.gate.threshold, abs(self.value - self.gate.threshold)
-        beyond = "below" if self.passed else "above"
-        text = f"{'PASS' if self.passed else 'FAIL'}: {self.gate.key} is {_digits(self.value, gap)}, "
-        text += f"{_digits(gap, gap)} {beyond} {limit:g} ({self._where()}); {self._interval()}"
-        if self.undefined:
-            text += f"; without a value, so not judged: {', '.join(self.undefined)}"
-        if self.passed and self.other_side > limit:
-            text += f"; but it is one-sided, and another reading is {1 - self.other_side:.3f}: turned around, that is "
-            text += f"{self.other_side:.3f}, above {limit:g} (leak_auc_two_sided counts both sides)"
-        return text
-
-    def _where(self) -> str:
-        row = self.row
-        is_cut = row.layer in self.crossing.get(row.party, ())
-        place = [
-            row.attack,
-            f"{row.message}s",
-            f"{row.party} {row.layer}" + (", the cut" if is_cut and row.layer != "cut" else ""),
-        ]
-        return ", ".join([*place, *([f"epoch {row.epoch}"] if row.epoch != self.last_epoch else [])])
-
-    def _interval(self) -> str:
+    def passed(self) -> bool | None:
+        """False above the threshold: the value decides. Below it, None where the readings can't tell a coin from a leak above
+        the threshold: without an interval, or if it is as wide as that.
+        """
+        if self.value > self.gate.threshold:
+            return False
         if math.isnan(self.low) or math.isnan(self.high):
-            return "from a single batch: no interval"
-        limit = self.gate.threshold
-        side = "all of it above" if self.low > limit else "not above" if self.high <= limit else "partly above"
-        which = "the 95 % interval of the worst of all readings" if self.of_all else "its own 95 % interval"
-        return f"{which} is {self.low:.3f} to {self.high:.3f}: {side}"
+            return None
+        figure = _FIGURES.get(self.gate.key)
+        blind = figure is not None and judged(figure, self.low, self.high, self.gate.threshold) is Judgement.UNKNOWN
+        return None if blind else True
 
 
 def judge(
     gate: Gate,
     rows: Sequence[Row],
-    threats: Mapping[str, Mapping[str, Any]],
+    threats: Mapping[str, Any],
     crossing: Mapping[str, Sequence[str]],
-    worst: Mapping[str, Any],
+    worst: Reading | None,
 ) -> Outcome:
     """Compare a result with a threshold.
 
     The largest value counts, of any attack but references, at any layer that an attacker sees, in any epoch: what a party
     has seen in an early epoch it keeps. Of equal ones it is that of the last epoch, at a layer that crosses, of an attack
-    that knows less. rows: of metrics.csv. crossing: party -> layers that cross. worst: `verdict.worst` of summary.json; its
+    that knows less. rows: of metrics.csv. crossing: party -> layers that cross. worst: the worst reading of the verdict; its
     interval belongs to `leak_auc_worst` of the last epoch. Raises UserError where nothing has such a value.
     """
     counted = [row for row in rows if row.attack and row.visible and row.message != "none"]
@@ -141,11 +159,11 @@ def judge(
     value, row = max(defined, key=rank)
     last = max(row.epoch for row in rows)
     low, high = _ends(gate.key, row)
-    is_quoted = gate.key == WORST and worst.get("value") == value and row.epoch == last
-    if is_quoted:
-        place = tuple(str(worst[name]) for name in ("attack", "message", "party", "layer"))
+    is_quoted = False
+    if gate.key == WORST and worst is not None and worst.value == value and row.epoch == last:
+        is_quoted, place = True, (worst.attack, worst.message, worst.party, worst.layer)
         row = next((r for v, r in defined if v == value and r.epoch == last and _place(r) == place), row)
-        low, high = (math.nan if worst[end] is None else worst[end] for end in ("low", "high"))
+        low, high = (math.nan if end is None else end for end in (worst.low, worst.high))
     scored = {row.attack for _, row in defined}
     undefined = tuple(dict.fromkeys(row.attack for _, row in values if row.attack not in scored))
     other = max((1 - row.value for _, row in defined), default=math.nan) if gate.key == "leak_auc" else math.nan
@@ -165,8 +183,3 @@ def _ends(key: str, row: Row) -> tuple[float, float]:
         return row.ci_low, row.ci_high
     ends = sorted((abs(row.ci_low - 0.5), abs(row.ci_high - 0.5)))
     return (0.5 if row.ci_low <= 0.5 <= row.ci_high else 0.5 + ends[0]), 0.5 + ends[1]
-
-
-def _digits(value: float, gap: float) -> str:
-    """Three digits, or as many as it takes to see the gap."""
-    return f"{value:.3f}" if gap >= 0.0005 or gap == 0 else f"{value:.{min(12, 1 - math.floor(math.log10(gap)))}f}"

@@ -17,6 +17,8 @@ from vflbench.errors import shown
 
 FORMAT = 1
 """The version of these records, which manifest.json holds as `format`. Records of another version are not read."""
+LEAST_TEST_ROWS = 30
+"""Of either class: with fewer, a test AUC says nothing on whether a model learned."""
 _MOST_TEXT = 20_000  # characters
 
 Text = Annotated[str, AfterValidator(lambda text: text if text.isprintable() else shown(text, _MOST_TEXT))]
@@ -359,6 +361,16 @@ class Summary(Record):
     seconds: float | None = None
     facts: dict[str, Any] = {}
     honest: Honest | None = None
+
+    @property
+    def learned(self) -> bool | None:
+        """Whether the model is shown to rank new rows better than a coin: its test AUC is above 0.5 by its 95 % interval, on
+        at least LEAST_TEST_ROWS rows of either class. None where that isn't known.
+        """
+        rows = [count for count in (self.test_positives, self.test_negatives) if count is not None]
+        if rows and min(rows) < LEAST_TEST_ROWS:
+            return False
+        return None if self.test_auc_low is None else self.test_auc_low > 0.5
 
 
 class Threat(Record):

@@ -1,0 +1,831 @@
+"""Results in words: what leaks, what was rebuilt, what is promised. A fact is worded, and a number rounded, here alone.
+
+    verdict([run])               Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); ...
+    line(run.summary)            leak AUC 0.912 (norm at layer f4), test AUC 0.788
+    attack(run)                  norm on gradients at layer f4, AUC 0.912 (the worst of all: 0.89 to 0.93); needs no label
+    learned_nothing(summary)     The model learned nothing (test AUC 0.45, 0.37 to 0.52; a coin 0.50)
+
+A leak AUC of a is the share a of the pairs of a positive and a negative row that the attack puts in the right order. A
+reading counts as what it is when its sign is turned: far below 0.5 is a leak as well.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from vflbench.numerics.digits import apart
+from vflbench.numerics.interval import Interval
+from vflbench.results.gate import COIN, Judgement, Outcome, judged, strength
+from vflbench.results.levels import LEVELS, knowledge, level_of
+from vflbench.results.runs import AS_RECORDED, Run
+from vflbench.results.schema import LEAST_TEST_ROWS, Leak, Noise, Power, Privacy, Promise, Reading, Rebuilt, Summary
+
+if TYPE_CHECKING:
+    from vflbench.report.groups import Group
+    from vflbench.report.sections import Section
+
+NO_MESSAGE = "none"
+LABEL_PRIVACY = "what the messages add about one row, given everything else"
+MORE_BATCHES = "audit.batches=all, or more rows, would tell"
+_WORST_OF_ALL = "the worst of all:"
+NOBODY = "Without a defense"
+HOW_TO = 'the how-to "Which defense should I use?"'
+MOST_DEFENSES, MOST_BASES, MOST_NAMED = 8, 3, 6
+_USEFUL = 0.55
+"""Test AUC from which on a model is called better than a coin, over seeds."""
+_AS_A_GUESS = 0.02
+"""So much more than by a guess says nothing where no batch was found."""
+_COLUMN = "attribute_auc"
+_STRENGTH = ("entries_right", "recognised", "id_accuracy", "r2", "labels_right")
+"""By the first of these that it has, the strongest of an attack's answers is chosen."""
+_SHARES = {
+    "entries_right": "{} of the entries rebuilt",
+    "recognised": "{} of the pictures recognised",
+    "id_accuracy": "{} of the ids rebuilt",
+    "labels_right": "{} of the labels rebuilt",
+}
+
+
+# Numbers
+
+
+def number(value: float | None, digits: int = 2, *, share: bool = False) -> str:
+    """`0.91`, of a share `91 %`: with more digits where it would look like 0 or 1 without being it; `undefined` for nan."""
+    if value is None or math.isnan(value):
+        return "undefined"
+    scale, first = (100, 0) if share else (1, digits)
+    texts = [f"{scale * value:.{n}f}" for n in range(first, max(first, 4) + 1)]
+    plain = texts[0] if value in (0, 1) else next((text for text in texts if float(text) not in (0, scale)), texts[0])
+    return f"{plain} %" if share else plain
+
+
+def share(value: float | None) -> str:
+    """`91 %`."""
+    return number(value, share=True)
+
+
+def between(low: float | None, high: float | None, digits: int = 2) -> str:
+    """`0.89 to 0.93`; empty without an interval."""
+    return "" if low is None or high is None else f"{number(low, digits)} to {number(high, digits)}"
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """Of the values that are defined; nan if none is."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+# The model
+
+
+def learned_nothing(summary: Summary) -> str | None:
+    """Why its model is no evidence for a defense (`Summary.learned`); None where it learned, or where that isn't known."""
+    if summary.learned is not False:
+        return None
+    for count, kind in ((summary.test_positives, "positive"), (summary.test_negatives, "negative")):
+        if count is not None and count < LEAST_TEST_ROWS:
+            return f"Too few {kind} rows to test the model on ({count}; {utility(summary, 2)})"
+    return f"The model learned nothing ({utility(summary, 2)}; a coin 0.50)"
+
+
+def utility(summary: Summary, digits: int = 3) -> str:
+    """`test AUC 0.788 (0.78 to 0.80)`, with its 95 % interval; within a parenthesis, of two digits, after a comma."""
+    ends = between(summary.test_auc_low, summary.test_auc_high)
+    beside = "" if not ends else f" ({ends})" if digits > 2 else f", {ends}"
+    return f"test AUC {number(summary.test_auc, digits)}{beside}"
+
+
+def _learned(runs: Sequence[Run]) -> str:
+    """The first words on runs whose model learned nothing: no low reading is a protection there."""
+    reasons = [reason for reason in (learned_nothing(run.summary) for run in runs) if reason]
+    if not reasons:
+        return ""
+    often = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} seeds"
+    return f"{reasons[0]}{often}: a low leak is no protection here. "
+
+
+# The verdict
+
+
+def over_seeds(readings: Sequence[Reading | None]) -> Interval | None:
+    """The mean, from the lowest low end to the highest high end; no interval if any run has none. None without a reading."""
+    given = [one for one in readings if one]
+    if not given:
+        return None
+    lows, highs = [one.low for one in given if one.low is not None], [one.high for one in given if one.high is not None]
+    known = len(lows) == len(highs) == len(given)
+    return Interval(mean([one.value for one in given]), min(lows) if known else math.nan, max(highs) if known else math.nan)
+
+
+def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
+    """What the worst attack of a setting reads, or what was rebuilt, in a sentence.
+
+    A model that learned nothing is said first. That there is no leak is only said where one worth finding would have been
+    seen. For more than two classes: the AUC of each class against the rest, or adjusted mutual information.
+
+    runs: of one setting, one a seed; values are means over them. named: name the defenses.
+    """
+    if not runs:
+        return ""
+    first, who = _learned(runs), "+".join(runs[0].summary.guarantees)
+    start = f"With {who}: " if named and who else ""
+    several = f" (mean of {len(runs)} seeds)" if len(runs) > 1 else ""
+    read = [(run, run.summary.verdict.worst) for run in runs if run.summary.verdict.worst]
+    if not read:
+        texts = rebuilt(runs)
+        text = f"{' '.join(texts)}{several}" if texts else _nothing(runs[0])
+        return f"{first}{_joined(start, text)}"
+    figure = max((worst for _, worst in read), key=lambda one: strength(one.figure, one.value)).figure
+    over = over_seeds([_reading(run, worst, figure) for run, worst in read])
+    parts = [_reads(figure, read, over)] if over else []
+    if over and judged(figure, over.low, over.high) is Judgement.LEAK:
+        parts += _other_messages([run for run, _ in read], figure)
+    parts += [] if first else _model(runs, figure)
+    return f"{first}{_joined(start, '; '.join(parts))}{several}."
+
+
+def _joined(start: str, text: str) -> str:
+    return f"{start}{text[:1].lower()}{text[1:]}" if start else f"{text[:1].upper()}{text[1:]}"
+
+
+def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> str:
+    """What is read over the seeds, and where: the worst of each seed, whose places are all named where they differ."""
+    worsts, judgement = [worst for _, worst in read], judged(figure, over.low, over.high)
+    differ = len({(one.attack, one.message, one.party, one.layer) for one in worsts}) > 1
+    knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
+    known = f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else ""
+    cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].adversaries.items())
+    value, coin = f"{figure} {number(over.mean)}", f"a coin {COIN[figure]:.{2 if COIN[figure] else 0}f}"
+    says_nothing = not over.low > COIN[figure] and not over.high < 1
+    ends = "" if says_nothing or math.isnan(over.low) else f"; {_WORST_OF_ALL} {between(over.low, over.high)}"
+    sure = sum(judged(figure, worst.low, worst.high) is Judgement.LEAK for worst in worsts)
+    if judgement is Judgement.UNKNOWN:
+        where = f" in {len(read) - sure} of {len(read)} seeds" if sure else ""
+        text = f"too few audited batches to judge{where} ({value} by {_attacks(read)}{known}{ends}; {coin})"
+        return f"{cheats}{text}; {MORE_BATCHES}"
+    if judgement is Judgement.NONE:
+        ranks = "ranks the labels" if figure == "AUC" else "distinguishes the classes"
+        where = f" in more than {sure} of {len(read)} seeds" if sure else ""
+        strongest = f"the strongest{' of each seed' if differ else ''}, {_attacks(read)}, reads {value}{known}"
+        return f"{cheats}no attack that ran {ranks} significantly better than a coin{where}: {strongest}{ends and ' ('}" + (
+            f"{ends[2:]}; {coin})"
+        )
+    each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
+    alone = math.nan if differ else mean([_own_columns(run, worst) for run, worst in read])
+    beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
+    rest = ", each class against the rest" if figure == "macro AUC" else ""
+    what = "the information on classes" if figure == "AMI" else "label pairs"
+    gives = f"give {share(over.mean)} of {what} away{rest}"
+    return f"{cheats}{_subject(read)}{each} {gives} ({value}{known}; {coin}{beside})"
+
+
+def _subject(read: Sequence[tuple[Run, Reading]]) -> str:
+    """`gradients at the cut`: what the worst attack of each run reads; a place where it is the same cut in all."""
+    text = " and ".join(kind for kind, _ in Counter(f"{worst.message}s" for _, worst in read).most_common())
+    places = {place(worst, run) for run, worst in read}
+    at_the_cut = all(worst.layer in run.layers.cut.get(worst.party, ()) for run, worst in read)
+    return f"{text} {places.pop()}" if len(places) == 1 and at_the_cut else text
+
+
+def _attacks(read: Sequence[tuple[Run, Reading]]) -> str:
+    """`norm on gradients at the cut and at layer f2`: the worst attack of each run, the most frequent first."""
+    places: dict[str, Counter[str]] = {}
+    for run, worst in read:
+        places.setdefault(f"{worst.attack} on {worst.message}s", Counter())[place(worst, run)] += 1
+    heads = sorted(places, key=lambda head: -places[head].total())
+    return " and ".join(f"{head} {' and '.join(name for name, _ in places[head].most_common())}" for head in heads)
+
+
+def _model(runs: Sequence[Run], figure: str) -> list[str]:
+    """What the model is worth on rows that it was not trained on; nothing where that is not known, as of most audits."""
+    value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
+    if math.isnan(value):
+        return []
+    return [
+        f"the model itself classifies {share(value)} of new rows correctly"
+        if figure == "AMI"
+        else f"the model itself {number(value)} on new rows"
+    ]
+
+
+def _nothing(run: Run) -> str:
+    why = "could be scored" if {*run.skipped, *run.unscored} else "was chosen"
+    return (
+        f"No attack on messages {why}, so this {'audit' if run.is_audit else 'run'} says nothing about what they give away."
+    )
+
+
+def _other_messages(runs: Sequence[Run], figure: str) -> list[str]:
+    """What other kinds of messages give away to attacks that know no more than the worst one.
+
+    `embeddings of party a 64 % with 100 known labels`: the party where it is not that of the worst, and what is known of
+    the labels where anything is, also by the worst.
+    """
+    worsts = [(run, run.summary.verdict.worst) for run in runs if run.summary.verdict.worst]
+    kinds = dict.fromkeys(leak.message for run in runs for leak in run.summary.leaks if counts(leak, run))
+    made = []
+    for kind in kinds:
+        given = [(_strongest(run, worst, figure, kind), run, worst) for run, worst in worsts]
+        known = [(leak, run, worst) for leak, run, worst in given if leak is not None]
+        if known and {worst.message for _, worst in worsts} != {kind}:
+            value = mean([leak_value(leak, figure) for leak, _, _ in known])
+            parties = {leak.party for leak, _, _ in known}
+            other = len(parties) == 1 and parties != {worst.party for _, _, worst in known}
+            whose = f" of party {parties.pop()}" if other and any(len(run.layers.cut) > 1 for run in runs) else ""
+            knows = dict.fromkeys(_known_labels(leak.attack, run) for leak, run, _ in known)
+            with_labels = any(knows) or any(_known_labels(worst.attack, run) for _, run, worst in known)
+            words = f" {' or '.join(word or 'without labels' for word in knows)}" if with_labels else ""
+            made.append(f"{kind}s{whose} {number(value) if figure == 'AMI' else share(value)}{words}")
+    return made
+
+
+def _strongest(run: Run, worst: Reading, figure: str, message: str) -> Leak | None:
+    """The strongest reading of messages of this kind by an attack that knows no more than the worst of the run.
+
+    Of equal ones that of an attack that knows less, then that at the party of the worst.
+    """
+
+    def rank(leak: Leak) -> tuple[float, int, bool]:
+        return leak_value(leak, figure), -LEVELS.index(level_of(leak.attack, run.threats)), leak.party == worst.party
+
+    level = level_of(worst.attack, run.threats)
+    most = LEVELS.index(level) if level in LEVELS else len(LEVELS)
+    among = [leak for leak in run.summary.leaks if counts(leak, run) and leak.message == message]
+    known = [leak for leak in among if -rank(leak)[1] <= most and not math.isnan(leak_value(leak, figure))]
+    return max(known, key=rank, default=None)
+
+
+def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
+    """The worst reading in terms of this figure, without an interval if the worst is in terms of another."""
+    if worst.figure == figure:
+        return worst
+    values = [leak_value(leak, figure) for leak in run.summary.leaks if counts(leak, run)]
+    best = max((value for value in values if not math.isnan(value)), default=math.nan)
+    return None if math.isnan(best) else Reading(figure=figure, value=best)
+
+
+def _own_columns(run: Run, worst: Reading) -> float | None:
+    """What the same attack reads on the party's own columns, without a message; None if that wasn't tried."""
+    at_level = run.summary.verdict.levels.get(level_of(worst.attack, run.threats))
+    return at_level.own_columns if at_level and at_level.attack == worst.attack else None
+
+
+def leak_value(leak: Leak, figure: str) -> float:
+    """What a leak comes to in terms of a figure of the verdict: of an AUC the larger of two-sided and net; else nan."""
+    if figure == "AUC":
+        values = [value for value in (leak.two_sided.mean, leak.net.mean) if value is not None]
+        return max(values, default=math.nan)
+    one = leak.classes.get({"macro AUC": "macro_auc", "AMI": "ami"}[figure])
+    if one is None or one.mean is None:
+        return math.nan
+    return max(one.mean, 1 - one.mean) if figure == "macro AUC" else one.mean
+
+
+def counts(leak: Leak, run: Run) -> bool:
+    """Whether it counts in a verdict: an attacker sees the layer, reads a message, and is no reference."""
+    return leak.visible and leak.message != NO_MESSAGE and level_of(leak.attack, run.threats) in LEVELS
+
+
+def place(one: Reading | Leak, run: Run) -> str:
+    """`at the cut`, `at party b's layer f2`: the party is named where there are several."""
+    whose = f"party {one.party}'s " if len(run.layers.cut) > 1 else ""
+    return f"at {whose or 'the '}cut" if one.layer in run.layers.cut.get(one.party, ()) else f"at {whose}layer {one.layer}"
+
+
+def _known_labels(attack: str, run: Run) -> str:
+    """`with 100 known labels`; empty of an attack that knows none."""
+    text = knowledge(attack, run.threats)
+    return "" if text == "without labels" else text.replace("actively", "by cheating")
+
+
+def figure_text(one: Reading) -> str:
+    """`AUC 0.912`."""
+    return f"{one.figure} {number(one.value, 3)}"
+
+
+def attack(run: Run, worst: Reading) -> str:
+    """`norm on gradients at layer f4, AUC 0.912 (the worst of all: 0.89 to 0.93); at the cut, f5, 0.907; needs no label`.
+
+    The interval holds for the worst of all readings, whichever it is (`metrics.verdict.worst`), not for this attack alone.
+    """
+    ends = between(worst.low, worst.high)
+    ends = f"{_WORST_OF_ALL} {ends}" if ends else "one batch, no interval"
+    if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
+        ends = "too few batches for an interval"
+    cut = [
+        (leak_value(leak, worst.figure), leak.layer)
+        for leak in run.summary.leaks
+        if leak.layer in run.layers.cut.get(worst.party, ())
+        and (leak.attack, leak.message, leak.party) == (worst.attack, worst.message, worst.party)
+    ]
+    there, layer = max((pair for pair in cut if not math.isnan(pair[0])), default=(math.nan, worst.layer))
+    beside = f"; at the cut{'' if layer == 'cut' else f', {layer}'}, {number(there, 3)}" if layer != worst.layer else ""
+    knows = knowledge(worst.attack, run.threats).replace("without labels", "needs no label")
+    return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){beside}; {knows}"
+
+
+def line(summary: Summary) -> str:
+    """`leak AUC 0.912 (norm at party b's layer f4), test AUC 0.788`: a finished run in a line of a sweep.
+
+    A model that learned nothing, and a leak that can't be judged, are said to be so.
+    """
+    parts, worst = [], summary.verdict.worst
+    if reason := learned_nothing(summary):
+        parts.append(f"{reason[:1].upper()}{reason[1:]}")
+    if worst:
+        several = len({leak.party for leak in summary.leaks if leak.visible}) > 1
+        whose = f"party {worst.party}'s " if several else ""
+        unknown = judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN
+        parts.append(
+            f"leak {figure_text(worst)} ({worst.attack} at {whose}layer {worst.layer}"
+            f"{'; too few batches to judge' if unknown else ''})"
+        )
+    for figure, words in _SHARES.items():
+        values = [(one.figures[figure].mean, one.attack) for one in _of_messages(summary) if figure in one.figures]
+        known = [(value, name) for value, name in values if value is not None]
+        if known:
+            value, name = max(known)
+            parts.append(f"{words.format(share(value))} ({name})")
+            break
+    parts += [] if reason else [f"test AUC {number(summary.test_auc, 3)}"]
+    return ", ".join(parts)
+
+
+# What was rebuilt
+
+
+def rebuilt(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each attack that rebuilt data from messages, on its strongest answer; means over the runs.
+
+    Each figure stands beside what a guess without messages reaches, and a guess is not called a leak.
+    """
+    answers: dict[tuple[str, ...], list[Rebuilt]] = {}
+    for one in chain.from_iterable(run.summary.reconstructions for run in runs):
+        answers.setdefault((one.attack, one.message, one.party, one.layer), []).append(one)
+    made, crossing = [], {layer for run in runs for layer in run.layers.crossing}
+    for name in dict.fromkeys(key[0] for key in answers):
+        mine = [one for key, one in answers.items() if key[0] == name and key[1] != NO_MESSAGE and one[0].visible]
+        made += [_column(one, crossing) for one in mine if _has(one, _COLUMN)]
+        others = [one for one in mine if not _has(one, _COLUMN)]
+        if others:
+            best = max(others, key=lambda one: next((_mean(one, f) for f in _STRENGTH if _has(one, f)), -math.inf))
+            made.append(_batch(best, crossing) if _has(best, "entries_right") else _rows(best, answers, crossing))
+    return made
+
+
+def _of_messages(summary: Summary) -> list[Rebuilt]:
+    return [one for one in summary.reconstructions if one.message != NO_MESSAGE]
+
+
+def _mean(answer: Sequence[Rebuilt], figure: str) -> float:
+    return mean([one.figures[figure].mean for one in answer if figure in one.figures])
+
+
+def _has(answer: Sequence[Rebuilt], figure: str) -> bool:
+    return not math.isnan(_mean(answer, figure))
+
+
+def _gives(answer: Sequence[Rebuilt], crossing: Collection[str]) -> tuple[str, str]:
+    """(`Embeddings at the cut`, `party a`): what an answer was made of, and whose data it is about."""
+    one = answer[0]
+    owner, _, reader = one.party.partition(" by ")
+    where = " at the cut" if one.layer in crossing and one.message != "update" else ""
+    by = f", read by party {reader}," if reader else ""
+    source = "The joint model's predictions" if one.message == "prediction" else f"{one.message.capitalize()}s{where}{by}"
+    return source, "all parties" if owner == "all" else f"party {owner}"
+
+
+def _batch(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
+    """Of whole private batches."""
+    (source, whose), name = _gives(answer, crossing), answer[0].attack
+    right, labels, exact = (_mean(answer, figure) for figure in ("entries_right", "labels_right", "exact"))
+    guess = _mean(answer, "matched_guess_right" if _has(answer, "matched_guess_right") else "guess_entries_right")
+    what = f"{share(right)} of the entries{_guessed(guess)}"
+    if not math.isnan(labels):
+        what += f" and {share(labels)} of the labels{_guessed(_mean(answer, 'guess_labels_right'))}"
+    if right <= guess + _AS_A_GUESS and exact == 0:
+        return f"{source} don't give the private batches of {whose} away: {name} finds no batch, and guesses {what}."
+    if exact == 1:
+        return f"{source} give the private batches of {whose} away, exactly: {name} rebuilds {what}."
+    part = f"{share(exact)} of the batches exactly" if exact > 0 else "no batch exactly"
+    return f"{source} give parts of the private batches of {whose} away: {name} rebuilds {what}, {part}."
+
+
+def _guessed(value: float) -> str:
+    return "" if math.isnan(value) else f" (a guess {share(value)})"
+
+
+def _rows(answer: Sequence[Rebuilt], answers: dict[tuple[str, ...], list[Rebuilt]], crossing: Collection[str]) -> str:
+    """Of rows or pictures, which are compared with guesses without a message."""
+    first, (source, whose) = answer[0], _gives(answer, crossing)
+
+    def beside(layer: str, figure: str) -> float:
+        return _mean(answers.get((first.attack, NO_MESSAGE, first.party, layer), ()), figure)
+
+    shown = []
+    for figure, text in (("recognised", "pictures of which {} are recognised"), ("id_accuracy", "{} of the category ids")):
+        if _has(answer, figure):
+            guesses = {"a row by chance": beside("random_row", figure), "the class mean": beside("class_mean", figure)}
+            known = ", ".join(f"{name} {share(value)}" for name, value in guesses.items() if not math.isnan(value))
+            shown.append(text.format(share(_mean(answer, figure))) + (f" ({known})" if known else ""))
+    if not shown and _has(answer, "r2"):
+        r2 = _mean(answer, "r2")
+        shown.append(f"{share(r2)} of their variance" if r2 > 0 else "no better than by their mean")
+    if _has(answer, "identified"):
+        chance = beside("chance", "identified")
+        by_chance = "" if math.isnan(chance) else f" (by chance {share(chance)})"
+        shown.append(f"{share(_mean(answer, 'identified'))} are distinguished from others of their class{by_chance}")
+    if not shown:
+        shown = [f"mse {_mean(answer, 'mse'):.3g}" if _has(answer, "mse") else "nothing that could be measured"]
+    things = "pictures" if _has(answer, "recognised") or _has(answer, "ssim") else "columns"
+    beats = [one.beats_every_guess for one in answer]
+    gives = "give" if None in beats or all(beats) else "do not clearly give"
+    return f"{source} {gives} the {things} of {whose} away: {first.attack} rebuilds {', '.join(shown)}{_guesses(answer)}."
+
+
+def _guesses(answer: Sequence[Rebuilt]) -> str:
+    """Whether it beats every guess without messages; empty where it wasn't compared."""
+    beats = [one.beats_every_guess for one in answer]
+    if None in beats:
+        return ""
+    if all(beats):
+        return "; better than every guess without messages"
+    margins = answer[0].beats_guesses
+    if better := sum(not margin.beats for margin in margins.values()):
+        verb = "is" if better == 1 else "are"
+        return f"; {better} of {len(margins)} guesses without messages {verb} not significantly worse"
+    return "; a smaller error than every guess, but rows are not distinguished from others of their class"
+
+
+def _column(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
+    """An attack on a column that is no label."""
+    (source, whose), area, gain = _gives(answer, crossing), _mean(answer, _COLUMN), _mean(answer, "attribute_gain")
+    without = "" if math.isnan(gain) else f"; without messages {number(area - gain)}"
+    return (
+        f"{source} give {share(max(area, 1 - area))} of the pairs of column {answer[0].layer} of {whose} away to "
+        f"{answer[0].attack} (AUC {number(area)}; a coin 0.50{without})."
+    )
+
+
+# What is promised
+
+
+def exceeded(defense: str, promise: Promise, run: Run) -> str:
+    """What is above a defense's ceiling, and what that means."""
+    worst, *others = promise.exceeded
+    low, ceiling = apart(worst.low or 0.0, worst.ceiling or 0.0)
+    what = (
+        f"{worst.attack}, {knowledge(worst.attack, run.threats)}, reads {figure_text(worst)} of {worst.message}s at "
+        f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {ceiling}"
+    ) + (f", and {len(others)} more leaks are above it" if others else "")
+    if promise.bounds == LABEL_PRIVACY:
+        return (
+            f"{defense}: {what}. This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels "
+            "as well; canaries measure what it bounds"
+        )
+    refused = promise.assumption_holds is False
+    why = f", whose assumption does not hold here: {promise.assumption}" if refused else ""
+    return f"ABOVE THE CEILING of {defense}{why}; {what}"
+
+
+def promises(run: Run) -> list[tuple[str, str, bool]]:
+    """(name, text, whether it is an alarm): what each defense promises and whether a leak is above it, in a few words."""
+    rows = _spent(run.summary.privacy) if run.summary.privacy else []
+    for name, promise in run.summary.guarantees.items():
+        if promise is None or promise.bounds == LABEL_PRIVACY:
+            continue
+        if promise.exceeded:
+            worst = promise.exceeded[0]
+            height = apart(worst.value or 0.0, worst.ceiling or 0.0)[1]
+            text = f"{worst.attack} ({figure_text(worst)}) is above the ceiling of {name}, {height}"
+            doubt = "; the assumption of the ceiling does not hold here" * (promise.assumption_holds is False)
+            rows.insert(0, ("ALARM", text + doubt, True))
+        elif promise.assumption_holds is False:
+            rows.append(("promise", f"{name} promises nothing here: a test refutes its assumption", False))
+        else:
+            tested = "; what it assumes was tested, and not refused" * bool(promise.assumption_holds)
+            ceiling = number(promise.leak_auc_all_messages, 3)
+            rows.append(("promise", f"{name}: a leak AUC of at most {ceiling}{tested}", False))
+    return rows
+
+
+def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
+    """The label privacy that a run spent, and what its canaries prove of it."""
+    figures = {"eps": (privacy.epsilon, privacy.epsilon_low), "mu": (privacy.mu, privacy.mu_low)}
+    spent = [f"{name} = {most:.4g}" for name, (most, _) in figures.items() if most is not None]
+    if not spent:
+        return []
+    proven = " and ".join(f"{name} at least {least:.3g}" for name, (_, least) in figures.items() if least)
+    measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}" if privacy.canaries else ""
+    text = f"label DP with {' and '.join(spent)}; {measured or 'not checked, as there are no canaries'}"
+    return [("privacy", f"{text}{': VIOLATED' * privacy.violated}", privacy.violated)]
+
+
+def above_label_privacy(run: Run, worst: Reading) -> list[str]:
+    """That an AUC above the ceiling of label privacy is no alarm: it bounds what messages add, and features tell labels too.
+
+    Empty where the AUC does not look higher than the lowest such ceiling for all messages.
+    """
+    given = [(one.leak_auc_all_messages, name) for name, one in run.summary.guarantees.items() if one]
+    known = [
+        (height, name)
+        for height, name in given
+        if height is not None and (run.summary.guarantees[name] or Promise()).bounds == LABEL_PRIVACY
+    ]
+    if worst.figure != "AUC" or worst.value is None or not known:
+        return []
+    height, name = min(known)
+    value, ceiling = number(worst.value, 3), number(height, 3)
+    if not float(value) > float(ceiling):
+        return []
+    return [f"{value} is above {name}'s {ceiling}: no alarm, as features tell labels too"]
+
+
+def privacy_lines(summary: Summary) -> Iterator[str]:
+    """In full: guarantees about labels, then about embeddings, then the ledger of label differential privacy."""
+    of_embeddings = {noise.defense for noise in summary.embedding_privacy}
+    for name, promise in summary.guarantees.items():
+        if promise is not None:
+            yield _promise(name, promise)
+        elif name not in of_embeddings:
+            refused = summary.claims_refused.get(name)
+            yield f"{name} promises nothing" + (f" here: {refused}" if refused else "")
+    yield from map(_of_embeddings, summary.embedding_privacy)
+    if summary.privacy:
+        yield from _ledger(summary.privacy)
+
+
+def _promise(name: str, promise: Promise) -> str:
+    is_on_leak = promise.bounds in ("", "the leak")
+    ends = [("all", promise.leak_auc_all_messages, promise.error_all_messages)]
+    if is_on_leak:  # otherwise the same on one message
+        ends.insert(0, ("one", promise.leak_auc_one_message, promise.error_one_message))
+    which = {"one": "one message about a row", "all": f"all {promise.messages} of this run"}
+    ceilings = "; ".join(f"at most {number(auc, 3)}, error at least {share(e)} from {which[n]}" for n, auc, e in ends)
+    text = f"{name} promises: {promise.claim}. Leak AUC {ceilings}"
+    if not promise.assumption:
+        return text if is_on_leak else f"{text}. The ceiling is on {promise.bounds}"
+    if not promise.tested:
+        return f"{text}. It assumes that {promise.assumption}, which was not tested"
+    first, *others = [figure for figure in promise.tested[0] if figure not in ("party", "layer")]
+    worst = max(promise.tested, key=lambda one: float(one[first] or 0))
+    figures = [f"{first.replace('_', ' ')} {worst[first]:.1f} standard deviations"]
+    figures += [f"{figure.replace('_', ' ')} {worst[figure]:.1f}" for figure in others if worst[figure] is not None]
+    answer = "it was not refused" if promise.assumption_holds else "IT DOES NOT HOLD, so nothing is promised"
+    where = f"at {worst['party']} {worst['layer']}"
+    tested = f"tested on the messages of this run, {answer} ({', '.join(figures)}, {where})"
+    return f"{text}. It assumes that {promise.assumption}; {tested}"
+
+
+def _of_embeddings(noise: Noise) -> str:
+    """What noise on embeddings promises about them, from one message about a row and from all of them."""
+    who = f"{noise.defense} on {noise.party} {noise.layer} ({noise.mechanism}, {noise.width} numbers a row)"
+    ends = f"at delta = {noise.delta:g} for one message", f"at delta = {noise.delta_all:g} for all {noise.messages}"
+    if noise.epsilon is None:
+        text = f"{who} claims no differential privacy of embeddings: {noise.reason}"
+    else:
+        text = (
+            f"{who} promises differential privacy of a row's embedding for a given network, and nothing about what the "
+            f"weights reveal: {_eps(noise.epsilon)} {ends[0]}, {_eps(noise.epsilon_all)} {ends[1]} about a row (two an "
+            "epoch: training, train AUC)" + (f"; {noise.reason}" if noise.reason else "")
+        )
+    if noise.exact:
+        exact = f"{_eps(noise.epsilon_exact)} {ends[0]}, {_eps(noise.epsilon_exact_all)} {ends[1]}"
+        text += f"; exact accounting of this noise: {exact}"
+    return text + (f". It assumes {noise.assumes}" if noise.assumes else "")
+
+
+def _eps(value: float | None) -> str:
+    return "no eps" if value is None else f"eps = {value:.4g}"
+
+
+def _ledger(privacy: Privacy) -> Iterator[str]:
+    """The privacy that the run spent, and the loss of it that its canaries prove."""
+    at_delta = f"eps = {privacy.epsilon_at_delta:.4g} at delta = {privacy.delta:g}" if privacy.releases else ""
+    if privacy.epsilon is not None:
+        each = " + ".join(f"{one.times} x {one.epsilon:g} ({one.defense}, {one.mechanism})" for one in privacy.releases)
+        yield f"label DP of the run: eps = {each} = {privacy.epsilon:.4g}; {at_delta}"
+    if privacy.mu is not None:
+        names = " and ".join(f"{one.defense}, {one.mechanism}" for one in privacy.releases)
+        yield f"Gaussian label privacy of the run: mu = {privacy.mu:.4g} ({names}); {at_delta}"
+    for symbol, low, by in (
+        ("eps", privacy.epsilon_low, privacy.epsilon_low_by),
+        ("mu", privacy.mu_low, privacy.mu_low_by),
+    ):
+        if low is not None:
+            proven = f"{symbol} at least {low:.4g}, by {by}" if low else f"no {symbol} is proven"
+            sure = f"{share(privacy.confidence)} sure, {len(privacy.tried)} readers tried"
+            yield f"measured on {privacy.canaries} canaries: {proven} ({sure})"
+    yield from _check(privacy)
+
+
+def _check(privacy: Privacy) -> Iterator[str]:
+    """Whether the promise was seen to be broken, and how weak it had to be for the canaries to show that."""
+    if not privacy.power:
+        return
+    promise = f"eps = {privacy.epsilon:.4g}" if privacy.mu is None else f"mu = {privacy.mu:.4g}"
+    if privacy.violated:
+        yield f"the promise of {promise} is violated"
+    elif not privacy.canaries:
+        yield f"the promise of {promise} was not checked: no canaries (audit.canaries)"
+    else:
+        many = ("over a million" if one.canaries_needed is None else f"{one.canaries_needed:,}" for one in privacy.power)
+        wanted = f"it takes about {' and '.join(many)} canaries to catch these with probability {privacy.power[0].wanted:g}"
+        times = ", one ".join(f"{p.times:g} times too weak with probability {_probability(p)}" for p in privacy.power)
+        caught = f"{privacy.canaries:,} canaries would catch a promise {times}, at best"
+        yield f"the promise of {promise} is not violated, which does not verify it ({caught}; {wanted})"
+
+
+def _probability(power: Power) -> str:
+    """Of catching a promise that is too weak."""
+    value = power.probability or 0.0
+    return "below 0.001" if value < 0.001 else "above 0.999" if value > 0.999 else f"{value:.2g}"
+
+
+def checked(privacy: Sequence[Privacy]) -> str | None:
+    """Over a setting's runs: whether one of them saw the promise broken, and the least power of their checks."""
+    powers = [one.power for one in privacy if one.power]
+    if any(one.violated for one in privacy):
+        return "violated"
+    if not powers or not any(one.canaries for one in privacy):
+        return "not checked" if powers else None
+    least = [min(same, key=lambda one: one.probability or 0) for same in zip(*powers, strict=False)]
+    return "not violated; caught: " + ", ".join(f"{one.times:g} times too weak {_probability(one)}" for one in least)
+
+
+def not_run(run: Run) -> list[str]:
+    """`Not run: norm, direct: no gradients.`: a line for each reason why attacks were not run, or not scored."""
+    made = []
+    for what, reasons in (("Not run", run.skipped), ("Not scored", run.unscored)):
+        names: dict[str, list[str]] = {}
+        for name, reason in reasons.items():
+            names.setdefault(reason, []).append(name)
+        made += [f"{what}: {', '.join(names[reason])}: {reason}." for reason in sorted(names, key=lambda r: -len(names[r]))]
+    return made
+
+
+# Thresholds
+
+
+def threshold(outcome: Outcome) -> str:
+    """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
+    limit, gap, row = outcome.gate.threshold, abs(outcome.value - outcome.gate.threshold), outcome.row
+    digits = 3 if gap >= 0.0005 or gap == 0 else min(12, 1 - math.floor(math.log10(gap)))  # as many as show the gap
+    start = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed]
+    is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"
+    where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
+    where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
+    beyond = "above" if outcome.passed is False else "below"
+    text = f"{start}: {outcome.gate.key} is {outcome.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g} ({', '.join(where)})"
+    if math.isnan(outcome.low) or math.isnan(outcome.high):
+        text += "; from a single batch: no interval"
+    else:
+        side = "all of it above" if outcome.low > limit else "not above" if outcome.high <= limit else "partly above"
+        which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
+        text += f"; {which} is {between(outcome.low, outcome.high, 3)}: {side}"
+    if outcome.passed is None:
+        text += f"; too few audited batches to judge: {MORE_BATCHES}"
+    if outcome.undefined:
+        text += f"; without a value, so not judged: {', '.join(outcome.undefined)}"
+    if outcome.passed and outcome.other_side > limit:
+        other = (
+            f"another reading is {number(1 - outcome.other_side, 3)}: turned around, that is {number(outcome.other_side, 3)}"
+        )
+        text += f"; but it is one-sided, and {other}, above {limit:g} (leak_auc_two_sided counts both sides)"
+    return text
+
+
+# Several settings
+
+
+def defense_sentences(section: "Section") -> list[tuple[str, str]]:
+    """(defense, sentence), the undefended first, then the lowest leak first; of a model that learned nothing last.
+
+    Of the settings of a defense the one that leaks least is named, and how much all of them leak; without a defense the one
+    that leaks most.
+    """
+    by_defense: dict[str, list[Group]] = {}
+    for group in section.groups:
+        name = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}.get(group.defense, group.defense)
+        name += "" if group.adversary == "none" else f", adversary {group.adversary}"
+        by_defense.setdefault(name, []).append(group)
+    made = []
+    for name, groups in by_defense.items():
+        pick = max if all(group.defense == "none" for group in groups) else min
+        group = pick([one for one in groups if not math.isnan(worst_of(one))] or groups, key=rank)
+        text, title = verdict(group.runs), name
+        if len(groups) > 1:
+            leaks = sorted(value for value in map(worst_of, groups) if not math.isnan(value))
+            some = f"All {len(groups)}" if len(leaks) == len(groups) else f"{len(leaks)} attacked of {len(groups)}"
+            ends = " to ".join(dict.fromkeys(number(leak) for leak in leaks[:: max(1, len(leaks) - 1)]))
+            text += f" {some} settings of {name[:1].lower()}{name[1:]}: {ends}." if leaks else ""
+            title = f"{name}{group.name.removeprefix(group.defense)}"
+        made.append((not name.startswith(NOBODY), *rank(group), title, text))
+    made.sort(key=lambda one: one[:3])
+    more = [(f"{len(made) - MOST_DEFENSES} more defenses", "they are in the tables below.")]
+    return [one[3:] for one in made[:MOST_DEFENSES]] + more * (len(made) > MOST_DEFENSES)
+
+
+def worst_of(group: "Group") -> float:
+    """What the worst attack of each run reads, mean over seeds; nan without one."""
+    return mean([run.summary.verdict.worst.value for run in group.runs if run.summary.verdict.worst])
+
+
+def rank(group: "Group") -> tuple[bool, float]:
+    """The better the defense, the lower; a setting whose model learned nothing comes after all that learned."""
+    return any(run.summary.learned is False for run in group.runs), worst_of(group)
+
+
+def remarks(section: "Section") -> list[str]:
+    """Which defenses lower the leak; of one run or audit what was rebuilt, what was not run, notes; the next step."""
+    then = next_step(section)
+    if len(section.runs) > 1:
+        return [*lowering(section), *then]
+    run = section.runs[0]
+    lines = rebuilt([run]) if run.summary.verdict.worst else []
+    if run.is_audit:
+        promise = [run.summary.observed_privacy.verdict] if run.summary.observed_privacy else []
+        lines += [*promise, *not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)]
+    return [*lines, *then]
+
+
+def lowering(section: "Section") -> list[str]:
+    """For each undefended setting the defenses that lower it with all else equal, that with the lowest reading first.
+
+    Readings are of the worst attack at any layer that an attacker sees, means over seeds. A model that learned nothing is
+    named, and doesn't count. Nothing where no defense was measured beside an undefended run of the same options and data.
+    """
+    lines = []
+    for base, beside in _compared(section):
+        lower = [one for one in beside if worst_of(one) < worst_of(base)]
+        useful, useless = [sorted((g for g in lower if _is_useful(g) is which), key=worst_of) for which in (True, False)]
+        without = f"{base.name}: {_with_model(base)}"
+        text = f"None of the {len(beside)} settings of defenses that were measured here lowers it ({without})."
+        if useful:
+            named = "; ".join(f"{one.name}: {_with_model(one)}" for one in useful[:MOST_NAMED])
+            more = f"; {len(useful) - MOST_NAMED} more are in the table" if len(useful) > MOST_NAMED else ""
+            text = f"What lowers it, as measured here on the same data: {named}{more}. Without: {without}."
+        if useless:
+            named = "; ".join(f"{one.name} ({_with_model(one)})" for one in useless[:MOST_NAMED])
+            text += f" Not counted, as the model is no better than a coin: {named}."
+        lines.append(text)
+    more_bases = [f"{len(lines) - MOST_BASES} more undefended settings have defenses beside them: see the tables."]
+    return lines[:MOST_BASES] + more_bases * (len(lines) > MOST_BASES)
+
+
+def next_step(section: "Section") -> list[str]:
+    """A line on what to try, where an undefended setting leaks and no measured defense lowers that with a useful model."""
+    leaking = [one for one in section.groups if one.undefended or all(run.is_audit for run in one.runs)]
+    leaking = [one for one in leaking if all(_leaks(run) for run in one.runs)]
+    if not leaking:
+        return []
+    if all(run.is_audit for one in leaking for run in one.runs):
+        return [
+            "What to do next: messages that were recorded can't be defended afterwards. Train again with a defense, record "
+            f"and audit that training, and compare both audits on a page of vflbench report. {HOW_TO[:1].upper()}"
+            f"{HOW_TO[1:]} says which to try first: of a model that vflbench trains, defense=label_gdp."
+        ]
+    if any(_is_useful(one) and worst_of(one) < worst_of(base) for base, beside in _compared(section) for one in beside):
+        return []
+    tried = {name for one in section.groups for name in one.config.get("defense") or {}}
+    read = {run.summary.verdict.worst.message for one in leaking for run in one.runs if run.summary.verdict.worst}
+    is_new = "label_gdp" not in tried and read <= {"gradient", "embedding"}
+    try_it = "; to try one, add defense=label_gdp to the command of this run" if is_new else ""
+    why = "no defense that was tried here lowers it with a useful model" if tried else "no defense was tried here"
+    return [f"What to do next: {why}; {HOW_TO} compares the defenses{try_it}."]
+
+
+def _compared(section: "Section") -> Iterator[tuple["Group", list["Group"]]]:
+    """Each undefended setting with the defended ones of the same data and options, if there are any."""
+    for base in section.groups:
+        if base.undefended and _is_auc(base):
+            beside = [one for one in section.groups if one is not base and section.baseline(one) is base and _is_auc(one)]
+            if beside := [one for one in beside if not one.undefended and _data(one) == _data(base)]:
+                yield base, beside
+
+
+def _is_useful(group: "Group") -> bool:
+    """Whether its model is not known to be a coin, by its runs and over its seeds."""
+    auc = group.interval("test_auc")
+    return not rank(group)[0] and not auc.mean < _USEFUL and not auc.low <= COIN["AUC"]
+
+
+def _with_model(group: "Group") -> str:
+    """`AUC 0.60 with test AUC 0.70`."""
+    auc = mean([run.summary.test_auc for run in group.runs])
+    return f"AUC {number(worst_of(group))}{'' if math.isnan(auc) else f' with test AUC {number(auc)}'}"
+
+
+def _leaks(run: Run) -> bool:
+    worst = run.summary.verdict.worst
+    return worst is not None and judged(worst.figure, worst.low, worst.high) is Judgement.LEAK
+
+
+def _is_auc(group: "Group") -> bool:
+    return all(run.summary.verdict.worst and run.summary.verdict.worst.figure == "AUC" for run in group.runs)
+
+
+def _data(group: "Group") -> set[str | None]:
+    return {run.manifest.data.fingerprint for run in group.runs}
