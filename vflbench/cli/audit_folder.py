@@ -103,7 +103,7 @@ def record(
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:
-    """A line for each gate, and the exit code: TOO_MUCH if one failed, else NOT_JUDGED if one could not be judged, else 0."""
+    """A line for each gate, and the exit code: TOO_MUCH if one failed, else NOT_JUDGED if one can't be judged, else 0."""
     rows, manifest, worst = read_metrics(folder), read_manifest(folder), read_summary(folder).verdict.worst
     lines, states = [], []
     for gate in gates:

@@ -7,6 +7,7 @@ from vflbench.plain_files import written_whole
 from vflbench.report import words
 from vflbench.report.words import NO_MESSAGE, between, figure_text, number
 from vflbench.results.files import SUMMARY, TABLE
+from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.levels import PROBE, knowledge, level_of
 from vflbench.results.read import read_config, read_manifest, read_summary
 from vflbench.results.runs import AS_RECORDED, Run

@@ -333,7 +333,7 @@ def line(summary: Summary) -> str:
     """
     parts, worst = [], summary.verdict.worst
     if reason := learned_nothing(summary):
-        parts.append(f"{reason[:1].upper()}{reason[1:]}")
+        parts.append(f"{reason[:1].lower()}{reason[1:]}")
     if worst:
         several = len({leak.party for leak in summary.leaks if leak.visible}) > 1
         whose = f"party {worst.party}'s " if several else ""
@@ -678,7 +678,8 @@ def threshold(outcome: Outcome) -> str:
     where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
     where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
     beyond = "above" if outcome.passed is False else "below"
-    text = f"{start}: {outcome.gate.key} is {outcome.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g} ({', '.join(where)})"
+    value = f"{outcome.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g}"
+    text = f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"
     if math.isnan(outcome.low) or math.isnan(outcome.high):
         text += "; from a single batch: no interval"
     else:

@@ -115,8 +115,8 @@ class Outcome:
 
     @property
     def passed(self) -> bool | None:
-        """False above the threshold: the value decides. Below it, None where the readings can't tell a coin from a leak above
-        the threshold: without an interval, or if it is as wide as that.
+        """False above the threshold: the value decides. Below it, None where a coin can't be told from a leak above the
+        threshold: there is no interval, or it holds both.
         """
         if self.value > self.gate.threshold:
             return False

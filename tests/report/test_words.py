@@ -1,0 +1,424 @@
+"""Results in words: each number is of the right attack and place, and nothing is claimed that was not measured."""
+
+from pathlib import Path
+
+import pytest
+
+from vflbench.report import words
+from vflbench.report.words import line, number, rebuilt, share, verdict
+from vflbench.results.runs import Run
+from vflbench.results.schema import Manifest, Summary
+
+NAN = float("nan")
+LABELS = {"completion": {"known_rows": 100, "level": "known labels", "seat": "non-label party"}}
+TWO = {"cut_layers": {"a": ["f2"], "b": ["f2"]}}
+LEARNED = {"test_auc": 0.79, "test_auc_low": 0.77, "test_auc_high": 0.81, "test_positives": 300, "test_negatives": 700}
+
+
+def reading(attack="norm", value=0.912, low=0.9, high=0.93, **more):
+    place = {"attack": attack, "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
+    return place | {"value": value, "low": low, "high": high, "readings": 34} | more
+
+
+def leak(attack, value, message="gradient", layer="f2", party="a", *, visible=True):
+    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": visible, "batches": 5}
+    return place | {"raw": {"mean": value}, "two_sided": {"mean": max(value, 1 - value)}}
+
+
+def of_classes(attack, ami, macro, message="embedding"):
+    place = {"attack": attack, "message": message, "party": "a", "layer": "f2", "visible": True, "batches": 5}
+    return place | {"classes": {"ami": {"mean": ami}, "macro_auc": {"mean": macro}, "accuracy": {"mean": 0.1}}}
+
+
+def entry(attack="inversion", layer="f2", message="embedding", party="a", answer=None, **figures):
+    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": True, "batches": 5}
+    return place | {"figures": {name: {"mean": value} for name, value in figures.items()}} | (answer or {})
+
+
+def batch(**figures):
+    usual = {"labels_right": 1.0, "guess_labels_right": 0.55, "guess_entries_right": 0.5, "matched_guess_right": 0.64}
+    return entry("batch_reconstruction", "theta", "update", **(usual | figures))
+
+
+def run_of(worst=None, *, facts=None, levels=None, changed=(), **summary):
+    """A run with that worst reading. facts: of its manifest."""
+    verdict = {"worst": worst, "levels": levels or {}, "changed": list(changed)}
+    manifest = {"cut_layers": {"a": ["f2"]}, "layers": {"a": ["f1", "f2"], "label": ["h1"]}} | (facts or {})
+    return Run(
+        Path("run"),
+        {},
+        Summary.model_validate({"epochs": 2, "verdict": verdict} | LEARNED | summary),
+        Manifest.model_validate(manifest),
+    )
+
+
+SENTENCES = {
+    "a leak, a coin, other messages by attacks of no more knowledge, the model": (
+        {
+            "worst": reading(),
+            "leaks": [
+                leak("norm", 0.912),
+                leak("spectral", 0.21, "embedding"),
+                leak("norm", 1.0, layer="h1", visible=False),
+            ],
+        },
+        "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); embeddings 79 %; the model itself 0.79 "
+        "on "
+        "new rows.",
+    ),
+    "another layer than the cut is not called the cut": (
+        {"worst": reading(layer="f1"), "leaks": [leak("norm", 0.912, layer="f1"), leak("direct", 0.912)]},
+        "Gradients give 91 % of label pairs away (AUC 0.91; a coin 0.50); the model itself 0.79 on new rows.",
+    ),
+    "a reference is no leak": (
+        {"worst": reading(), "leaks": [leak("probe", 1.0, "embedding"), leak("norm (own columns)", 1.0, "embedding")]},
+        "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); the model itself 0.79 on new rows.",
+    ),
+    "known labels, and what own columns read alone": (
+        {
+            "worst": reading("completion", message="embedding"),
+            "leaks": [leak("spectral", 0.6)],
+            "levels": {"known labels": reading("completion", own_columns=0.84)},
+            "facts": {"threats": LABELS},
+        },
+        "Embeddings at the cut give 91 % of label pairs away (AUC 0.91 with 100 known labels; a coin 0.50; own columns "
+        "alone "
+        "0.84); gradients 60 % without labels; the model itself 0.79 on new rows.",
+    ),
+    "several parties": (
+        {
+            "worst": reading(party="b"),
+            "leaks": [leak("spectral", 0.7, "embedding"), leak("spectral", 0.6, "embedding", party="b")],
+            "facts": TWO,
+        },
+        "Gradients at party b's cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); embeddings of party a 70 %; the "
+        "model itself 0.79 on new rows.",
+    ),
+    "a party that cheats": (
+        {"worst": reading(), "facts": {"adversary": {"hijack": {"party": "label", "text": ""}}}},
+        "With party label cheating (hijack), gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); "
+        "the "
+        "model itself 0.79 on new rows.",
+    ),
+    "no leak where one worth finding would have been seen": (
+        {"worst": reading(value=0.53, low=0.5, high=0.58)},
+        "No attack that ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, "
+        "reads AUC 0.53 (the worst of all: 0.50 to 0.58; a coin 0.50); the model itself 0.79 on new rows.",
+    ),
+    "an interval that holds a coin and a leak": (
+        {"worst": reading(value=0.58, low=0.5, high=0.75)},
+        "Too few audited batches to judge (AUC 0.58 by norm on gradients at the cut; the worst of all: 0.50 to 0.75; a coin "
+        "0.50); audit.batches=all, or more rows, would tell; the model itself 0.79 on new rows.",
+    ),
+    "few batches": (
+        {"worst": reading(value=0.9, low=0.5, high=1.0)},
+        "Too few audited batches to judge (AUC 0.90 by norm on gradients at the cut; a coin 0.50); audit.batches=all, or "
+        "more "
+        "rows, would tell; the model itself 0.79 on new rows.",
+    ),
+    "a single batch": (
+        {"worst": reading(low=None, high=None)},
+        "Too few audited batches to judge (AUC 0.91 by norm on gradients at the cut; a coin 0.50); audit.batches=all, or "
+        "more "
+        "rows, would tell; the model itself 0.79 on new rows.",
+    ),
+    "three classes": (
+        {
+            "worst": reading("completion", 0.9896, figure="macro AUC", message="embedding"),
+            "leaks": [of_classes("completion", 0.87, 0.99), of_classes("mixture", 0.4, 0.2, "gradient")],
+        },
+        "Embeddings at the cut give 99 % of label pairs away, each class against the rest (macro AUC 0.99; a coin 0.50); "
+        "gradients 80 %; the model itself 0.79 on new rows.",
+    ),
+    "clusters of classes": (
+        {"worst": reading("kmeans", 0.57, 0.4, 0.7, figure="AMI", message="embedding"), "test_accuracy": 0.953},
+        "Embeddings at the cut give 57 % of the information on classes away (AMI 0.57; a coin 0); the model itself "
+        "classifies "
+        "95 % of new rows correctly.",
+    ),
+    "clusters that tell nothing": (
+        {"worst": reading("kmeans", 0.02, -0.01, 0.05, figure="AMI", message="embedding"), "test_accuracy": 0.953},
+        "No attack that ran distinguishes the classes significantly better than a coin: the strongest, kmeans on embeddings "
+        "at "
+        "the cut, reads AMI 0.02 (the worst of all: -0.01 to 0.05; a coin 0); the model itself classifies 95 % of new rows "
+        "correctly.",
+    ),
+    "an audit without a model": (
+        {"worst": reading(), "test_auc": None, "test_auc_low": None},
+        "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50).",
+    ),
+    "no attack": ({}, "No attack on messages was chosen, so this run says nothing about what they give away."),
+    "a failed attack": (
+        {"facts": {"skipped": {"norm": "no gradients"}}},
+        "No attack on messages could be scored, so this run says nothing about what they give away.",
+    ),
+    "an attack without a score": (
+        {"facts": {"kind": "audit", "unscored": {"norm": "one class"}}},
+        "No attack on messages could be scored, so this audit says nothing about what they give away.",
+    ),
+    "a model that learned nothing is said first": (
+        {"worst": reading(value=0.53, low=0.5, high=0.58), "test_auc": 0.45, "test_auc_low": 0.37, "test_auc_high": 0.52},
+        "The model learned nothing (test AUC 0.45, 0.37 to 0.52; a coin 0.50): a low leak is no protection here. No attack "
+        "that "
+        "ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, reads AUC 0.53 "
+        "(the worst of all: 0.50 to 0.58; a coin 0.50).",
+    ),
+    "too few rows to test a model on": (
+        {"worst": reading(), "test_auc": 0.7, "test_auc_low": 0.55, "test_auc_high": 0.8, "test_positives": 29},
+        "Too few positive rows to test the model on (29; test AUC 0.70, 0.55 to 0.80): a low leak is no protection here. "
+        "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50).",
+    ),
+    "what was rebuilt where no label is read": (
+        {"reconstructions": [batch(exact=1.0, entries_right=1.0)]},
+        "Updates give the private batches of party a away, exactly: batch_reconstruction rebuilds 100 % of the entries (a "
+        "guess "
+        "64 %) and 100 % of the labels (a guess 55 %).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_sentence(case):
+    given, text = SENTENCES[case]
+    assert verdict([run_of(**given)]) == text
+
+
+def test_the_terminal_names_the_defenses():
+    run = run_of(reading(), guarantees={"marvell": None})
+    assert verdict([run], named=True).startswith("With marvell: gradients at the cut give 91 %")
+    blind = run_of(reading(), guarantees={"marvell": None}, test_auc_low=0.4)
+    assert "protection here. With marvell: gradients at the cut give 91 %" in verdict([blind], named=True)
+
+
+SEEDS = {
+    "means": (
+        [{"worst": reading(value=0.9)}, {"worst": reading(value=0.8), "test_auc": 0.71}],
+        "Gradients at the cut give 85 % of label pairs away (AUC 0.85; a coin 0.50); the model itself 0.75 on new rows "
+        "(mean of "
+        "2 seeds).",
+    ),
+    "no place where it differs": (
+        [{"worst": reading(value=0.9)}, {"worst": reading(value=0.8, layer="f1")}],
+        "Gradients give 85 % of label pairs away (AUC 0.85; a coin 0.50); the model itself 0.79 on new rows (mean of 2 "
+        "seeds).",
+    ),
+    "each place where too little was read": (
+        [
+            {"worst": reading(value=0.64, low=0.45, high=0.79, layer="f1")},
+            {"worst": reading(value=0.62, low=0.52, high=0.77, layer="f1")},
+            {"worst": reading("spectral", 0.57, 0.5, 0.9, message="embedding")},
+        ],
+        "Too few audited batches to judge in 2 of 3 seeds (AUC 0.61 by norm on gradients at layer f1 and spectral on "
+        "embeddings "
+        "at the cut; the worst of all: 0.45 to 0.90; a coin 0.50); audit.batches=all, or more rows, would tell; the model "
+        "itself 0.79 on new rows (mean of 3 seeds).",
+    ),
+    "some models that learned nothing": (
+        [
+            {"worst": reading(value=0.5, low=0.5, high=0.55)},
+            {"worst": reading(value=0.5, low=0.5, high=0.55), "test_auc": 0.5, "test_auc_low": 0.47},
+        ],
+        "The model learned nothing (test AUC 0.50, 0.47 to 0.81; a coin 0.50) in 1 of 2 seeds: a low leak is no protection "
+        "here. "
+        "No attack that ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, "
+        "reads AUC 0.50 (the worst of all: 0.50 to 0.55; a coin 0.50) (mean of 2 seeds).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEDS)
+def test_seeds(case):
+    given, text = SEEDS[case]
+    assert verdict([run_of(**one) for one in given]) == text
+
+
+ATTACKS = {
+    "at the cut": (
+        reading(),
+        {},
+        "norm on gradients at the cut, AUC 0.912 (the worst of all: 0.90 to 0.93); needs no label",
+    ),
+    "at another layer": (
+        reading(layer="f1"),
+        {"leaks": [leak("norm", 0.912, layer="f1"), leak("norm", 0.907)]},
+        "norm on gradients at layer f1, AUC 0.912 (the worst of all: 0.90 to 0.93); at the cut, f2, 0.907; needs no label",
+    ),
+    "with labels": (
+        reading("completion", 0.9996, 0.99, 1.0),
+        {"facts": {"threats": LABELS}},
+        "completion on gradients at the cut, AUC 0.9996 (the worst of all: 0.99 to 1.00); with 100 known labels",
+    ),
+    "few batches": (
+        reading(value=0.7, low=0.5, high=1.0),
+        {},
+        "norm on gradients at the cut, AUC 0.700 (too few batches for an interval); needs no label",
+    ),
+    "one batch": (
+        reading(low=None, high=None),
+        {},
+        "norm on gradients at the cut, AUC 0.912 (one batch, no interval); needs no label",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_attack(case):
+    worst, given, text = ATTACKS[case]
+    run = run_of(worst, **given)
+    assert words.attack(run, run.summary.verdict.worst) == text
+
+
+LINES = {
+    "leak and model": ({"worst": reading(value=0.9123)}, "leak AUC 0.912 (norm at layer f2), test AUC 0.790"),
+    "almost all": (
+        {"worst": reading(value=0.99996), "test_auc": 1.0},
+        "leak AUC 1.000 (norm at layer f2), test AUC 1.000",
+    ),
+    "several parties": (
+        {"worst": reading(party="b"), "leaks": [leak("norm", 0.9), leak("norm", 0.9, party="b")]},
+        "leak AUC 0.912 (norm at party b's layer f2), test AUC 0.790",
+    ),
+    "too few batches": (
+        {"worst": reading(value=0.9, low=0.5, high=1.0)},
+        "leak AUC 0.900 (norm at layer f2; too few batches to judge), test AUC 0.790",
+    ),
+    "a model that learned nothing": (
+        {"worst": reading(), "test_auc": 0.45, "test_auc_low": 0.38, "test_auc_high": 0.52},
+        "the model learned nothing (test AUC 0.45, 0.38 to 0.52; a coin 0.50), leak AUC 0.912 (norm at layer f2)",
+    ),
+    "no attack": ({}, "test AUC 0.790"),
+    "rebuilt": (
+        {
+            "reconstructions": [
+                batch(entries_right=0.5),
+                entry("b", message="update", entries_right=1.0),
+                entry(message="none", entries_right=0.9),
+            ]
+        },
+        "100 % of the entries rebuilt (b), test AUC 0.790",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_line_of_a_sweep(case):
+    given, text = LINES[case]
+    assert line(run_of(**given).summary) == text
+
+
+GUESSES = (
+    entry(layer="class_mean", message="none", recognised=1.0, identified=0.06),
+    entry(layer="random_row", message="none", recognised=0.1, identified=0.05),
+    entry(layer="chance", message="none", identified=0.05),
+)
+PICTURES = (
+    "the pictures of party a away: inversion rebuilds pictures of which 94 % are recognised (a row by chance 10 %, the "
+    "class "
+    "mean 100 %), 50 % are distinguished from others of their class (by chance 5 %)"
+)
+BEATEN = {"beats_every_guess": False, "beats_guesses": {"mean": {"beats": True}, "class_mean": {"beats": False}}}
+REBUILT = {
+    "a guess is no leak": (
+        [batch(exact=0.0, entries_right=0.65, labels_right=0.55)],
+        "Updates don't give the private batches of party a away: batch_reconstruction finds no batch, and guesses 65 % of "
+        "the "
+        "entries (a guess 64 %) and 55 % of the labels (a guess 55 %).",
+    ),
+    "some batches": (
+        [batch(exact=0.4, entries_right=0.9)],
+        "Updates give parts of the private batches of party a away: batch_reconstruction rebuilds 90 % of the entries (a "
+        "guess "
+        "64 %) and 100 % of the labels (a guess 55 %), 40 % of the batches exactly.",
+    ),
+    "pictures": (
+        [entry(recognised=0.94, identified=0.5), *GUESSES],
+        f"Embeddings at the cut give {PICTURES}.",
+    ),
+    "better than guesses": (
+        [entry(recognised=0.94, identified=0.5, answer={"beats_every_guess": True}), *GUESSES],
+        f"Embeddings at the cut give {PICTURES}; better than every guess without messages.",
+    ),
+    "no better than guesses": (
+        [entry(recognised=0.94, identified=0.5, answer=BEATEN), *GUESSES],
+        f"Embeddings at the cut do not clearly give {PICTURES}; 1 of 2 guesses without messages is not significantly worse.",
+    ),
+    "not distinguished": (
+        [entry(recognised=0.94, identified=0.5, answer=BEATEN | {"beats_guesses": {"mean": {"beats": True}}}), *GUESSES],
+        f"Embeddings at the cut do not clearly give {PICTURES}; a smaller error than every guess, but rows are not "
+        "distinguished from others of their class.",
+    ),
+    "columns of a table": (
+        [entry("equation_solving", message="prediction", r2=0.98)],
+        "The joint model's predictions give the columns of party a away: equation_solving rebuilds 98 % of their variance.",
+    ),
+    "a column that is no label": (
+        [entry("attribute", layer="C3", attribute_auc=0.8, attribute_gain=0.2)],
+        "Embeddings give 80 % of the pairs of column C3 of party a away to attribute (AUC 0.80; a coin 0.50; without "
+        "messages "
+        "0.60).",
+    ),
+    "the strongest answer, read by another party": (
+        [entry(r2=0.2), entry(party="b by c", r2=0.7), entry(layer="mean", message="none", r2=0.9)],
+        "Embeddings at the cut, read by party c, give the columns of party b away: inversion rebuilds 70 % of their "
+        "variance.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REBUILT)
+def test_rebuilt(case):
+    entries, text = REBUILT[case]
+    assert rebuilt([run_of(reconstructions=entries)]) == [text]
+
+
+def test_what_was_rebuilt_is_a_mean_over_seeds():
+    runs = [run_of(reconstructions=[batch(exact=0.0, entries_right=right)]) for right in (0.8, 1.0)]
+    assert "rebuilds 90 % of the entries" in verdict(runs)
+    assert verdict(runs).endswith("(mean of 2 seeds)")
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.912, 2, "0.91"),
+        (0.912, 3, "0.912"),
+        (1.0, 2, "1.00"),
+        (0.9968, 2, "0.997"),
+        (0.9996, 3, "0.9996"),
+        (0.99996, 2, "1.00"),
+        (NAN, 2, "undefined"),
+        (None, 2, "undefined"),
+    ],
+)
+def test_a_number_never_looks_like_all_that_is_not(value, digits, text):
+    assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.912, "91 %"),
+        (1.0, "100 %"),
+        (0.9996, "99.96 %"),
+        (0.0, "0 %"),
+        (0.0004, "0.04 %"),
+        (0.004, "0.4 %"),
+        (NAN, "undefined"),
+    ],
+)
+def test_a_share_never_looks_like_all_or_none_that_is_not(value, text):
+    assert share(value) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "learned"),
+    [
+        ({}, True),
+        ({"test_auc_low": 0.5}, False),
+        ({"test_positives": 29}, False),
+        ({"test_negatives": 0, "test_auc_low": None}, False),
+        ({"test_auc_low": None, "test_positives": None, "test_negatives": None}, None),
+    ],
+)
+def test_whether_a_model_learned(given, learned):
+    assert run_of(**given).summary.learned is learned
