@@ -18,7 +18,7 @@ from vflbench.errors import UserError
 from vflbench.messages.message import Kind
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table
 from vflbench.run.settings import Audit, Settings
 
 

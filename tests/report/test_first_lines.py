@@ -4,8 +4,7 @@ import pytest
 from outputs_tree import leak, marvell, write_run
 
 from vflbench.errors import UserError
-from vflbench.report.first_lines import MOST, result_text
-from vflbench.report.table import final_table, write_table
+from vflbench.report.terminal import MOST, final_table, result_text, write_table
 
 LONG = "party " + "a long reason of another hand, " * 20
 

@@ -15,7 +15,7 @@ from outputs_tree import interval, leak, marvell, write_adversarial_run, write_r
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table
 from vflbench.results import load
 from vflbench.results.runs import Run, read_run
 

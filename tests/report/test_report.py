@@ -16,8 +16,8 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.run_plots import class_plots, epochs_plot, layers_plot, run_plots
-from vflbench.report.table import final_table
-from vflbench.report.verdict_sentence import sentence
+from vflbench.report.terminal import final_table
+from vflbench.report.words import verdict
 from vflbench.results.layers import layers_of
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.rows import HEADER, Row
@@ -151,7 +151,7 @@ def test_the_table_has_every_leak_of_the_last_epoch_once(folder):
     rows = [line.split() for line in lines if line.startswith(("norm", "spectral", "no_message", "probe"))]
     assert len(rows) == len(summary["leaks"])
     assert all(row[-1] == "hidden" for row in rows if row[2] == "label")
-    assert lines[0] == sentence(Run(folder, {}, summary, read_manifest(folder)))
+    assert lines[0] == verdict(Run(folder, {}, summary, read_manifest(folder)))
     assert any(line.startswith(f"after 2 epochs: test AUC {summary['test_auc']:.4f}") for line in lines)
     assert "honest" not in final_table(folder)
 

@@ -236,7 +236,7 @@ def test_it_needs_nothing_that_trains(tmp_path):
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.split('.')[0] in ('torch', 'hydra', 'sklearn', 'pyarrow', 'pulp'): raise ImportError(name)\n"
         "sys.meta_path.insert(0, Refuse())\n"
-        "import vflbench.report.plot_figure, vflbench.report.table\n"
+        "import vflbench.report.plot_figure, vflbench.report.terminal\n"
         "sys.argv = ['vflbench', 'report', sys.argv[1]]\n"
         "from vflbench.cli.main import main\n"
         "main()\n"

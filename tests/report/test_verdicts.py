@@ -5,11 +5,10 @@ import csv
 import pytest
 from outputs_tree import interval, leak, marvell, write_run
 
-from vflbench.report.readings import reading_of_changed
 from vflbench.report.sections import Wishes, sections
 from vflbench.report.site import write_report
-from vflbench.report.table import final_table
-from vflbench.report.verdict_table import verdicts
+from vflbench.report.terminal import final_table
+from vflbench.report.verdict_table import reading_of_changed, verdicts
 from vflbench.results.runs import read_run
 from vflbench.results.tree import read_tree
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from vflbench.errors import UserError
-from vflbench.results.gate import KEYS, Gate, judge
+from vflbench.report.words import threshold
+from vflbench.results.gate import KEYS, Gate, judge, judged
 from vflbench.results.rows import Row
+from vflbench.results.schema import Reading
 
 CUT = {"media": ["f2"]}
 THREATS = {name: {"level": "messages only"} for name in ("norm", "spectral")} | {"cosine": {"level": "known labels"}}
@@ -19,20 +21,20 @@ def row(attack, value, *, metric="leak_auc_two_sided", epoch=1, layer="f2", half
 
 
 def outcome(text, *rows, worst=None):
-    return judge(Gate.parse(text), rows, THREATS, CUT, worst or {})
+    return judge(Gate.parse(text), rows, THREATS, CUT, worst)
 
 
 def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
     rows = [row("norm", 0.58), row("spectral", 0.55), row("norm", 0.7, layer="f1", epoch=0)]
     failed = outcome("leak_auc_two_sided=0.6", *rows)
     assert not failed.passed
-    assert failed.line() == (
+    assert threshold(failed) == (
         "FAIL: leak_auc_two_sided is 0.700, 0.100 above 0.6 (norm, gradients, media f1, epoch 0); "
         "its own 95 % interval is 0.680 to 0.720: all of it above"
     )
     passed = outcome("leak_auc_two_sided=0.6", *rows[:2])
     assert passed.passed
-    assert passed.line() == (
+    assert threshold(passed) == (
         "PASS: leak_auc_two_sided is 0.580, 0.020 below 0.6 (norm, gradients, media f2, the cut); "
         "its own 95 % interval is 0.560 to 0.600: not above"
     )
@@ -40,16 +42,16 @@ def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
 
 def test_a_cut_layer_that_is_called_cut_is_named_once():
     one = judge(Gate.parse("leak_auc_two_sided=0.6"), [row("norm", 0.58, layer="cut")], THREATS, {"media": ["cut"]}, {})
-    assert "(norm, gradients, media cut);" in one.line()
+    assert "(norm, gradients, media cut);" in threshold(one)
 
 
 def test_the_value_itself_passes_and_the_least_more_fails():
     assert outcome("leak_auc_two_sided=0.6", row("norm", 0.6)).passed
     above = outcome("leak_auc_two_sided=0.6", row("norm", math.nextafter(0.6, 1)))
     assert not above.passed
-    assert "0.000," not in above.line()
-    assert "0.00000" in above.line()  # the gap is seen
-    assert "partly above" in above.line()
+    assert "0.000," not in threshold(above)
+    assert "0.00000" in threshold(above)  # the gap is seen
+    assert "partly above" in threshold(above)
 
 
 def test_references_and_layers_that_nobody_sees_do_not_count():
@@ -66,15 +68,15 @@ def test_an_undefined_value_never_passes_in_silence():
         outcome("leak_auc_two_sided=1", undefined)
     one = outcome("leak_auc_two_sided=0.6", undefined, row("spectral", 0.52))
     assert one.passed
-    assert one.line().endswith("without a value, so not judged: norm")
+    assert threshold(one).endswith("without a value, so not judged: norm")
 
 
 def test_a_one_sided_value_that_passes_is_named_if_it_leaks_turned_around():
     rows = [row("norm", 0.02, metric="leak_auc"), row("spectral", 0.5, metric="leak_auc")]
-    line = outcome("leak_auc=0.6", *rows).line()
+    line = threshold(outcome("leak_auc=0.6", *rows))
     assert line.startswith("PASS")
     assert "another reading is 0.020: turned around, that is 0.980, above 0.6" in line
-    assert "turned around" not in outcome("leak_auc=0.6", rows[1]).line()
+    assert "turned around" not in threshold(outcome("leak_auc=0.6", rows[1]))
 
 
 def test_macro_auc_is_folded_as_the_names_of_classes_are_arbitrary():
@@ -92,25 +94,51 @@ def test_of_equal_values_the_cut_of_the_last_epoch_and_the_attack_that_knows_les
 def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdict():
     net = replace(row("norm", 0.66), metric="leak_auc_net")
     rows = [row("norm", 0.52), net, row("spectral", 0.6), replace(row("spectral", 0.5), metric="leak_auc_net")]
-    worst = {
-        "attack": "norm",
-        "message": "gradient",
-        "party": "media",
-        "layer": "f2",
-        "value": 0.66,
-        "low": 0.61,
-        "high": 0.7,
-    }
+    worst = Reading(attack="norm", message="gradient", party="media", layer="f2", value=0.66, low=0.61, high=0.7)
     one = outcome("leak_auc_worst=0.6", *rows, worst=worst)
     assert (one.value, one.low, one.high, one.of_all) == (0.66, 0.61, 0.7, True)
-    assert "; the 95 % interval of the worst of all readings is 0.610 to 0.700: all of it above" in one.line()
+    assert "; the 95 % interval of the worst of all readings is 0.610 to 0.700: all of it above" in threshold(one)
     early = outcome("leak_auc_worst=0.6", *rows, row("norm", 0.9, epoch=0), worst=worst)
     assert (early.value, early.of_all) == (0.9, False)
 
 
 def test_a_single_batch_has_no_interval():
     alone = replace(row("norm", 0.7), ci_low=math.nan, ci_high=math.nan)
-    assert outcome("leak_auc_two_sided=0.6", alone).line().endswith("from a single batch: no interval")
+    assert threshold(outcome("leak_auc_two_sided=0.6", alone)).endswith("from a single batch: no interval")
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "passed"),
+    [
+        (0.55, 0.02, True),  # above a coin, below the threshold
+        (0.52, 0.05, True),  # holds a coin, ends below the threshold
+        (0.58, 0.06, True),  # above a coin: it is this leak that was measured, though its interval ends above
+        (0.52, 0.20, None),  # holds a coin and leaks that are not tolerated
+        (0.52, math.nan, None),  # a single batch
+        (0.70, 0.30, False),  # the value decides
+    ],
+)
+def test_what_too_few_batches_read_is_not_kept(value, half, passed):
+    one = outcome("leak_auc_two_sided=0.6", row("norm", value, half=half))
+    assert one.passed is passed
+    assert threshold(one).startswith({True: "PASS: ", False: "FAIL: ", None: "NOT JUDGED: "}[passed])
+    assert ("too few audited batches to judge: audit.batches=all" in threshold(one)) is (passed is None)
+
+
+@pytest.mark.parametrize(
+    ("figure", "low", "high", "expected"),
+    [
+        ("AUC", 0.51, 0.53, "leak"),
+        ("AUC", 0.5, 0.59, "none"),
+        ("AUC", 0.5, 0.6, "unknown"),
+        ("AUC", None, None, "unknown"),
+        ("AMI", -0.01, 0.19, "none"),
+        ("AMI", -0.01, 0.21, "unknown"),
+        ("macro AUC", 0.5, 1.0, "unknown"),
+    ],
+)
+def test_the_interval_says_whether_a_leak_was_seen_or_ruled_out(figure, low, high, expected):
+    assert judged(figure, low, high) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from outputs_tree import write_run
 from vflbench.results.plain_values import read_json, read_yaml
 
 from vflbench.errors import UserError
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table
 from vflbench.results import load
 from vflbench.results.arrays import read_arrays
 from vflbench.results.folder import error_in, leave_error, recorded_config

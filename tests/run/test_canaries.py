@@ -20,7 +20,7 @@ from vflbench.metrics.canary import Guesses
 from vflbench.metrics.exposure import Exposure
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table
 from vflbench.run.account import account
 from vflbench.run.canaries import Canaries
 from vflbench.run.settings import Audit, Settings

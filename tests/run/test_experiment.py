@@ -29,7 +29,7 @@ from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.inversion import GUESSES
 from vflbench.report.rebuilt import rebuilt_figure
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table
 from vflbench.run.settings import Audit, Settings, choose_device
 
 

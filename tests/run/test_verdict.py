@@ -23,8 +23,7 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.auc import auc
 from vflbench.protocols.label_party import classification_loss
-from vflbench.report.first_lines import result_text
-from vflbench.report.table import final_table
+from vflbench.report.terminal import final_table, result_text
 from vflbench.results.read import read_manifest
 from vflbench.run.verdict import exceeded_ceilings, messages_changed, promised, verdict
 

@@ -162,10 +162,15 @@ def table_of(folder: Path, summary: Summary, manifest: Manifest) -> str:
     return table_text(Run(folder, {}, summary, manifest))
 
 
+def final_table(folder: Path, *, gates: Sequence[str] = ()) -> str:
+    """`table_text` of the finished run in a folder."""
+    return table_text(finished(folder), gates)
+
+
 def write_table(folder: Path, *, gates: Sequence[str] = ()) -> None:
     """Write table.txt of a finished run, in one piece."""
     with written_whole(folder / TABLE, "w", encoding="utf-8") as file:
-        file.write(table_text(finished(folder), gates))
+        file.write(final_table(folder, gates=gates))
 
 
 def table_text(run: Run, gates: Sequence[str] = ()) -> str:
@@ -175,12 +180,12 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     thresholds, a line each.
     """
     summary = run.summary
-    lines = [words.verdict([run], named=True), *gates]
+    lines = [*wrapped(words.verdict([run], named=True)), *gates]
+    lines += [f"FAILED: {run.failed}"] if run.failed else []
+    lines += [observed.verdict] if (observed := summary.observed_privacy) else []
     if summary.verdict.worst:
-        lines += [_LEGEND, *words.rebuilt([run])]
-    if observed := summary.observed_privacy:
-        lines.append(observed.verdict)
-    lines += ["", _utility(run)]
+        lines += words.rebuilt([run])
+    lines += [*_levels(run), "", _utility(run)]
     for name, adversary in run.adversaries.items():
         lines.append(f"adversary {name} at party {adversary.party}: {adversary.text}".strip(": "))
     if summary.honest is not None:
@@ -201,11 +206,9 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         if one.value and isinstance(one.value, int):
             where = " ".join(part for part in (one.party, one.layer) if part)
             lines.append(f"{one.figure.replace('_', ' ')} ({where}): {one.value}")
-    if run.failed:
-        lines.append(f"FAILED: {run.failed}")
-    lines += _levels(run)
-    widest = max(len(line) for text in lines for line in text.splitlines() or [""])
-    return "\n".join([*lines, "", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways.", ""])
+    widest = max(map(len, lines))
+    scroll = ["", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways."] if widest > WIDTH else []
+    return "\n".join([*lines, *scroll, ""])
 
 
 def _utility(run: Run) -> str:
@@ -269,7 +272,7 @@ def _leaks(run: Run, leaks: Sequence[Leak], columns: Mapping[str, Callable[[Leak
             value = honest.leak_auc_two_sided.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
             cells.append(number(value, 4))
         rows.append((*cells, level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")))
-    return ["", *lined_up(rows), "", note]
+    return ["", *lined_up(rows), "", *wrapped(note)]
 
 
 def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
@@ -314,7 +317,7 @@ def _levels(run: Run) -> list[str]:
         where = f"{one.message}s at {one.party} {one.layer}" if one.message != NO_MESSAGE else f"{one.party} {one.layer}"
         alone = "-" if one.own_columns is None else number(one.own_columns, 3)
         rows.append((knows, one.attack, figure_text(one), between(one.low, one.high, 3) or "no interval", where, alone))
-    return lines + (["", *lined_up(rows)] if len(rows) > 1 else [])
+    return lines + (["", *lined_up(rows), "", *wrapped(_LEGEND)] if len(rows) > 1 else [])
 
 
 def lined_up(rows: Sequence[tuple[str, ...]]) -> list[str]:

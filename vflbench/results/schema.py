@@ -8,7 +8,7 @@ default; one that isn't listed here is ignored.
 import math
 from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict
@@ -153,7 +153,7 @@ class Reading(Place):
     the defenses fall. ceiling: that it is above.
     """
 
-    figure: Text = ""
+    figure: Literal["AUC", "macro AUC", "AMI"] = "AUC"
     value: float | None = None
     low: float | None = None
     high: float | None = None
