@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 3_353,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 4_570,
+    "vflbench/cli": 4_562,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,
@@ -180,8 +180,8 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_580,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 6_290,
-    "vflbench/results": 2_209,
+    "vflbench/report": 5_405,
+    "vflbench/results": 2_208,
     "vflbench/run": 5_080,
 }
 

@@ -29,15 +29,8 @@ KEYS = {
     "leak_macro_auc": "max(a, 1 - a) of the mean AUC of one class against the rest",
 }
 """What a threshold can be set on."""
-_FIGURES = {
-    "leak_auc_worst": "AUC",
-    "leak_auc_two_sided": "AUC",
-    "leak_auc": "AUC",
-    "leak_auc_net": "AUC",
-    "leak_ami": "AMI",
-    "leak_macro_auc": "macro AUC",
-}
-"""Key -> its figure, where it is known what a coin reads."""
+_UNKNOWN_COIN = ("leak_auc_oriented", "leak_accuracy")
+"""Keys of which it isn't known what a coin reads."""
 
 
 class Judgement(StrEnum):
@@ -120,11 +113,9 @@ class Outcome:
         """
         if self.value > self.gate.threshold:
             return False
-        if math.isnan(self.low) or math.isnan(self.high):
-            return None
-        figure = _FIGURES.get(self.gate.key)
-        blind = figure is not None and judged(figure, self.low, self.high, self.gate.threshold) is Judgement.UNKNOWN
-        return None if blind else True
+        figure = "AMI" if self.gate.key == "leak_ami" else "AUC"
+        is_known = judged(figure, self.low, self.high, self.gate.threshold) is not Judgement.UNKNOWN
+        return True if is_known or (self.gate.key in _UNKNOWN_COIN and not math.isnan(self.low)) else None
 
 
 def judge(
@@ -162,16 +153,13 @@ def judge(
     is_quoted = False
     if gate.key == WORST and worst is not None and worst.value == value and row.epoch == last:
         is_quoted, place = True, (worst.attack, worst.message, worst.party, worst.layer)
-        row = next((r for v, r in defined if v == value and r.epoch == last and _place(r) == place), row)
+        there = [r for v, r in defined if v == value and r.epoch == last]
+        row = next((r for r in there if (r.attack, r.message, r.party, r.layer) == place), row)
         low, high = (math.nan if end is None else end for end in (worst.low, worst.high))
     scored = {row.attack for _, row in defined}
     undefined = tuple(dict.fromkeys(row.attack for _, row in values if row.attack not in scored))
     other = max((1 - row.value for _, row in defined), default=math.nan) if gate.key == "leak_auc" else math.nan
     return Outcome(gate, row, value, low, high, is_quoted, last, undefined, crossing, other)
-
-
-def _place(row: Row) -> tuple[str, ...]:
-    return row.attack, row.message, row.party, row.layer
 
 
 def _value(key: str, row: Row) -> float:
