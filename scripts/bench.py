@@ -9,27 +9,24 @@
 
 A table a topic: CPU seconds (of all processes and threads), the clock and memory; the same for the alternative, and how many
 times faster vflbench is than it; the same for the limit, which nothing that does the work can beat, and how many times the
-limit vflbench takes; the goals, and whether they were met. Ratios are of CPU seconds, as machines are busy. With --json FILE
-the lines are kept as JSON, and a later --page --from FILE FILE ... makes the page of them.
+limit vflbench takes; the goals, and whether they were met. Ratios are of CPU seconds, as machines are busy.
 """
 
 import argparse
 import ast
 import importlib
-import json
 import math
 import os
 import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from benches.lines import Cost, Line, busy_cores, each, table
+from benches.lines import busy_cores, each, table
 
 FOLDER = Path(__file__).with_name("benches")
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "lines"))
@@ -45,7 +42,6 @@ def main() -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}; by default all")
     parser.add_argument("--list", action="store_true", help="say what each topic measures")
     common(parser)
-    parser.add_argument("--from", dest="kept", type=Path, nargs="+", default=[], help="take the lines that --json kept")
     options = parser.parse_args()
     if unknown := [topic for topic in options.topics if topic not in TOPICS]:
         parser.error(f"there is no topic {unknown[0]}; there are {', '.join(TOPICS)}")
@@ -53,23 +49,20 @@ def main() -> None:
         for topic in TOPICS:
             print(f"{topic:<16}{described(topic)[0]}")
         return
-    results = [each_of for file in options.kept for each_of in json.loads(file.read_text())]
-    failed = []
-    for topic in [] if options.kept else options.topics or TOPICS:
+    results, failed = [], []
+    for topic in options.topics or TOPICS:
         words = ["--quick"] * options.quick
         try:
             results.append(measure(topic, topic_options(topic, words), *words))
-            finish(results, options.json, options.page)  # so that nothing is lost where a later one is stopped
+            write(results, options.page)  # so that nothing is lost where a later one is stopped
         except Exception as error:  # the other topics still have figures
             failed.append(topic)
             print(f"{topic}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    finish(results, options.json, options.page)
     sys.exit(f"no figures of {', '.join(failed)}" if failed else 0)
 
 
 def common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: shows that it runs, and no more")
-    parser.add_argument("--json", type=Path, help="keep the lines in this file")
     parser.add_argument("--page", type=Path, help="write the tables as a page of Markdown")
 
 
@@ -79,7 +72,7 @@ def one(topic: str, words: list[str]) -> None:
     if getattr(options, "worker", None):
         load(topic).work(options)
     else:
-        finish([measure(topic, options, *words)], options.json, options.page)
+        write([measure(topic, options, *words)], options.page)
 
 
 def topic_options(topic: str, words: list[str]) -> argparse.Namespace:
@@ -112,7 +105,7 @@ def measure(topic: str, options: argparse.Namespace, *words: str) -> dict[str, A
     busy = max((one for one in (before, busy_cores()) if not math.isnan(one)), default=math.nan)
     return {
         "topic": topic,
-        "lines": [plain(asdict(line)) for line in lines],
+        "lines": lines,
         "busy": None if math.isnan(busy) else busy,
         "machine": machine(),
         "command": " ".join(["python scripts/bench.py", topic, *own_words(words)]),
@@ -123,7 +116,7 @@ def measure(topic: str, options: argparse.Namespace, *words: str) -> dict[str, A
 
 def own_words(words: Sequence[str]) -> list[str]:
     """Those that decide figures: not where they are kept."""
-    files = [i for i, word in enumerate(words) if word in ("--json", "--page")]
+    files = [i for i, word in enumerate(words) if word == "--page"]
     return [word for i, word in enumerate(words) if i not in files and i - 1 not in files]
 
 
@@ -152,9 +145,7 @@ def cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def finish(results: list[dict[str, Any]], kept: Path | None, page: Path | None) -> None:
-    if kept:
-        kept.write_text(json.dumps(results, indent=1) + "\n")
+def write(results: list[dict[str, Any]], page: Path | None) -> None:
     if page:
         page.write_text(markdown(results))
 
@@ -183,24 +174,10 @@ def markdown(results: list[dict[str, Any]]) -> str:
             f"## {result['topic']}: {title}",
             f"`{result['command']}`, {result['seconds']:.0f} s.{state}",
         ]
-        parts += [table([line(each_of) for each_of in result["lines"]], markdown=True)]
+        parts += [table(result["lines"], markdown=True)]
         parts += [f"```\n{prose}\n```"] if prose else []
         parts += [f"{result['machine']}."]
     return "\n\n".join(parts) + "\n"
-
-
-def plain(value: Any) -> Any:
-    """nan, which JSON lacks, as null."""
-    if isinstance(value, dict):
-        return {key: plain(each_of) for key, each_of in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def line(kept: dict[str, Any]) -> Line:
-    def cost(of: dict[str, float | None] | None) -> Cost | None:
-        return None if of is None else Cost(**{key: math.nan if value is None else value for key, value in of.items()})
-
-    return Line(**{**kept, **{key: cost(kept[key]) for key in ("ours", "theirs", "least")}})
 
 
 if __name__ == "__main__":

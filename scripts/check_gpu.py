@@ -1,6 +1,6 @@
-"""What differs on a GPU: it trains, defends, measures dCor, rebuilds pictures and resumes on it and on the CPU.
+"""What differs on a GPU: it trains, defends, rebuilds pictures and resumes on it and on the CPU.
 
-    python scripts/check_gpu.py                       # cuda beside cpu: AUC, dCor, seconds a step at 8192 and 65,536 rows
+    python scripts/check_gpu.py                       # cuda beside cpu: the AUC of each defense
     python scripts/check_gpu.py --device cpu          # the same small, cpu beside cpu: does the script run?
 
 Without a card it says so and ends with exit code 2. Each line is a run in a process of its own, in a folder that is thrown
@@ -10,7 +10,6 @@ runs with noise differ by more than rounding does.
 """
 
 import argparse
-import csv
 import json
 import math
 import signal
@@ -25,7 +24,6 @@ from typing import Any
 
 import torch
 
-from vflbench.numerics.dcor import distance_correlation
 from vflbench.places import config_folder
 
 _NO_CARD = 2
@@ -53,20 +51,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--rows", type=int, help="of the table; 40000 on a card, 1200 without")
-    parser.add_argument(
-        "--steps", default="", help="rows of the batches that are timed; 8192,65536 on a card, 256,512 without"
-    )
     parser.add_argument("--tolerance", type=float, help="of an AUC; 0.02 on a card, 0 without")
-    parser.add_argument(
-        "--only", default="", help="of train, names of defenses, dependence, inversion, resume, step; all by default"
-    )
+    parser.add_argument("--only", default="", help="of train, names of defenses, inversion, resume; all by default")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("there is no CUDA device here, or this build of torch has none: nothing was checked", file=sys.stderr)
         return _NO_CARD
     small = options.device == "cpu"
     options.rows = options.rows or (1200 if small else 40_000)
-    options.steps = options.steps or ("256,512" if small else "8192,65536")
     options.tolerance = options.tolerance if options.tolerance is not None else (0.0 if small else 0.02)
     name = "cpu" if small else torch.cuda.get_device_name()
     print(f"torch {torch.__version__}, {name} beside cpu, {options.rows:,} rows\n")
@@ -88,7 +80,7 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
     for name in ["train", *defenses]:
         if not wanted or name in wanted:
             yield from training(name, options)
-    for name, part in (("dependence", dependence), ("inversion", inversion), ("resume", resumed), ("step", steps)):
+    for name, part in (("inversion", inversion), ("resume", resumed)):
         if not wanted or name in wanted:
             yield from part(options)
 
@@ -131,23 +123,6 @@ def leaks(summary: dict[str, Any]) -> dict[tuple[str, ...], float]:
     }
 
 
-def dependence(options: argparse.Namespace) -> Iterator[Line]:
-    """dCor of embeddings and labels, and the norm of its gradient, where rows are plain and where some are near copies."""
-    rng, n = torch.Generator().manual_seed(0), min(options.rows, 10_000)
-    y = (torch.rand(n, generator=rng) < 0.25).long()
-    x = torch.relu(torch.randn(n, 64, generator=rng) + 0.3 * y[:, None])
-    for what, rows in (("dcor", x), ("dcor of near copies", x[: n // 4].repeat(4, 1) * (1 + 1e-6 * x[: n // 4 * 4, :1]))):
-        figures = []
-        for device in ("cpu", options.device):
-            leaf = rows.clone().to(device).requires_grad_()
-            value = distance_correlation(leaf, y[: len(rows)].to(device))
-            value.backward()
-            assert leaf.grad is not None
-            figures.append((value.item(), leaf.grad.norm().item()))
-        for part, cpu, other in zip(("", ", gradient"), *figures, strict=True):
-            yield Line(what + part, cpu, other, 1e-5 * abs(cpu))
-
-
 def resumed(options: argparse.Namespace) -> Iterator[Line]:
     """Test AUC of a run in one go, and of one that was stopped after an epoch and went on, both on the device."""
     words = [f"dataset.rows={options.rows}", "epochs=3", "defense=[gaussian,dcor]"]
@@ -174,33 +149,6 @@ def stop_after_an_epoch(folder: Path, device: str, words: list[str]) -> bool:
     process.send_signal(signal.SIGTERM)
     process.wait()
     return not (folder / "summary.json").exists()
-
-
-def steps(options: argparse.Namespace) -> Iterator[Line]:
-    """Seconds of a training step, of the clock, from those of an epoch of 16 without its audit."""
-    for rows in map(int, options.steps.split(",")):
-        for name, choices in (("none", []), ("dcor", ["defense=dcor"])):
-            words = [f"dataset.rows={20 * rows}", f"batch_size={rows}", "epochs=2", "attack=none", "audit.probe=false"]
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    figures = [
-                        seconds_of_a_step(Path(folder) / place, device, [*words, *choices])
-                        for place, device in (("cpu", "cpu"), ("other", options.device))
-                    ]
-                except RuntimeError as error:
-                    yield Line(f"step, {rows:,} rows, {name}", math.nan, math.nan, math.inf, str(error))
-                    continue
-            yield Line(f"step, {rows:,} rows, {name}", *figures, math.inf, "seconds; no limit")
-
-
-def seconds_of_a_step(folder: Path, device: str, words: list[str]) -> float:
-    """In the quicker epoch: the first one warms up."""
-    train(folder, device, words)
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    found = [float(row["value"]) for row in rows if (row["metric"], row["split"]) == ("seconds", "train")]
-    sent = [float(row["value"]) for row in rows if row["metric"] == "messages_sent" and row["split"] == "train"]
-    return min(found) / max(1.0, max(sent))
 
 
 def train(folder: Path, device: str, words: list[str]) -> dict[str, Any]:

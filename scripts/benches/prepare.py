@@ -7,16 +7,12 @@ which is measured on 1,000 rows and has a line of its own. The alternatives:
     the version before  the same command with --before DIR first on PYTHONPATH, a work tree of another version, if given
     encoder             a researcher's usual code (DeepCTR's examples): pandas.read_csv, fillna, sklearn's LabelEncoder
                         column by column, MinMaxScaler, train_test_split, to_parquet
-    factorize           the same, with pandas.factorize(sort=True) for LabelEncoder
-    fuxictr             FuxiCTR's FeatureProcessor and build_dataset, min_categr_count=1, as its documentation has it. It
-                        wants a header, and training and test rows in two files; making those is not counted
     arrow               pyarrow.csv in one go, dictionaries sorted with compute functions, saved as .npy
-    polars              scan_csv, dense ranks as ids, collect, write_parquet
 
 and the limit: reading the file, and the SHA-256 of it and of the table, which is written. Peers are whole commands, imports
 included, and so is what they are held against. They run in --peer-python, which needs `pip install pandas scikit-learn
-pyarrow fuxictr 'polars<2'`; what is not installed has no line. Two lines say what compiling costs: the first run ever, with
-an empty cache of numba's, and the second.
+pyarrow`; what is not installed has no line. Two lines say what compiling costs: the first run ever, with an empty cache of
+numba's, and the second.
 
 Every run is a fresh process, in turns, for --rounds rounds; the quietest counts. TMPDIR needs 1 KB a row.
 """
@@ -28,7 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +34,7 @@ INTEGERS = [f"I{i}" for i in range(1, 14)]
 CATEGORIES = [f"C{i}" for i in range(1, 27)]
 COLUMNS = ["label", *INTEGERS, *CATEGORIES]
 TEST_FRACTION = 0.1
-NEEDS = {"encoder": "pandas", "factorize": "pandas", "fuxictr": "fuxictr", "arrow": "pyarrow", "polars": "polars"}
+NEEDS = {"encoder": "pandas", "arrow": "pyarrow"}
 START_ROWS = 1000
 
 
@@ -106,12 +102,9 @@ def beside(peer: str, folder: Path, rows: int, rounds: int, python: str) -> Iter
     found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({NEEDS[peer]!r}) is None)"
     if subprocess.run([python, "-c", found], check=False).returncode:
         return
-    if peer == "fuxictr":
-        with_header(folder, rows)
-    environment = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
     calls = {
         "ours": lambda: prepare(folder, "train.txt", {}),
-        peer: lambda: measured(worker(peer, folder, python), folder=folder, environment=environment),
+        peer: lambda: measured(worker(peer, folder, python), folder=folder),
     }
     costs = in_turns(calls, rounds)
     yield Line(f"prepare, {rows:,} rows, whole command", costs["ours"], peer, costs[peer])
@@ -149,61 +142,21 @@ def copied(file: str, folder: Path) -> dict[str, Any]:
     return {}
 
 
-def with_header(folder: Path, rows: int) -> None:
-    """train.csv and test.csv: the lines of train.txt, the last tenth for testing, each file with a header."""
-    header = ("\t".join(COLUMNS) + "\n").encode()
-    with (
-        (folder / "train.txt").open("rb") as lines,
-        (folder / "train.csv").open("wb") as train,
-        (folder / "test.csv").open("wb") as test,
-    ):
-        train.write(header)
-        test.write(header)
-        for number, line in enumerate(lines):
-            (train if number < rows * (1 - TEST_FRACTION) else test).write(line)
-
-
 def encoder(file: str, folder: Path) -> dict[str, Any]:
-    from sklearn.preprocessing import LabelEncoder
-
-    return usual_code(file, folder, lambda column: LabelEncoder().fit_transform(column))
-
-
-def factorize(file: str, folder: Path) -> dict[str, Any]:
-    import pandas as pd
-
-    return usual_code(file, folder, lambda column: pd.factorize(column, sort=True)[0])
-
-
-def usual_code(file: str, folder: Path, encode: Callable[[Any], Any]) -> dict[str, Any]:
     import pandas as pd
     from sklearn.model_selection import train_test_split
-    from sklearn.preprocessing import MinMaxScaler
+    from sklearn.preprocessing import LabelEncoder, MinMaxScaler
 
     data = pd.read_csv(file, sep="\t", header=None, names=COLUMNS, dtype=dict.fromkeys(CATEGORIES, str))
     data[CATEGORIES] = data[CATEGORIES].fillna("-1")
     data[INTEGERS] = data[INTEGERS].fillna(0)
     for name in CATEGORIES:
-        data[name] = encode(data[name])
+        data[name] = LabelEncoder().fit_transform(data[name])
     data[INTEGERS] = MinMaxScaler(feature_range=(0, 1)).fit_transform(data[INTEGERS])
     train, test = train_test_split(data, test_size=TEST_FRACTION, random_state=0)
     train.to_parquet(folder / "train.parquet")
     test.to_parquet(folder / "test.parquet")
     return {"ids": int(sum(data[name].max() + 1 for name in CATEGORIES))}
-
-
-def fuxictr(file: str, folder: Path) -> dict[str, Any]:
-    from fuxictr.preprocess import FeatureProcessor, build_dataset
-
-    source = Path(file).parent
-    numeric = {"name": INTEGERS, "active": True, "dtype": "float", "type": "numeric", "normalizer": "MinMaxScaler"}
-    categorical = {"name": CATEGORIES, "active": True, "dtype": "str", "type": "categorical"}
-    features = [numeric | {"fill_na": 0}, categorical | {"fill_na": ""}]
-    label = {"name": "label", "dtype": "float"}
-    processor = FeatureProcessor(feature_cols=features, label_col=label, dataset_id="criteo", data_root=str(folder))
-    files = {"train_data": str(source / "train.csv"), "test_data": str(source / "test.csv")}
-    build_dataset(processor, **files, data_format="csv", sep="\t", min_categr_count=1)
-    return {"ids": sum(spec.get("vocab_size", 0) for spec in processor.feature_map.features.values())}
 
 
 def arrow(file: str, folder: Path) -> dict[str, Any]:
@@ -240,27 +193,4 @@ def arrow(file: str, folder: Path) -> dict[str, Any]:
     return {"ids": ids}
 
 
-def polars(file: str, folder: Path) -> dict[str, Any]:
-    import polars as pl
-
-    types = {"label": pl.Int8} | dict.fromkeys(INTEGERS, pl.Int64) | dict.fromkeys(CATEGORIES, pl.String)
-    lines = pl.scan_csv(file, separator="\t", has_header=False, schema=types, quote_char=None)
-    x, c = pl.col(INTEGERS).fill_null(0), pl.col(CATEGORIES).fill_null("")
-    scaled = ((x - x.min()) / (x.max() - x.min())).cast(pl.Float32)
-    data = (
-        lines.with_columns(scaled, (c.rank("dense") - 1).cast(pl.Int32)).collect().sample(fraction=1, shuffle=True, seed=0)
-    )
-    tests = int(len(data) * TEST_FRACTION)
-    data[:tests].write_parquet(folder / "test.parquet")
-    data[tests:].write_parquet(folder / "train.parquet")
-    return {"ids": int(sum(data[CATEGORIES].max().row(0))) + len(CATEGORIES)}
-
-
-WORKERS = {
-    "copied": copied,
-    "encoder": encoder,
-    "factorize": factorize,
-    "fuxictr": fuxictr,
-    "arrow": arrow,
-    "polars": polars,
-}
+WORKERS = {"copied": copied, "encoder": encoder, "arrow": arrow}

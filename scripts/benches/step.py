@@ -2,12 +2,11 @@
 
     python scripts/bench.py step --peer-python PEERS/bin/python                   # 8,192 rows x 10M ids
     python scripts/bench.py step --ids 1000000,33700000 --only adam,lazy-torch,lazy-numba,usual,matmuls
-    python scripts/bench.py step --only lazy-numba --scaling --audit
 
 The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
 the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
-ids, as a random sample of the file that scripts/make_criteo.py writes with so many ids. Ours, split after 5 layers, Split's
-session.round on its own shuffled batches, with the settings of a run (machine.tune and set_threads):
+ids, Zipf within each column. Ours, split after 5 layers, is Split's session.round on its own shuffled batches, with the
+settings of a run (machine.tune and set_threads):
 
     adam        optimizer adam, on every row of the tables
     lazy-torch  optimizer lazy_adam, kernel torch
@@ -18,13 +17,10 @@ The alternatives, as they come:
 
     usual       a researcher's usual code: 26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and
                 DataLoader(shuffle=True)
-    fused       the same with Adam(fused=True)
     sparse      the same with nn.Embedding(sparse=True), SparseAdam for them and Adam for the rest
     fuxictr     FuxiCTR: its FeatureEmbedding, MLP_Block and train_step (dense Adam, gradients clipped), its NpzDataLoader,
                 which loads in a process of its own, beside the steps, whose CPU seconds aren't counted. Its DNN has 13
                 weights more, one a numeric column
-    deepctr     DeepCTR-Torch: WDL without a linear part and without regularisation, Adam with its step size, its fit(),
-                which is timed from optimiser step to optimiser step, loading included
 
 The limit, of float32 and of bf16, is tuned as a run is:
 
@@ -32,14 +28,10 @@ The limit, of float32 and of bf16, is tuned as a run is:
 
 Each runs in a fresh process, in turns, for --rounds rounds, after --warm-up steps; a step is timed whole, with its batch.
 Printed is the median step of each one's quietest round: what else runs on a machine only adds. One thread a core, or
-OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table. Peers run in --peer-python, which
-needs `pip install torch fuxictr 'polars<2'` and `pip install --no-deps deepctr-torch`; what is not installed is noted.
---peer-malloc tuned keeps glibc from handing the alternatives' blocks back after each step, as a run does for itself.
+OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table. FuxiCTR runs in --peer-python, which
+needs `pip install torch fuxictr 'polars<2'`; what is not installed is noted.
 
 First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
---scaling adds a million rows' cost at 1, 2, 4, 8 million rows of the last of --ids, and at 1, 10, 30 million ids. --audit
-adds the attack: leak AUC of 8 layers of one batch by SVD and sklearn's roc_auc_score beside vflbench's Spectral and auc, and
-the AUC of 4.5 million scores by sklearn beside vflbench's.
 """
 
 import argparse
@@ -61,8 +53,7 @@ from benches.lines import Cost, Line, command, quietest
 NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
 LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
 NOT_INSTALLED = 3  # exit code of a worker
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-OURS, PEERS = ("adam", "lazy-torch", "lazy-numba", "bf16"), ("fuxictr", "deepctr")
+OURS, PEERS = ("adam", "lazy-torch", "lazy-numba", "bf16"), ("fuxictr",)
 FASTER, WITHIN = {("lazy-numba", "fuxictr"): 9.0}, {"lazy-numba": 1.4, "bf16": 1.6}
 """Goals, at 8,192 rows and 10 million ids."""
 
@@ -76,13 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=int, default=3, help="steps before, in each round (default: 3)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
-    parser.add_argument("--peer-malloc", choices=["default", "tuned"], default="default")
     parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
-    parser.add_argument("--scaling", action="store_true")
-    parser.add_argument("--scaling-of", default="lazy-numba,adam", metavar="NAME,...")
-    parser.add_argument("--scaling-rows", type=numbers, default=[1_000_000, 2_000_000, 4_000_000, 8_000_000])
-    parser.add_argument("--scaling-ids", type=numbers, default=[1_000_000, 10_000_000, 30_000_000])
-    parser.add_argument("--audit", action="store_true")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a process may take (default: 1800)")
     for word in ("--worker", "--folder", "--table-ids"):
         parser.add_argument(word, help=argparse.SUPPRESS)
@@ -93,7 +78,7 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
         options.ids, options.rows, options.batch_size, options.steps, options.rounds = [20_000], 5000, 512, 2, 1
         options.only = options.only or "lazy-torch,usual,matmuls,matmuls-bf16"
     names = options.only.split(",") if options.only else list(WORKERS)
-    for name in [*names, *options.scaling_of.split(",")]:
+    for name in names:
         if name not in WORKERS:
             raise SystemExit(f"there is no alternative {name}; there are {', '.join(WORKERS)}")
     with tempfile.TemporaryDirectory(prefix="bench_step_") as folder:
@@ -101,11 +86,6 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
         tables.check()
         for ids in options.ids:
             yield from tables.compare(ids, names)
-        if options.scaling:
-            yield from tables.scale([(rows, options.ids[-1]) for rows in options.scaling_rows])
-            yield from tables.scale([(options.rows, ids) for ids in options.scaling_ids])
-        if options.audit:
-            yield from tables.audit()
 
 
 class Bench:
@@ -138,20 +118,6 @@ class Bench:
                 )
         for name in missing.keys() & set(OURS):
             yield Line(name, Cost(math.nan), note=missing[name])
-
-    def scale(self, sizes: list[tuple[int, int]]) -> Iterator[Line]:
-        """What a million rows cost at some sizes (rows, ids) of the table."""
-        for rows, ids in sizes:
-            costs, missing = self._costs(self.options.scaling_of.split(","), self._table(rows, ids))
-            for name, cost in costs.items():
-                per_million = cost.per(self.options.batch_size / 1e6)
-                yield Line(f"{name}, a million rows of {rows:,}, {ids:,} ids", per_million)
-            for name, reason in missing.items():
-                yield Line(name, Cost(math.nan), note=reason)
-
-    def audit(self) -> Iterator[Line]:
-        for line in self._run("audit", self._table(200_000, 100_000))["lines"]:
-            yield Line(line["what"], Cost(*line["ours"]), line["alternative"], Cost(*line["theirs"]), note=line["note"])
 
     def _costs(self, names: list[str], folder: Path) -> tuple[dict[str, Cost], dict[str, str]]:
         """Of a step, in turns; and why one has none, such as that it isn't installed."""
@@ -189,11 +155,8 @@ class Bench:
         python = options.peer_python if name in PEERS else sys.executable
         own = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
         words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **own}.items()]
-        plain = {key: value for key, value in os.environ.items() if key not in MALLOC}
-        tuned = options.peer_malloc == "tuned" and name not in OURS
         done = subprocess.run(
             command("step", *words, python=python),
-            env=plain | (MALLOC if tuned else {}),
             capture_output=True,
             text=True,
             timeout=options.timeout,
@@ -211,7 +174,7 @@ class Bench:
 
 def work(options: argparse.Namespace) -> None:
     try:
-        figures = {"table": make_table, "check": check, "audit": audit, **WORKERS}[options.worker](options)
+        figures = {"table": make_table, "check": check, **WORKERS}[options.worker](options)
     except ImportError as error:
         name = (error.name or "").split(".")[0]
         if name == "vflbench":
@@ -223,30 +186,15 @@ def work(options: argparse.Namespace) -> None:
 
 
 def make_table(options: argparse.Namespace) -> dict[str, Any]:
-    """Rows as if drawn from the file that make_criteo writes with so many ids, which has as many rows as real data would.
-
-    In such a file V_j of the N entries of column j are the certain appearances of its V_j ids; the others are Zipf. Ids are
-    permuted, since a vocabulary's order has nothing to do with how frequent a value is.
-    """
+    """Random rows. Ids are permuted, since a vocabulary's order has nothing to do with how frequent a value is."""
     import numpy as np
-    from make_criteo import FULL_ROWS, cardinalities, default_ids, zipf
+    from make_criteo import cardinalities, zipf
 
-    ids, rows = int(options.table_ids), options.rows
-    sizes = cardinalities(ids)
-    low, high = 1, FULL_ROWS * 4
-    while low < high:  # the rows of the file
-        middle = (low + high) // 2
-        low, high = (low, middle) if default_ids(middle) >= ids else (middle + 1, high)
-    draw = np.random.default_rng(ids)
-    categorical = np.empty((rows, len(sizes)), dtype=np.int32)
-    for j, size in enumerate(sizes):
-        values = zipf(draw, size, rows)
-        certain = draw.random(rows) < size / max(low, size)
-        values[certain] = draw.integers(0, size, certain.sum())
-        factor = next(f for f in range(int(size * 0.618) | 1, 2 * size + 3) if np.gcd(f, size) == 1)
-        categorical[:, j] = values * factor % size
+    rows, sizes = options.rows, cardinalities(int(options.table_ids))
+    draw = np.random.default_rng(0)
+    columns = [draw.permutation(size).astype(np.int32)[zipf(draw, size, rows)] for size in sizes]
     folder = Path(options.folder)
-    np.save(folder / "categorical.npy", categorical)
+    np.save(folder / "categorical.npy", np.stack(columns, axis=1))
     np.save(folder / "numeric.npy", draw.random((rows, NUMERIC), dtype=np.float32) ** 3)
     np.save(folder / "labels.npy", (draw.random(rows) < 0.256).astype(np.int64))
     (folder / "sizes.json").write_text(json.dumps(sizes))
@@ -406,7 +354,7 @@ def usual_step(network: Any, optimizers: list) -> Callable[[Any], float]:
     return step
 
 
-def usual(options: argparse.Namespace, sparse: bool = False, **adam_options: bool) -> dict[str, Any]:
+def usual(options: argparse.Namespace, sparse: bool = False) -> dict[str, Any]:
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -417,7 +365,7 @@ def usual(options: argparse.Namespace, sparse: bool = False, **adam_options: boo
         dense, tables = network.mlp.parameters(), list(network.embeddings.parameters())
         optimizers = [torch.optim.Adam(dense, lr=LR), torch.optim.SparseAdam(tables, lr=LR)]
     else:
-        optimizers = [torch.optim.Adam(network.parameters(), lr=LR, **adam_options)]
+        optimizers = [torch.optim.Adam(network.parameters(), lr=LR)]
     dataset = TensorDataset(*map(torch.from_numpy, arrays))
     loader = DataLoader(dataset, batch_size=options.batch_size, shuffle=True, drop_last=True)
     return {**timed(endless(lambda: loader), usual_step(network, optimizers), options)}
@@ -478,43 +426,6 @@ def fuxictr(options: argparse.Namespace) -> dict[str, Any]:
     model.train()
     # train_epoch's loop: a step, and its loss as a number
     return timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
-
-
-def deepctr(options: argparse.Namespace) -> dict[str, Any]:
-    import contextlib
-    import io
-
-    import numpy as np
-
-    silence = io.StringIO()
-    with contextlib.redirect_stdout(silence):
-        from deepctr_torch.inputs import DenseFeat, SparseFeat
-        from deepctr_torch.models import WDL
-
-    use_all_cores()
-    numeric, categorical, labels, sizes = read_table(options)
-    steps = options.warm_up + options.steps
-    rows = min(len(labels), steps * options.batch_size) // options.batch_size * options.batch_size
-    epochs = -(-steps * options.batch_size // rows)
-    columns = [SparseFeat(f"C{j + 1}", vocabulary_size=size, embedding_dim=DIM) for j, size in enumerate(sizes)]
-    columns += [DenseFeat(f"I{j + 1}", 1) for j in range(NUMERIC)]
-    inputs = {f"C{j + 1}": categorical[:rows, j] for j in range(len(sizes))}
-    inputs |= {f"I{j + 1}": numeric[:rows, j] for j in range(NUMERIC)}
-    layers = (WIDTH,) * (BOTTOM + TOP)
-    model = WDL([], columns, dnn_hidden_units=layers, l2_reg_linear=0, l2_reg_embedding=0, l2_reg_dnn=0, device="cpu")
-    model.compile("adam", "binary_crossentropy")
-    ends, plain_step = [], model.optim.step
-
-    def stamped_step(*words: Any, **more: Any) -> Any:
-        result = plain_step(*words, **more)
-        ends.append((time.perf_counter(), time.process_time()))
-        return result
-
-    model.optim.step = stamped_step
-    with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-        model.fit(inputs, labels[:rows].astype(np.float32), batch_size=options.batch_size, epochs=epochs, verbose=0)
-    first = max(options.warm_up, 1) - 1
-    return figures_of(ends[first : first + options.steps + 1])
 
 
 def matmuls(dtype: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
@@ -578,97 +489,14 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     return {"text": f"{count([network]):,} parameters both; {text}"}
 
 
-def audit(options: argparse.Namespace) -> dict[str, Any]:
-    """Attack and AUC against the usual code, one after the other in one process, tuned as a run is."""
-    import numpy as np
-    import torch
-    from sklearn.metrics import roc_auc_score
-
-    from vflbench.attacks.spectral import Spectral
-    from vflbench.messages.facts import ClassShares, Embeddings
-    from vflbench.messages.view import View
-    from vflbench.models.optimizers.adam import Adam
-    from vflbench.numerics.auc import auc
-
-    as_a_run(options)
-    session, rows, generators = vflbench_session(options, Adam(lr=LR))
-    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
-    for _ in range(20):
-        session.round(next(batches))
-    ids = next(batches)
-    bottom, top = networks(session)
-    block, truth = session.rows.features("a", ids), session.rows.labels(ids)
-    with torch.no_grad():
-        layers = bottom(block.numeric, block.categorical)
-        layers |= top([layers[bottom.cut]], [])[0]
-
-    def by_torch() -> list[float]:
-        return [roc_auc_score(truth, x @ torch.linalg.svd(x, full_matrices=False)[2][0]) for x in centred()]
-
-    def by_numpy() -> list[float]:
-        matrices = (x.numpy() for x in centred())
-        return [roc_auc_score(truth, x @ np.linalg.svd(x, full_matrices=False)[2][0]) for x in matrices]
-
-    def centred() -> list:
-        return [x - x.mean(dim=0) for x in layers.values()]
-
-    def by_vflbench() -> list[float]:
-        positive, attack = truth.double().mean().item(), Spectral()
-        facts = {Embeddings: Embeddings(layers), ClassShares: ClassShares((1 - positive, positive))}
-        view = View("a", 0, 0, ids, torch.Generator(), attack.threat, facts)
-        return [auc(scores, truth) for scores in attack.batch(view).layers.values()]
-
-    draw = np.random.default_rng(0)
-    y = draw.random(4_500_000) < 0.256
-    scores = (draw.standard_normal(len(y)) + y).astype(np.float32)
-    tensors = torch.from_numpy(scores), torch.from_numpy(y)
-    leak = {"torch.linalg.svd": by_torch, "np.linalg.svd": by_numpy, "vflbench": by_vflbench}
-    test = {"sklearn": lambda: [roc_auc_score(y, scores)], "vflbench": lambda: [auc(*tensors)]}
-    width = next(iter(layers.values())).shape[1]
-    return {
-        "lines": [
-            *one_by_one(f"leak AUC of {len(layers)} layers of one ({len(ids)}, {width}) batch", leak, 7),
-            *one_by_one(f"AUC of {len(y):,} float32 scores", test, 5),
-        ]
-    }
-
-
-def one_by_one(what: str, ways: dict[str, Callable[[], list[float]]], rounds: int) -> list[dict[str, Any]]:
-    """The last way beside each other: median wall and CPU seconds, and the greatest difference of two-sided values.
-
-    Each way has its rounds in a row, after a pause: threads of one library that still wait for work would slow the next.
-    """
-    costs, values = {}, {}
-    for name, way in ways.items():
-        time.sleep(0.5)
-        stamps = []
-        for _ in range(rounds + 1):
-            values[name] = [max(a, 1 - a) for a in way()]
-            stamps.append((time.perf_counter(), time.process_time()))
-        costs[name] = [statistics.median(after - before for before, after in pairwise(t)) for t in zip(*stamps, strict=True)]
-    *others, last = ways
-    return [
-        {
-            "what": what,
-            "ours": costs[last],
-            "alternative": name,
-            "theirs": costs[name],
-            "note": f"differ by {max(abs(a - b) for a, b in zip(values[name], values[last], strict=True)):.1e}",
-        }
-        for name in others
-    ]
-
-
 WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "adam": adam,
     "lazy-torch": lazy("torch"),
     "lazy-numba": lazy("numba"),
     "bf16": lazy("numba", "bf16"),
     "usual": usual,
-    "fused": lambda options: usual(options, fused=True),
     "sparse": lambda options: usual(options, sparse=True),
     "fuxictr": fuxictr,
-    "deepctr": deepctr,
     "matmuls": matmuls("float32"),
     "matmuls-bf16": matmuls("bfloat16"),
 }

@@ -33,12 +33,11 @@ def test_goals_are_of_one_size_and_what_is_missing_has_a_reason(monkeypatch, tmp
     assert lines[2].least is None  # of bf16, which was not asked for
     assert asked.count("fuxictr") == 1
     assert next(table.compare(1000, ["lazy-numba", "matmuls"])).verdict() == ""
-    assert math.isnan(next(table.compare(1000, ["deepctr", "adam"])).ours.cpu)
+    assert math.isnan(next(table.compare(1000, ["fuxictr", "adam"])).ours.cpu)
 
 
 @pytest.mark.slow
 def test_it_runs_small():
-    done = run(bench, "step", "--quick", "--only", "lazy-torch,bf16,matmuls-bf16", "--audit")
+    done = run(bench, "step", "--quick", "--only", "lazy-torch,bf16,matmuls-bf16")
     assert done.returncode == 0, done.stderr
-    assert "leak AUC of 8 layers" in done.stdout
     assert "lazy-torch, 512 rows" in done.stdout

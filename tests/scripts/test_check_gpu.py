@@ -13,15 +13,6 @@ def test_without_a_card_it_says_so(monkeypatch):
     assert not done.stdout
 
 
-def test_beside_itself_the_cpu_computes_the_same_dependence():
-    done = run("check_gpu", "--device", "cpu", "--only", "dependence", "--rows", 400)
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("dcor")]
-    assert len(lines) == 4
-    assert all(line.split()[-1] == "0" for line in lines)
-    assert "no line differs" in done.stdout
-
-
 def test_a_difference_and_a_failed_run_are_failures():
     line = load("check_gpu").Line
     assert not line("auc", 0.7, 0.71, 0.02).fails
@@ -31,8 +22,8 @@ def test_a_difference_and_a_failed_run_are_failures():
 
 @pytest.mark.slow
 def test_it_trains_defends_rebuilds_and_resumes():
-    done = run("check_gpu", "--device", "cpu", "--only", "train,max_norm,inversion,resume,step", "--steps", "64")
+    done = run("check_gpu", "--device", "cpu", "--only", "train,max_norm,inversion,resume")
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("train ", "max_norm ", "inversion of pictures ", "resume, beside in one go ", "step, 64 rows, dcor "):
+    for part in ("train ", "max_norm ", "inversion of pictures ", "resume, beside in one go "):
         assert f"\n{part}" in done.stdout
     assert "all numbers are the same" in done.stdout
