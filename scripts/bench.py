@@ -15,7 +15,6 @@ limit vflbench takes; the goals, and whether they were met. Ratios are of CPU se
 import argparse
 import ast
 import importlib
-import math
 import os
 import platform
 import sys
@@ -26,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from benches.lines import busy_cores, each, table
+from benches.lines import each, table
 
 FOLDER = Path(__file__).with_name("benches")
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "lines"))
-_BUSY = 0.15  # cores at work for others, from which on figures by the clock mean little
 
 
 def main() -> None:
@@ -97,16 +95,13 @@ def load(topic: str) -> Any:
 
 def measure(topic: str, options: argparse.Namespace, *words: str) -> dict[str, Any]:
     """The lines of a topic, and the state of the machine before and after. words: those that chose the options."""
-    before, began = busy_cores(), time.perf_counter()
+    began = time.perf_counter()
     print(f"\n{topic}: {described(topic)[0]}", flush=True)
-    warn(before)
     lines = each(load(topic).bench(options), lambda text: print(text, file=sys.stderr, flush=True))
     print(table(lines), flush=True)
-    busy = max((one for one in (before, busy_cores()) if not math.isnan(one)), default=math.nan)
     return {
         "topic": topic,
         "lines": lines,
-        "busy": None if math.isnan(busy) else busy,
         "machine": machine(),
         "command": " ".join(["python scripts/bench.py", topic, *own_words(words)]),
         "quick": options.quick,
@@ -118,12 +113,6 @@ def own_words(words: Sequence[str]) -> list[str]:
     """Those that decide figures: not where they are kept."""
     files = [i for i, word in enumerate(words) if word == "--page"]
     return [word for i, word in enumerate(words) if i not in files and i - 1 not in files]
-
-
-def warn(busy: float) -> None:
-    if busy > _BUSY:
-        cores = f"{busy:.1f} of {os.cpu_count()} cores"
-        print(f"  other processes keep {cores} busy: look at CPU seconds and ratios, not at the clock", flush=True)
 
 
 def machine() -> str:
@@ -156,7 +145,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
         "# Performance",
         "This page says what vflbench costs, compared with named alternatives and the limits of the machine. It is the "
         "output of `python scripts/bench.py --page`. The other pages of this folder explain the figures: "
-        "[start-up](commands.md), [grades](answers.md), [a step](step.md), [several parties](parties.md), "
+        "[a step](step.md), [several parties](parties.md), "
         "[dCor](dcor.md), [prepare and the full Criteo data](scale.md), [GPU](gpu.md). They also have the topics without "
         "a table here, which were last measured on a busy machine.",
         "*CPU* is the CPU seconds of all processes and threads of what was measured. Ratios are of CPU seconds, unless a "
@@ -166,10 +155,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
     for result in sorted(results, key=lambda result: TOPICS.index(result["topic"])):
         title, *rest = described(result["topic"])
         prose = "\n\n".join(part for part in rest if not part.lstrip().startswith("python "))
-        busy = result["busy"]
         state = " Small sizes, which show that it runs and no more." * result["quick"]
-        if busy is not None and busy > _BUSY:
-            state += f" Others kept {busy:.1f} cores busy meanwhile."
         parts += [
             f"## {result['topic']}: {title}",
             f"`{result['command']}`, {result['seconds']:.0f} s.{state}",

@@ -13,9 +13,9 @@ Each line is `label TAB I1 .. I13 TAB C1 .. C26`, without a header, as in `train
 
 V_j follows the cardinalities of the full data (C3 10,131,226, C12 8,351,592, ... C9 3; 33.8 million in all), scaled to add
 up to --ids, 3 at least. Without --ids they add up to what so many rows of the real data hold, 33.8M (rows / 45.8M)^0.8.
-Missing shares and quantiles are those of a random sample of 109,715 rows of the real data. Same seed, same file, whatever
-the machine's cores: blocks of 131,072 rows are made in threads and written in order, so memory does not grow with --rows.
-With .gz or .zst, every block is a member of its own, quickly compressed.
+Missing shares and quantiles are those of a random sample of 109,715 rows of the real data. Same seed, same file. Blocks
+of 131,072 rows are made and written one after the other, so memory does not grow with --rows. With .gz, every block is a
+member of its own, quickly compressed.
 
 Columns are drawn independently of each other; of the real data's joint distribution there is nothing in here.
 """
@@ -23,12 +23,8 @@ Columns are drawn independently of each other; of the real data's joint distribu
 import argparse
 import gzip
 import math
-import os
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -223,38 +219,13 @@ def _hex_strings(words: np.ndarray, missing: np.ndarray | None):
 _FOUR_DIGITS = np.frombuffer("".join(f"{i:04x}" for i in range(1 << 16)).encode(), dtype=np.uint32)
 
 
-def compression(path: Path) -> Callable[[memoryview], bytes | memoryview]:
-    """By the file's name: .gz, .zst or as it is."""
-    if path.suffix == ".gz":
-        return lambda text: gzip.compress(text, compresslevel=1, mtime=0)
-    if path.suffix == ".zst":
-        import pyarrow as pa
-
-        return lambda text: pa.Codec("zstd", compression_level=1).compress(text, asbytes=True)
-    return lambda text: text
-
-
-def in_order(
-    make: Callable[[int, int], bytes | memoryview], blocks: list[tuple[int, int]], threads: int
-) -> Iterator[bytes | memoryview]:
-    """What `make` gives for each block, in order, at most two a thread ahead."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = deque()
-        for start, stop in blocks:
-            waiting.append(pool.submit(make, start, stop))
-            if len(waiting) >= 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def write(path: Path, rows: int, ids: int | None = None, seed: int = 0, threads: int | None = None) -> int:
-    """Write the file; returns its size in bytes."""
-    source, compress = Criteo(rows, ids or default_ids(rows), seed), compression(path)
+def write(path: Path, rows: int, ids: int | None = None, seed: int = 0) -> int:
+    """Write the file, compressed if its name ends in .gz; returns its size in bytes."""
+    source = Criteo(rows, ids or default_ids(rows), seed)
     with path.open("wb") as file:
-        threads = threads or len(os.sched_getaffinity(0))
-        for text in in_order(lambda start, stop: compress(source.text(start, stop)), source.blocks(), threads):
-            file.write(text)
+        for start, stop in source.blocks():
+            text = source.text(start, stop)
+            file.write(gzip.compress(text, compresslevel=1, mtime=0) if path.suffix == ".gz" else text)
     return path.stat().st_size
 
 
@@ -262,9 +233,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, required=True, help="how many lines")
     parser.add_argument("--ids", type=int, help="distinct categories over all columns (default: as many as real data has)")
-    parser.add_argument("--out", type=Path, required=True, help="the file; .gz and .zst are compressed")
+    parser.add_argument("--out", type=Path, required=True, help="the file; .gz is compressed")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another file (default: 0)")
-    parser.add_argument("--threads", type=int, help="default: as many as there are cores")
     options = parser.parse_args(arguments)
     if options.rows < 1:
         parser.error("--rows must be at least 1")
@@ -275,7 +245,7 @@ def main() -> None:
     options = parse()
     start = time.perf_counter()
     try:
-        size = write(options.out, options.rows, options.ids, options.seed, options.threads)
+        size = write(options.out, options.rows, options.ids, options.seed)
     except (ValueError, OSError) as error:
         sys.exit(f"make_criteo: {error}")
     seconds = time.perf_counter() - start

@@ -11,12 +11,10 @@ torch is loaded:
     read 2    the same with the covariance of both
 
 Each with one thread of torch, and with as many as there are cores. The audit has as many threads as it takes. Medians over
-turns; the note has the ratio by the clock to the faster of the two. `--cold` drops the files from the page cache before each
-pass.
+turns; the note has the ratio by the clock to the faster of the two.
 """
 
 import argparse
-import os
 import subprocess
 import tempfile
 import time
@@ -51,14 +49,6 @@ def write(folder: Path, batches: int, rows: int, width: int) -> None:
     write_rows(folder / LABELS, {"id": torch.arange(batches * rows), "label": torch.cat(labels)})
 
 
-def drop(folder: Path) -> None:
-    """From the page cache, as far as the system does it."""
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def one_pass(name: str, folder: Path) -> Cost:
     """What one pass costs in this process, after torch is loaded."""
     import torch
@@ -91,7 +81,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=8192)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--cold", action="store_true")
     parser.add_argument("--worker", choices=PASSES, help=argparse.SUPPRESS)
 
 
@@ -109,8 +98,6 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
             write(folder, options.batches, options.rows, options.width)
 
         def run(name: str) -> Cost:
-            if options.cold:
-                drop(folder)
             words = command("audit", "--worker", name, "--folder", str(folder))
             printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
             return Cost(*map(float, printed.split()[-3:]))
@@ -125,5 +112,4 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
         for read in (name, f"{name}, a thread"):
             ratios = [turn["audit"].wall / turn[read].wall for turn in turns]
             note = f"by the clock {median_of(ratios):.2f}"
-            what = f"audit of {count} batches" + (", files not in memory" if options.cold else "")
-            yield Line(what, costs["audit"], limit=read, least=costs[read], note=note)
+            yield Line(f"audit of {count} batches", costs["audit"], limit=read, least=costs[read], note=note)

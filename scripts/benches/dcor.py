@@ -5,10 +5,9 @@
 
 The data are --rows ReLU embeddings of --width coordinates in float32, a quarter of them positive. Our form keeps the
 distances for the gradient if they fit into 256 MiB, and computes them again otherwise. One line has them computed again at
---largest rows. The alternatives are:
+--largest rows. The alternative is:
 
     naive     torch.cdist, both matrices doubly centred, autograd
-    package   the package dcor, distance_correlation_sqr in float64, the labels as numbers; no gradient
 
 The limit is the matrix products alone, in the same shapes as ours and in memory that is already allocated: of the rows with
 each other, on and above the diagonal, and of a matrix as large as the distances with the rows.
@@ -17,7 +16,7 @@ Each form runs in a process of its own, set up as runs are (machine.tune). The f
 three calls. The values are the CPU seconds of all threads in the quietest round. Memory is the peak of the process minus
 what it held before the first call (on 500 rows, so that libraries are loaded). Errors are those of the value and of the
 norm of the gradient, against the naive form in float64 on 4,096 rows. The naive form runs up to --largest rows: at 32,768
-it would hold some 25 GB. The package runs up to 2,048.
+it would hold some 25 GB.
 """
 
 import argparse
@@ -30,7 +29,6 @@ import torch
 from benches.lines import Cost, Line, command, in_turns, peak_memory, quietest, timed
 
 _BLOCK = 1024
-_PACKAGE_ROWS = 2048  # at 8,192 rows dcor 0.7 asks for 64 GiB: n * n * d numbers, as it takes no array for one of NumPy
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +46,6 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
     for rows in map(int, options.rows.split(",")):
         compared = rows <= options.largest
         names = ["kept", "products", *(["naive"] if compared else []), *(["again"] if rows == 8192 else [])]
-        names += ["package"] if rows <= _PACKAGE_ROWS else []
         calls: dict[str, Callable[[], Cost]] = {
             name: lambda name=name, rows=rows: in_process(name, rows, options.width) for name in names
         }
@@ -59,8 +56,6 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
             yield Line(what, costs["kept"], "", None, *limit, note=note)
             continue
         yield Line(what, costs["kept"], "naive", costs["naive"], *limit, faster=goal, note=note)
-        if "package" in costs:
-            yield Line(what, costs["kept"], "dcor, value", costs["package"])
         if "again" in costs:
             yield Line(f"{what}, nothing kept", costs["again"], "naive", costs["naive"], *limit)
 
@@ -121,12 +116,6 @@ def differentiated(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor
     function(x.clone().requires_grad_(), y).backward()
 
 
-def package(x: torch.Tensor, y: torch.Tensor) -> None:
-    import dcor
-
-    dcor.distance_correlation_sqr(x.double().numpy(), y.double().numpy())
-
-
 def products(x: torch.Tensor, _y: torch.Tensor) -> None:
     n, size = len(x), min(_BLOCK, len(x))
     block, weights, sums = torch.empty(size, size), torch.ones(size, size), torch.empty(size, x.shape[1])
@@ -139,7 +128,7 @@ def products(x: torch.Tensor, _y: torch.Tensor) -> None:
                 torch.mm(weights.T, left, out=sums)
 
 
-WORKERS = {"kept": kept, "again": again, "naive": naive, "package": package, "products": products}
+WORKERS = {"kept": kept, "again": again, "naive": naive, "products": products}
 
 
 def errors(width: int) -> str:

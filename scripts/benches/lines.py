@@ -128,9 +128,9 @@ def table(lines: Iterable[Line], *, markdown: bool = False) -> str:
     return "\n".join("  ".join(row).rstrip() for row in zip(*padded, strict=True))
 
 
-def command(topic: str, *words: str, python: str = sys.executable) -> list[str]:
+def command(topic: str, *words: str) -> list[str]:
     """What runs a topic in another process."""
-    return [python, str(BENCH), topic, *words]
+    return [sys.executable, str(BENCH), topic, *words]
 
 
 def measured(
@@ -197,24 +197,6 @@ def peak_memory() -> float:
         return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def busy_cores(over: float = 0.3) -> float:
-    """How many cores other processes keep busy just now, on Linux; nan elsewhere."""
-
-    def read() -> tuple[float, float]:
-        fields = [float(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        return sum(fields[:8]) - fields[3] - fields[4], sum(fields[:8])
-
-    try:
-        own, (busy, whole) = time.process_time(), read()
-        time.sleep(over)
-        now_busy, now_whole = read()
-    except (OSError, IndexError, ValueError):
-        return math.nan
-    if now_whole == whole:
-        return math.nan
-    return max(0.0, (now_busy - busy) / (now_whole - whole) * (os.cpu_count() or 1) - (time.process_time() - own) / over)
 
 
 def each(lines: Iterator[Line], say: Callable[[str], object]) -> list[Line]:

@@ -4,15 +4,12 @@ A file of --rows Criteo-shaped rows (scripts/make_criteo.py) is prepared with an
 which is measured on 1,000 rows and has a line of its own. The alternatives:
 
     pyarrow's parser    the same command with NUMBA_DISABLE_JIT=1: the blocks are parsed by pyarrow, the vocabularies sorted
-    the version before  the same command with --before DIR first on PYTHONPATH, a work tree of another version, if given
     encoder             a researcher's usual code (DeepCTR's examples): pandas.read_csv, fillna, sklearn's LabelEncoder
                         column by column, MinMaxScaler, train_test_split, to_parquet
-    arrow               pyarrow.csv in one go, dictionaries sorted with compute functions, saved as .npy
 
-and the limit: reading the file, and the SHA-256 of it and of the table, which is written. Peers are whole commands, imports
-included, and so is what they are held against. They run in --peer-python, which needs `pip install pandas scikit-learn
-pyarrow`; what is not installed has no line. Two lines say what compiling costs: the first run ever, with an empty cache of
-numba's, and the second.
+and the limit: reading the file, and the SHA-256 of it and of the table, which is written. The encoder is a whole command,
+imports included, and so is what it is held against. Two lines say what compiling costs: the first run
+ever, with an empty cache of numba's, and the second.
 
 Every run is a fresh process, in turns, for --rounds rounds; the quietest counts. TMPDIR needs 1 KB a row.
 """
@@ -34,16 +31,12 @@ INTEGERS = [f"I{i}" for i in range(1, 14)]
 CATEGORIES = [f"C{i}" for i in range(1, 27)]
 COLUMNS = ["label", *INTEGERS, *CATEGORIES]
 TEST_FRACTION = 0.1
-NEEDS = {"encoder": "pandas", "arrow": "pyarrow"}
 START_ROWS = 1000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, help="default: 2000000")
     parser.add_argument("--rounds", type=int, help="default: 3")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="a work tree of another version to compare with")
-    parser.add_argument("--peers", default="encoder,arrow", metavar="NAME,...", help=f"of {', '.join(NEEDS)}; or none")
-    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
     for word in ("--worker", "--file", "--folder"):
         parser.add_argument(word, help=argparse.SUPPRESS)
 
@@ -54,26 +47,27 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
         folder = Path(name)
         for file, count in (("tiny.txt", START_ROWS), ("train.txt", rows)):
             make(folder / file, count)
-        yield from ours(folder, rows, rounds, options)
-        for peer in [] if options.quick or options.peers == "none" else options.peers.split(","):
-            yield from beside(peer, folder, rows, rounds, options.peer_python)
+        yield from ours(folder, rows, rounds)
+        calls = {
+            "ours": lambda: prepare(folder, "train.txt", {}),
+            "encoder": lambda: measured(worker("encoder", folder), folder=folder),
+        }
+        costs = in_turns(calls, rounds)
+        yield Line(f"prepare, {rows:,} rows, whole command", costs["ours"], "encoder", costs["encoder"])
 
 
-def ours(folder: Path, rows: int, rounds: int, options: argparse.Namespace) -> Iterator[Line]:
+def ours(folder: Path, rows: int, rounds: int) -> Iterator[Line]:
     """Lines on vflbench alone."""
     cold = {"NUMBA_CACHE_DIR": str(folder / "numba")}
     ways = {"numba": {}, "pyarrow's parser": {"NUMBA_DISABLE_JIT": "1"}}
-    if options.before:
-        ways["the version before"] = {"PYTHONPATH": str(options.before)}
     prepare(folder, "train.txt", {})  # numba's own cache is warm from here on
     calls = {(name, file): lambda e=e, f=file: prepare(folder, f, e) for name, e in ways.items() for file in FILES}
     costs = in_turns({f"{name} {file}": call for (name, file), call in calls.items()}, rounds)
     net = {name: less(costs[f"{name} train.txt"], costs[f"{name} tiny.txt"]) for name in ways}
     limit = measured(worker("copied", folder))
     for name in list(ways)[1:]:
-        faster = 3 if name == "the version before" else None
         what = f"prepare, {rows:,} rows, net of the start"
-        yield Line(what, net["numba"], name, net[name], "read, hash, write", limit, faster=faster)
+        yield Line(what, net["numba"], name, net[name], "read, hash, write", limit)
     yield Line(f"prepare, {START_ROWS:,} rows: the start", costs["numba tiny.txt"])
     yield Line(f"prepare again, {rows:,} rows", prepare(folder, "train.txt", {}, again=True), cpu=0.4)
     first = prepare(folder, "train.txt", cold)
@@ -97,28 +91,15 @@ def prepare(folder: Path, file: str, environment: dict[str, str], *, again: bool
     return measured(words, folder=folder, environment={"VFLBENCH_CACHE": str(folder / "cache"), **environment})
 
 
-def beside(peer: str, folder: Path, rows: int, rounds: int, python: str) -> Iterator[Line]:
-    """The line of one peer, if it is installed."""
-    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({NEEDS[peer]!r}) is None)"
-    if subprocess.run([python, "-c", found], check=False).returncode:
-        return
-    calls = {
-        "ours": lambda: prepare(folder, "train.txt", {}),
-        peer: lambda: measured(worker(peer, folder, python), folder=folder),
-    }
-    costs = in_turns(calls, rounds)
-    yield Line(f"prepare, {rows:,} rows, whole command", costs["ours"], peer, costs[peer])
-
-
 def make(file: Path, rows: int) -> None:
     words = [sys.executable, BENCH.with_name("make_criteo.py"), "--rows", str(rows), "--out", file]
     words += ["--ids", str(rows)] if rows < 100_000 else []
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
-def worker(name: str, folder: Path, python: str = sys.executable) -> list[str]:
+def worker(name: str, folder: Path) -> list[str]:
     words = ("--worker", name, "--file", str(folder / "train.txt"), "--folder", str(folder))
-    return command("prepare", *words, python=python)
+    return command("prepare", *words)
 
 
 def work(options: argparse.Namespace) -> None:
@@ -159,38 +140,4 @@ def encoder(file: str, folder: Path) -> dict[str, Any]:
     return {"ids": int(sum(data[name].max() + 1 for name in CATEGORIES))}
 
 
-def arrow(file: str, folder: Path) -> dict[str, Any]:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv
-
-    types = dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(CATEGORIES, pa.dictionary(pa.int32(), pa.string()))
-    data = csv.read_csv(
-        file,
-        read_options=csv.ReadOptions(column_names=COLUMNS),
-        parse_options=csv.ParseOptions(delimiter="\t", quote_char=False),
-        convert_options=csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False),
-    )
-    numeric = np.empty((len(data), len(INTEGERS)), dtype=np.float32)
-    for j, name in enumerate(INTEGERS):
-        x = pc.fill_null(data[name], 0).to_numpy().astype(np.float64)
-        numeric[:, j] = (x - x.min()) / max(x.max() - x.min(), 1)
-    categorical, ids = np.empty((len(data), len(CATEGORIES)), dtype=np.int32), 0
-    for j, name in enumerate(CATEGORIES):
-        column = data[name].unify_dictionaries().combine_chunks()
-        order = pc.sort_indices(column.dictionary).to_numpy()
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        categorical[:, j] = rank[column.indices.to_numpy()]
-        ids += len(order)
-    order = np.random.default_rng(0).permutation(len(data))
-    tests = int(len(data) * TEST_FRACTION)
-    blocks = {"numeric": numeric, "categorical": categorical, "labels": data["label"].to_numpy()}
-    for name, block in blocks.items():
-        np.save(folder / f"test_{name}.npy", block[order[:tests]])
-        np.save(folder / f"train_{name}.npy", block[order[tests:]])
-    return {"ids": ids}
-
-
-WORKERS = {"copied": copied, "encoder": encoder, "arrow": arrow}
+WORKERS = {"copied": copied, "encoder": encoder}

@@ -1,6 +1,6 @@
 """Training steps of one network, vflbench beside what others run, and how near they are to the matrix products alone.
 
-    python scripts/bench.py step --peer-python PEERS/bin/python                   # 8,192 rows x 10M ids
+    python scripts/bench.py step                                                  # 8,192 rows x 10M ids
     python scripts/bench.py step --ids 1000000,33700000 --only adam,lazy-torch,lazy-numba,usual,matmuls
 
 The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
@@ -13,14 +13,9 @@ settings of a run (machine.tune and set_threads):
     lazy-numba  ... and kernel numba
     bf16        ... and precision bf16
 
-The alternatives, as they come:
+The alternative is a researcher's usual code:
 
-    usual       a researcher's usual code: 26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and
-                DataLoader(shuffle=True)
-    sparse      the same with nn.Embedding(sparse=True), SparseAdam for them and Adam for the rest
-    fuxictr     FuxiCTR: its FeatureEmbedding, MLP_Block and train_step (dense Adam, gradients clipped), its NpzDataLoader,
-                which loads in a process of its own, beside the steps, whose CPU seconds aren't counted. Its DNN has 13
-                weights more, one a numeric column
+    usual       26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and DataLoader(shuffle=True)
 
 The limit, of float32 and of bf16, is tuned as a run is:
 
@@ -28,8 +23,7 @@ The limit, of float32 and of bf16, is tuned as a run is:
 
 Each runs in a fresh process, in turns, for --rounds rounds, after --warm-up steps; a step is timed whole, with its batch.
 Printed is the median step of each one's quietest round: what else runs on a machine only adds. One thread a core, or
-OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table. FuxiCTR runs in --peer-python, which
-needs `pip install torch fuxictr 'polars<2'`; what is not installed is noted.
+OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table.
 
 First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
 """
@@ -53,8 +47,8 @@ from benches.lines import Cost, Line, command, quietest
 NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
 LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
 NOT_INSTALLED = 3  # exit code of a worker
-OURS, PEERS = ("adam", "lazy-torch", "lazy-numba", "bf16"), ("fuxictr",)
-FASTER, WITHIN = {("lazy-numba", "fuxictr"): 9.0}, {"lazy-numba": 1.4, "bf16": 1.6}
+OURS = ("adam", "lazy-torch", "lazy-numba", "bf16")
+WITHIN = {"lazy-numba": 1.4, "bf16": 1.6}
 """Goals, at 8,192 rows and 10 million ids."""
 
 
@@ -67,7 +61,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=int, default=3, help="steps before, in each round (default: 3)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
-    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the peers")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a process may take (default: 1800)")
     for word in ("--worker", "--folder", "--table-ids"):
         parser.add_argument(word, help=argparse.SUPPRESS)
@@ -112,7 +105,6 @@ class Bench:
                     costs.get(other),
                     limit,
                     costs.get(limit),
-                    faster=FASTER.get((ours, other)) if at_goal else None,
                     within=WITHIN.get(ours) if at_goal else None,
                     note=missing.get(other, missing.get(limit, "")),
                 )
@@ -152,11 +144,10 @@ class Bench:
     def _run(self, name: str, folder: Path) -> dict[str, Any]:
         """One alternative in a process of its own. Returns its figures; raises RuntimeError if it has none."""
         options = self.options
-        python = options.peer_python if name in PEERS else sys.executable
         own = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
         words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **own}.items()]
         done = subprocess.run(
-            command("step", *words, python=python),
+            command("step", *words),
             capture_output=True,
             text=True,
             timeout=options.timeout,
@@ -317,7 +308,7 @@ def lazy(kernel: str, precision: str = "float32") -> Callable[[argparse.Namespac
     return run
 
 
-def usual_network(sizes: list[int], sparse: bool = False) -> Any:
+def usual_network(sizes: list[int]) -> Any:
     """What a researcher writes: a module of 26 embeddings and a Sequential, as torch initialises them."""
     import torch
     from torch import nn
@@ -325,7 +316,7 @@ def usual_network(sizes: list[int], sparse: bool = False) -> Any:
     class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embeddings = nn.ModuleList(nn.Embedding(size, DIM, sparse=sparse) for size in sizes)
+            self.embeddings = nn.ModuleList(nn.Embedding(size, DIM) for size in sizes)
             widths, layers = [NUMERIC + DIM * len(sizes), *[WIDTH] * (BOTTOM + TOP)], []
             for inputs, outputs in pairwise(widths):
                 layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -338,94 +329,32 @@ def usual_network(sizes: list[int], sparse: bool = False) -> Any:
     return Network()
 
 
-def usual_step(network: Any, optimizers: list) -> Callable[[Any], float]:
+def usual_step(network: Any) -> Callable[[Any], float]:
+    import torch
     from torch.nn import functional as F
+
+    optimizer = torch.optim.Adam(network.parameters(), lr=LR)
 
     def step(batch: Any) -> float:
         numeric, categorical, labels = batch
-        for optimizer in optimizers:
-            optimizer.zero_grad()
+        optimizer.zero_grad()
         loss = F.binary_cross_entropy_with_logits(network(numeric, categorical), labels.float())
         loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
+        optimizer.step()
         return loss.item()
 
     return step
 
 
-def usual(options: argparse.Namespace, sparse: bool = False) -> dict[str, Any]:
+def usual(options: argparse.Namespace) -> dict[str, Any]:
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
     use_all_cores()
     *arrays, sizes = read_table(options)
-    network = usual_network(sizes, sparse)
-    if sparse:
-        dense, tables = network.mlp.parameters(), list(network.embeddings.parameters())
-        optimizers = [torch.optim.Adam(dense, lr=LR), torch.optim.SparseAdam(tables, lr=LR)]
-    else:
-        optimizers = [torch.optim.Adam(network.parameters(), lr=LR)]
     dataset = TensorDataset(*map(torch.from_numpy, arrays))
     loader = DataLoader(dataset, batch_size=options.batch_size, shuffle=True, drop_last=True)
-    return {**timed(endless(lambda: loader), usual_step(network, optimizers), options)}
-
-
-def fuxictr(options: argparse.Namespace) -> dict[str, Any]:
-    import logging
-
-    import numpy as np
-    from fuxictr.features import FeatureMap
-    from fuxictr.pytorch.dataloaders import RankDataLoader
-    from fuxictr.pytorch.layers import FeatureEmbedding, MLP_Block
-    from fuxictr.pytorch.models import BaseModel
-
-    logging.disable()
-    use_all_cores()
-    numeric, categorical, labels, sizes = read_table(options)
-    columns = {f"I{j + 1}": numeric[:, j] for j in range(NUMERIC)}
-    columns |= {f"C{j + 1}": categorical[:, j] for j in range(len(sizes))}
-    features = FeatureMap("criteo", options.folder)
-    features.labels = ["label"]
-    for name in columns:
-        spec = {"type": "numeric", "embedding_dim": 1}
-        if name.startswith("C"):
-            spec = {"type": "categorical", "vocab_size": sizes[int(name[1:]) - 1]}
-        features.features[name] = {"source": "", **spec}
-    features.num_fields = features.get_num_fields()
-    features.set_column_index()
-
-    class DNN(BaseModel):
-        """As in FuxiCTR's model zoo."""
-
-        def __init__(self) -> None:
-            super().__init__(features, model_id="DNN", gpu=-1, verbose=0, model_root=options.folder, metrics=["AUC"])
-            self.embedding_layer = FeatureEmbedding(features, DIM)
-            self.mlp = MLP_Block(
-                input_dim=NUMERIC + DIM * len(sizes),
-                output_dim=1,
-                hidden_units=[WIDTH] * (BOTTOM + TOP),
-                hidden_activations="relu",
-                output_activation=self.output_activation,
-            )
-            self.compile("adam", "binary_crossentropy", LR)
-            self.reset_parameters()
-            self.model_to_device()
-
-        def forward(self, inputs: dict) -> dict:
-            return {"y_pred": self.mlp(self.embedding_layer(self.get_inputs(inputs), flatten_emb=True))}
-
-    file = Path(options.folder) / f"fuxictr_{os.getpid()}.npz"
-    np.savez(file, label=labels, **columns)
-    try:
-        loader, _ = RankDataLoader(features, "train", train_data=str(file), batch_size=options.batch_size, shuffle=True)
-    finally:
-        file.unlink()
-    model = DNN()
-    model._max_gradient_norm = 10.0  # as fit() sets it
-    model.train()
-    # train_epoch's loop: a step, and its loss as a number
-    return timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
+    return timed(endless(lambda: loader), usual_step(usual_network(sizes)), options)
 
 
 def matmuls(dtype: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
@@ -473,7 +402,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
         for layer, source in zip(theirs, linear, strict=True):
             layer.weight.copy_(source.weight)
             layer.bias.copy_(source.bias)
-    step = usual_step(network, [torch.optim.Adam(network.parameters(), lr=LR)])
+    step = usual_step(network)
     batches = iter(session.batches(rows, options.batch_size, generators["batches"], 0))
     losses, differences = [], []
     for _ in range(5):
@@ -495,8 +424,6 @@ WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "lazy-numba": lazy("numba"),
     "bf16": lazy("numba", "bf16"),
     "usual": usual,
-    "sparse": lambda options: usual(options, sparse=True),
-    "fuxictr": fuxictr,
     "matmuls": matmuls("float32"),
     "matmuls-bf16": matmuls("bfloat16"),
 }

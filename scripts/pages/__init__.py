@@ -13,7 +13,7 @@ FOLDERS = ("attacks", "defenses", "options", "api", "added")
 def pages() -> dict[str, str]:
     """Path below docs -> Markdown."""
     return {
-        **components.pages(DOCS),
+        **components.pages(),
         **options.pages(),
         **experiments.pages(),
         **api.pages(),

@@ -73,19 +73,18 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 def signature(name: str, thing: Any) -> str:
     """One parameter a line where it is long."""
+    kind = "class " if inspect.isclass(thing) else ""
     if inspect.isclass(thing) and not _is_made(thing):
-        return f"class {name}"
-    try:
-        of = inspect.signature(thing)
-    except (TypeError, ValueError):
-        return f"class {name}"
-    before = "class " if inspect.isclass(thing) else ""
-    parameters = [_parameter(p) for p in of.parameters.values() if p.name != "self"]
-    back = "" if inspect.isclass(thing) or of.return_annotation is of.empty else f" -> {_hint(of.return_annotation)}"
-    line = f"{before}{name}({', '.join(parameters)}){back}"
+        return f"{kind}{name}"
+    of = inspect.signature(thing)
+    parameters = [_short(str(parameter)) for parameter in of.parameters.values() if parameter.name != "self"]
+    back = (
+        "" if kind or of.return_annotation is of.empty else f" -> {_short(inspect.formatannotation(of.return_annotation))}"
+    )
+    line = f"{kind}{name}({', '.join(parameters)}){back}"
     if len(line) <= 100:
         return line
-    return f"{before}{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + f"){back}"
+    return f"{kind}{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + f"){back}"
 
 
 def _is_made(cls: type) -> bool:
@@ -93,18 +92,7 @@ def _is_made(cls: type) -> bool:
     return "__init__" in vars(cls) or dataclasses.is_dataclass(cls)
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    hint = "" if parameter.annotation is parameter.empty else f": {_hint(parameter.annotation)}"
-    default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
-    return f"{stars}{parameter.name}{hint}{default}"
-
-
-def _hint(annotation: Any) -> str:
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
-
-
-def _default(value: Any) -> str:
-    text = repr(value)
-    return "..." if " at 0x" in text or "object" in text else text
+def _short(text: str) -> str:
+    """Types without their modules, and defaults that are objects as dots."""
+    text = re.sub(r"= <.*>", "= ...", text)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text).replace("'", "")

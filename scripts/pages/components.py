@@ -2,44 +2,30 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from pages.classes import Choice, choices, option_table
 from pages.docstrings import Docstring, read_docstring
-from pages.measured import Column, Table, names_in, read_table
-from pages.related import related
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 
-MATRIX = ("experiments/matrix.md", ("matrix",))
-REBUILDING = (
-    "experiments/rebuilding.md",
-    tuple(f"rebuilding_{name}" for name in ("pictures", "shallow", "hijack", "table")),
-)
-_OF_MATRIX = (
-    "The values are two-sided leak AUCs at the visible layer where they are largest, after two epochs on 27,000 rows of "
-    "Criteo, means of seeds 0 to 2. 0.5 is a coin, and 1 means that every label is read. The commands and the columns are "
-    "explained on the page "
-    "[Every attack against every defense](../experiments/matrix.md)."
-)
-_OF_REBUILDING = (
-    "A value is the share of the error of the best guess that the attack removes, a mean of seeds 0 to 2 with its 95 % "
-    "interval. 1 is exact, and 0 or less is no better than a guess. The commands, data and models are on the page "
+_MEASURED = (
+    "What it reads of each defense, and what is left of each attack, is on the pages "
+    "[Every attack against every defense](../experiments/matrix.md) and "
     "[Every attack on features against every defense](../experiments/rebuilding.md)."
 )
 
 
-def pages(docs: Path) -> dict[str, str]:
+def pages() -> dict[str, str]:
     attacks, defenses = ([choice for choice in choices(group) if choice.cls] for group in ("attack", "defense"))
-    found = {f"attacks/{choice.name}.md": attack_page(choice, docs) for choice in attacks}
-    found |= {f"defenses/{choice.name}.md": defense_page(choice, docs) for choice in defenses}
+    found = {f"attacks/{choice.name}.md": attack_page(choice) for choice in attacks}
+    found |= {f"defenses/{choice.name}.md": defense_page(choice) for choice in defenses}
     found["attacks/index.md"] = index("Attacks", "attack", attacks, lambda choice: str(_attack(choice).threat.level))
     found["defenses/index.md"] = index("Defenses", "defense", defenses, lambda choice: _side(choice))
     return found
 
 
-def attack_page(choice: Choice, docs: Path) -> str:
+def attack_page(choice: Choice) -> str:
     threat = _attack(choice).threat
     text = _docstring(choice)
     return "\n\n".join(
@@ -50,14 +36,14 @@ def attack_page(choice: Choice, docs: Path) -> str:
             f"`vflbench list attacks` prints that of the defaults.",
             "## Options",
             option_table(choice.options),
-            "## What it reads",
-            *_readings(choice, docs),
-            *_tail(choice, text, docs),
+            "## Measured",
+            _MEASURED,
+            *_tail(choice, text),
         ]
     )
 
 
-def defense_page(choice: Choice, docs: Path) -> str:
+def defense_page(choice: Choice) -> str:
     text = _docstring(choice)
     return "\n\n".join(
         [
@@ -66,9 +52,9 @@ def defense_page(choice: Choice, docs: Path) -> str:
             _side(choice).capitalize() + ".",
             "## Options",
             option_table(choice.options),
-            "## What attacks read",
-            *_left(choice, docs),
-            *_tail(choice, text, docs),
+            "## Measured",
+            _MEASURED,
+            *_tail(choice, text),
         ]
     )
 
@@ -95,73 +81,11 @@ def _head(choice: Choice, text: Docstring) -> Iterator[str]:
         yield text.body
 
 
-def _tail(choice: Choice, text: Docstring, docs: Path) -> Iterator[str]:
+def _tail(choice: Choice, text: Docstring) -> Iterator[str]:
     yield "## Source"
     yield text.source or "Ours."
     yield f"Code: `{choice.cls.__module__}`. Config: `configs/{choice.group}/{choice.name}.yaml`."
-    if pages := related(docs, choice.group, choice.name):
-        yield "## Related pages"
-        yield "\n".join(f"- [{title}](../{path})" for title, path in pages)
     yield ""
-
-
-def _readings(choice: Choice, docs: Path) -> Iterator[str]:
-    """An attack: a line for each defense."""
-    shown = False
-    for (page, experiments), explained in ((MATRIX, _OF_MATRIX), (REBUILDING, _OF_REBUILDING)):
-        table = read_table(docs / page)
-        if columns := table.of_attack(names_in(experiments, choice.name)):
-            shown = True
-            yield explained
-            yield _attack_table(table, columns)
-    if not shown:
-        yield (
-            "It is not in the two large comparisons ([on labels](../experiments/matrix.md), "
-            "[on features](../experiments/rebuilding.md)). The related pages below have its figures."
-        )
-
-
-def _attack_table(table: Table, columns: list[Column]) -> str:
-    several = len({column.group for column in columns}) > 1
-    names = [f"{column.group}: `{column.name}`" if several else f"`{column.name}`" for column in columns]
-    lines = ["| defense | " + " | ".join(names) + " |", "|---" * (len(columns) + 1) + "|"]
-    for row, cells in table.rows.items():
-        if any(cells[column] for column in columns):
-            lines.append(f"| {row} | " + " | ".join(cells[column] or "-" for column in columns) + " |")
-    return "\n".join(lines)
-
-
-def _left(choice: Choice, docs: Path) -> Iterator[str]:
-    """A defense: a line for each attack, beside no defense."""
-    shown = False
-    for (page, _), explained in ((MATRIX, _OF_MATRIX), (REBUILDING, _OF_REBUILDING)):
-        table = read_table(docs / page)
-        if rows := table.of_defense(choice.name):
-            shown = True
-            yield explained
-            yield _defense_table(table, ["none", *rows])
-    if not shown:
-        yield (
-            "It is not in the two large comparisons ([on labels](../experiments/matrix.md), "
-            "[on features](../experiments/rebuilding.md)). The related pages below have its figures."
-        )
-
-
-def _defense_table(table: Table, rows: list[str]) -> str:
-    lines = [
-        "| attack | " + " | ".join("no defense" if row == "none" else row for row in rows) + " |",
-        "|---" * (len(rows) + 1) + "|",
-    ]
-    group = ""
-    for column in table.columns:
-        cells = [table.rows[row][column] for row in rows]
-        if not any(cells[1:]):
-            continue
-        if column.group != group:
-            group = column.group
-            lines.append(f"| *{group}* |" + " |" * len(rows))
-        lines.append(f"| {column.name} | " + " | ".join(cell or "-" for cell in cells) + " |")
-    return "\n".join(lines)
 
 
 def _attack(choice: Choice) -> Attack:

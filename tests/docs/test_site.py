@@ -14,7 +14,6 @@ from pages.accessible import mended
 from pages.classes import Option, allowed, comments_in, option_table
 from pages.docstrings import read_docstring
 from pages.links import rewritten
-from pages.measured import names_in, read_table
 
 from vflbench.options import Fraction, Rows
 
@@ -73,21 +72,6 @@ def test_links_to_other_files_lead_to_pages_of_the_site():
     assert rewritten("[a](../examples/attack/loudest.py)", "howto/extend") == "[a](../added/example_attack.md)"
     assert rewritten("[a](matrix.md#x) [b](https://x.org/a)", "experiments/x") == "[a](matrix.md#x) [b](https://x.org/a)"
     assert copies.moved("[a](docs/faq.md#x)", ROOT, "docs/added") == "[a](../faq.md#x)"
-
-
-def test_measured_figures_are_those_of_the_table():
-    table = read_table(DOCS / "experiments" / "matrix.md")
-    assert names_in(("matrix",), "completion") == {
-        *(f"completion_{k}" for k in (20, 100)),
-        *(f"{kind}_{k}" for kind in ("gradients", "both") for k in (20, 100)),
-        "completion",
-    }
-    (norm,) = table.of_attack({"norm"})
-    line = next(
-        line for line in (DOCS / "experiments" / "matrix.md").read_text().splitlines() if line.startswith("| none |")
-    )
-    assert table.rows["none"][norm] == line.split("|")[4].strip() == "0.925"
-    assert table.of_defense("dcor") == ["dcor, alpha_d 0.02", "marvell + dcor, alpha_d 0.02"]
 
 
 @pytest.mark.slow
