@@ -5,8 +5,8 @@ from builders import session
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
-from vflbench.run.auditor import Auditor
-from vflbench.run.canaries import Canaries
+from vflbench.run import auditor
+from vflbench.run.known_rows import Canaries
 
 
 def clicks(parties=1):
@@ -26,20 +26,20 @@ class Audited:
         self.rows = data.aligned().relabelled(self.canaries.planted)
         self.train = data.train.all()
         self.session = session(self.train, rows=self.rows, **options)
-        self.auditor = Auditor(
+        of = auditor.Audited(
             attacks,
             self.session.seats(),
             data.train,
             self.rows,
-            self.generators,
+            self.canaries,
             group=size,
             steps_audited=lambda steps: steps if audited is None else audited,
-            canaries=self.canaries,
             held_out=data.test,
             cut_layers=self.session.cut_layers(),
             cheating=cheating,
         )
-        self.names = self.auditor._asking.names
+        self.auditor = auditor.Auditor(of, self.generators)
+        self.names = self.auditor.names
         self.batches = self.train.ids[: steps * size].split(size)
         self.findings = [self.epoch(number) for number in range(epochs)]
         self.leaks = self.findings[-1].leaks if epochs else []
@@ -53,8 +53,8 @@ class Audited:
         return self.auditor.end_epoch(facts)
 
     def attack(self, name):
-        """As it stands at its first post."""
-        return next(post.attack for post in self.auditor.posts if post.name == name)
+        """As it stands at its first party."""
+        return next(one.attack for one in self.auditor.attackers if one.name == name)
 
     def labels(self, names):
         """(n,) classes of the rows with these names, which no attacker can look up."""

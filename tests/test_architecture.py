@@ -182,7 +182,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_405,
     "vflbench/results": 2_208,
-    "vflbench/run": 5_080,
+    "vflbench/run": 4_772,
 }
 
 

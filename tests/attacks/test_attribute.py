@@ -16,7 +16,7 @@ from vflbench.messages.facts import Embeddings, KnownColumn, OwnColumns
 from vflbench.messages.label_facts import Labels
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc
-from vflbench.run.hidden_columns import hidden_column
+from vflbench.run.known_rows import attribute_target
 
 N, K = 1500, 100
 
@@ -148,7 +148,7 @@ class Train:
 
 
 def column_of(table, **options):
-    return hidden_column("attribute", Attribute(**options), Train(table))
+    return attribute_target("attribute", Attribute(**options), Train(table))
 
 
 def test_a_column_is_cut_at_the_median_or_the_threshold_and_rare_values_count_as_one(table):

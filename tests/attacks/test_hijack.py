@@ -10,8 +10,7 @@ from vflbench.messages.threat import Level, Seat
 from vflbench.protocols.adversaries.hijack import Hijack as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split
-from vflbench.run.posts import offered_with
-from vflbench.run.unmet import unmet_attacks
+from vflbench.run.attackers import offered_with, unmet_attacks
 
 
 def decoder():

@@ -8,7 +8,7 @@ import torch
 
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.canary_power import canaries_needed, power
-from vflbench.run.canaries import Canaries
+from vflbench.run.known_rows import Canaries
 
 TRIES = 2000
 

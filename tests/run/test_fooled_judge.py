@@ -11,7 +11,7 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.recogniser import Recogniser
 from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.run.grading import Grader
+from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 
 SIDE = 8
 
@@ -21,7 +21,10 @@ class Court:
 
     def __init__(self):
         data = Digits(test_fraction=0.3).load(torch.Generator().manual_seed(0))
-        self.grader, self.rows = Grader(data.train, data.test, 5), data.train.all().rows(torch.arange(5, 1205, 20))
+        self.grader, self.rows = (
+            Grader(data.train, data.test, 5),
+            data.train.all().rows(torch.arange(5, 1205, 20)),
+        )
         self.held_out = data.test.all()
         self.known, self.classes = self.held_out.features["a"].numeric, self.held_out.labels
 

@@ -17,8 +17,7 @@ from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
-from vflbench.run.canaries import Canaries
-from vflbench.run.known_rows import KnownRows, RowNames, draw_one_of_each, draw_positives
+from vflbench.run.known_rows import Canaries, KnownRows, RowNames, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
 
 

@@ -35,7 +35,7 @@ from vflbench.metrics.gaussian_privacy import gaussian_auc_ceiling
 from vflbench.metrics.privacy import leak_auc_ceiling
 from vflbench.numerics.auc import auc
 from vflbench.run.account import account
-from vflbench.run.canaries import Canaries
+from vflbench.run.known_rows import Canaries
 
 Reader = Callable[[Heard], Tensor]
 

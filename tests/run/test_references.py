@@ -15,7 +15,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.metrics.leakage import LeakTable
 from vflbench.models.wide_deep import WideDeep
-from vflbench.run.probe_rows import FOLLOWED, ProbeRows
+from vflbench.run.grade_scores import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings
 
 SMALL = {"dataset": Synthetic(rows=3000, vocabulary=300), "model": WideDeep(bottom_layers=2, top_layers=1, width=16)}
@@ -134,7 +134,7 @@ def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_othe
     rows, table = ProbeRows(), LeakTable()
     for name, count, noise in (("says nothing", 4000, 1e6), ("reads the label", 400, 0.1)):
         scores = y[:count] + noise * torch.randn(count, generator=rng)
-        rows.hear_followed("a", (Kind.GRADIENT, name), torch.arange(count), y[:count], scores, torch.zeros(count).bool())
+        rows.add_followed("a", (Kind.GRADIENT, name), torch.arange(count), y[:count], scores, torch.zeros(count).bool())
     rows.grade(2, rng, table)
     (leak,) = table.leaks()
     assert leak.layer == FOLLOWED

@@ -25,7 +25,7 @@ from vflbench.models.mlp import Mlp
 from vflbench.options import options
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 from vflbench.protocols.split import Split
-from vflbench.run.grading import Grader
+from vflbench.run.grade_reconstruction import ReconstructionGrader
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 
@@ -149,7 +149,7 @@ def test_an_attackers_own_part_is_filled_in_and_not_graded():
     rows = data.train.all().rows(torch.arange(5, 45))
     answer = {p: OwnColumns(1 - f.numeric, f.categorical) for p, f in rows.features.items() if p != "b"}
     table = ReconstructionTable()
-    Grader(data.train, data.test, 5).grade("it", RebuiltRows(rows.ids, "f2", answer), rows, 0, table, "b")
+    ReconstructionGrader(data.train, data.test, 5).grade("it", RebuiltRows(rows.ids, "f2", answer), rows, 0, table, "b")
     found = {(one.party, one.layer): one.figures["mse"].mean for one in table.found() if "mse" in one.figures}
     assert {party for party, _ in found} == {"a by b", "c by b", "d by b", "all by b"}
     parts_of_it = [found[f"{p} by b", "f2"] for p in "acd"]

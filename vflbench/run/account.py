@@ -13,7 +13,7 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import Leak
 from vflbench.metrics.privacy import Ledger, Release
 from vflbench.metrics.verdict import NO_MESSAGE
-from vflbench.run.canaries import Canaries
+from vflbench.run.known_rows import Canaries
 
 MESSAGES_PER_EPOCH = 2
 """Embeddings of one row that cross in an epoch at most, per layer: in training, and where train AUC is measured."""

@@ -7,9 +7,9 @@ from typing import Any
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
+from vflbench.run.attackers import Attacker
 from vflbench.run.auditor import Auditor
 from vflbench.run.findings import Findings
-from vflbench.run.posts import Post
 from vflbench.run.recorded_source import RecordedSource
 
 
@@ -40,11 +40,11 @@ def unread(source: RecordedSource, findings: Sequence[Findings]) -> list[str]:
     ]
 
 
-def as_they_knew(auditor: Auditor) -> list[Post]:
-    """The posts, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
+def as_they_knew(auditor: Auditor) -> list[Attacker]:
+    """The attackers, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
     there = len(auditor.known.ids)
     made = []
-    for post in auditor.posts:
-        few = 0 < there < post.threat.known_rows
-        made.append(replace(post, threat=replace(post.threat, known_rows=there)) if few else post)
+    for attacker in auditor.attackers:
+        few = 0 < there < attacker.threat.known_rows
+        made.append(replace(attacker, threat=replace(attacker.threat, known_rows=there)) if few else attacker)
     return made

@@ -13,12 +13,12 @@ from vflbench.messages.manifest import LabelDpClaim
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.threat import Level
 from vflbench.messages.view import View
+from vflbench.numerics.column_vectors import column_vectors
+from vflbench.run.attackers import Attacker
 from vflbench.run.joined_guesses import guesses
 from vflbench.run.observed_privacy import observed_privacy
-from vflbench.run.posts import Post
 from vflbench.run.recorded_rows import RecordedRows, Table
 from vflbench.run.recorded_source import RecordedSource
-from vflbench.run.supply import as_vectors
 
 MOST_ROWS = 20_000
 """Rows that are looked at, at most; with more the bound is hardly tighter."""
@@ -63,18 +63,19 @@ class ClaimCheck:
             if isinstance(embeddings, Embeddings):
                 parts |= {layer: embeddings.layers[layer][rows] for layer in self._cut[party] if layer in embeddings.layers}
             if isinstance(columns, OwnColumns):
-                vectors = as_vectors(columns.rows(rows))
+                of_rows = columns.rows(rows)
+                vectors = column_vectors(of_rows.numeric, of_rows.categorical)
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
             if parts:
                 self._features.setdefault(party, Table()).put(round_.ids[rows], parts)
 
-    def hear(self, post: Post, layer: str, ids: Tensor, scores: Tensor, barred: Tensor) -> None:
+    def hear(self, attacker: Attacker, layer: str, ids: Tensor, scores: Tensor, barred: Tensor) -> None:
         """An attack's scores of rows. barred: (n,) bool, rows whose label it was given, and coins."""
-        if post.threat.level is not Level.MESSAGES or not post.visible or scores.ndim != 1:
+        if attacker.threat.level is not Level.MESSAGES or not attacker.visible or scores.ndim != 1:
             return
         place, there = self._places(ids)
         self._barred[place[there & barred]] = True
-        self._count(f"{post.name} at {post.party} {layer}", ids, scores)
+        self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
 
     def _read(self, party: str, round_: Round, facts: Facts) -> None:
         gradients = facts.get(Gradients)

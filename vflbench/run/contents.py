@@ -11,8 +11,8 @@ from vflbench.messages.manifest import LABELS
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat
+from vflbench.run.attackers import unmet_attacks
 from vflbench.run.recorded_facts import RecordedFacts
-from vflbench.run.unmet import unmet_attacks
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from vflbench.messages.threat import Level, Threat
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
 from vflbench.results.levels import OWN_COLUMNS, PROBE
+from vflbench.run.attackers import Attacker
 from vflbench.run.leak_summary import leak_quantities
-from vflbench.run.posts import Post
 from vflbench.run.summary import EpochResult
 
 _PROBE_TEXT = (
@@ -28,7 +28,7 @@ _SHARED = "In this protocol every party holds the labels."
 def run_facts(
     data: TrainTest,
     session: Session,
-    posts: Sequence[Post],
+    attackers: Sequence[Attacker],
     attacks: Mapping[str, Attack],
     skipped: Mapping[str, str],
     adversaries: Mapping[str, Adversary],
@@ -39,7 +39,7 @@ def run_facts(
     every party holds the labels, each threat says so.
     """
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
-    threats = threats_of(posts, attacks, cheats, probed=probed)
+    threats = threats_of(attackers, attacks, cheats, probed=probed)
     for threat in threats.values() if session.labels_shared else ():
         threat["text"] = f"{threat['text']} {_SHARED}"
     return {
@@ -53,21 +53,23 @@ def run_facts(
 
 
 def threats_of(
-    posts: Sequence[Post], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
+    attackers: Sequence[Attacker], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a line for each
     adversary, which belongs to the threat of active attacks.
     """
-    seated = {post.name: post.threat for post in sorted(posts, key=lambda post: post.threat.active)}
+    seated = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
     active = {name for name, threat in seated.items() if threat.active}
     threats = {
         name: seated.get(name, attack.threat).record() | {"does": _first_paragraph(attack)}
         for name, attack in attacks.items()
     }
-    for post in posts:
-        if post.on_columns:
-            does = f"{post.name.removesuffix(OWN_COLUMNS)} with the party's own columns in place of messages: a reference."
-            threats[post.name] = post.threat.record() | {"does": does}
+    for attacker in attackers:
+        if attacker.on_columns:
+            does = (
+                f"{attacker.name.removesuffix(OWN_COLUMNS)} with the party's own columns in place of messages: a reference."
+            )
+            threats[attacker.name] = attacker.threat.record() | {"does": does}
     if probed:
         threats[PROBE] = Threat().record() | {"level": str(Level.REFERENCE), "does": _PROBE_TEXT, "text": _PROBE_TEXT}
     for name in active & set(threats):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,3 +57,9 @@ class AuditResult:
         from vflbench.run.metric_rows import finding_rows
 
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
+
+
+def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:
+    """Attack -> why it has no score, for those that were asked and have none."""
+    reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
+    return dict.fromkeys((name for name in attacks if name not in scored), reason)

@@ -10,10 +10,9 @@ from vflbench.messages.row_files import named_labels
 from vflbench.messages.score_files import SCORES, read_scores
 from vflbench.metrics.leakage import LeakTable
 from vflbench.results.levels import base_name
-from vflbench.run.findings import AuditResult, Findings
+from vflbench.run.findings import AuditResult, Findings, unanswered
 from vflbench.run.labelled_rows import LabelledRows
 from vflbench.run.scores_head import HEAD, ScoresHead, read_head
-from vflbench.run.unmet import unanswered
 
 
 def grade(folder: Path, labels: Path) -> AuditResult:

@@ -1,19 +1,30 @@
-"""The rows that attacks know or are asked about: their names, hints of a batch, known rows, rows that are followed."""
+"""The rows and columns that attackers know or are asked about: row names, canaries, known rows, hints, auxiliary rows."""
 
-from typing import Protocol
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.table import Features, VerticalTable
-from vflbench.messages.facts import Known
+from vflbench.attacks.base import Attack
+from vflbench.data.base import Dataset
+from vflbench.data.raw import RawTable
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows
+from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.messages.facts import Known, KnownColumn, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary
+from vflbench.metrics.canary import Guesses
 from vflbench.numerics.mixing import mix, unmix
-from vflbench.run.canaries import Canaries
 
 USUALLY_KNOWN = 380
 """So many known rows are the same ones, however many of them the most curious attack knows."""
 
-_SAMPLE = 20_000  # training rows among which known ones are drawn, at least, if there are as many
+_SAMPLE = 20_000  # training rows among which known ones are drawn, at least, and by which a column is cut and counted
+_LISTED = 12
 
 
 class Population(Protocol):
@@ -75,6 +86,100 @@ class RowNames:
     def ids(self, names: Tensor) -> Tensor:
         """(n,) ids of the rows with these names."""
         return unmix(names, self.key)
+
+
+class Canaries:
+    """Some training rows get, before any defense, a label that is class 0 or another class with equal chance.
+
+    Label DP bounds what messages reveal about a row's label given everything else. The data's own labels can't show whether
+    attacks stay within that bound, because features predict them too, to any extent, without breaking it. A canary's label
+    depends on no feature, so whatever an attack learns about it came through the mechanism. The price: to the model, these
+    labels are noise.
+
+    Beside the attacks, one reader sees in each epoch the labels that the label party trains on. All messages are computed
+    from these, so no attacker should know more. The reader guesses the class that it saw more often, of the two possible
+    ones, and abstains at a tie. A mechanism that leaks the label in another way is left to the attacks.
+    """
+
+    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
+        """train: rows to choose from, spread evenly. count: how many; 0 for none."""
+        ids = torch.empty(0, dtype=torch.int64)
+        if count:
+            candidates = train.sample(count).ids.cpu()
+            ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
+        is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
+        other = torch.randint(1, train.classes, (len(ids),), generator=rng)
+        self.ids, self.other = ids.to(train.device), other.to(train.device)
+        self.labels = torch.where(is_positive, other, 0).to(train.device)
+        self.votes = torch.zeros(len(ids), dtype=torch.int64, device=train.device)
+
+    @classmethod
+    def recorded(cls, ids: Tensor, labels: Tensor) -> "Canaries":
+        """Those of a recording. ids: (n,); labels: (n,) their coins."""
+        canaries = cls.__new__(cls)
+        order = ids.argsort()
+        canaries.ids, canaries.labels = ids[order], labels[order]
+        canaries.other = canaries.labels.clamp_min(1)
+        canaries.votes = torch.zeros(len(ids), dtype=torch.int64)
+        return canaries
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines that a user must not miss."""
+        if not len(self):
+            return ()
+        return (
+            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
+            "leaks; audit.canaries=0 trains on all labels as they are, and checks nothing",
+        )
+
+    def among(self, ids: Tensor) -> Tensor:
+        """(n,) bool: which of these rows are canaries."""
+        return self._find(ids)[0]
+
+    def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """(n,) labels of these rows, with the coins in place of canaries' own."""
+        if not len(self):
+            return labels
+        is_canary, place = self._find(ids)
+        return torch.where(is_canary, self.labels[place], labels)
+
+    def read(self, ids: Tensor, trained_on: Tensor) -> None:
+        """The label party trained on these (n,) labels."""
+        if len(self):
+            is_canary, place = self._find(ids)
+            place, seen = place[is_canary], trained_on[is_canary]
+            self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
+
+    def guesses(self) -> Guesses:
+        """The reader's guesses from all epochs so far."""
+        high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
+        return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
+
+    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        if not len(self):
+            return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        place = torch.searchsorted(self.ids, ids).clamp_(max=len(self.ids) - 1)
+        return self.ids[place] == ids, place
+
+    def state(self) -> dict[str, Any]:
+        return {"votes": self.votes}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.votes.copy_(state["votes"])
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Rows of a batch that attacks may know, as indices. positives: as many as the most curious attack asks for; classes:
+    one of each class, or none.
+    """
+
+    positives: Tensor
+    classes: Tensor
 
 
 def draw_positives(labels: Tensor, canary: Tensor, count: int, rng: torch.Generator) -> Tensor:
@@ -158,3 +263,164 @@ class FollowedRows:
         """Ids and labels of those of the `first` that were met."""
         is_met = self.is_met[:first]
         return self.ids[:first][is_met], self.labels[:first][is_met]
+
+
+def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
+    """At most so many held-out rows, in a random order: the columns of every party, and the classes."""
+    rows = held_out.sample(count)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
+    drawn = rows.rows(order)
+    columns = {party: OwnColumns(block.numeric, block.categorical) for party, block in drawn.features.items()}
+    return Auxiliary(columns, drawn.labels)
+
+
+def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng: torch.Generator) -> EncodedRows:
+    """The rows at `path`, read by the dataset's own loader and encoded as the training rows are; rows that are rows of the
+    run, to the bit, are left out.
+
+    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared),
+    or if most are rows of the run.
+    """
+
+    def refused(problem: str) -> UserError:
+        return UserError(problem, key="audit.auxiliary_path", value=path)
+
+    options = {field.name for field in dataclasses.fields(dataset)}
+    if "path" not in options:
+        raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
+    changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
+    try:
+        raw, _ = dataclasses.replace(dataset, **changes).read(rng)
+    except UserError as error:
+        raise refused(f"it can't be read like the dataset: {error}") from error
+    own = train.raw
+    if raw.numeric_names != own.numeric_names or raw.categorical_names != own.categorical_names:
+        other = sorted({*raw.names} ^ {*own.names})[:3]
+        which = f" ({', '.join(other)}, ... are in one alone)" if other else ", in another order"
+        raise refused(f"it must have the dataset's columns; it has {len(raw.names)}, the dataset {len(own.names)}{which}")
+    if raw.categorical_names:
+        raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
+    if raw.classes > own.classes:
+        raise refused(f"it has {raw.classes} classes, and the dataset has {own.classes}")
+    is_new = np.ones(len(raw), dtype=np.uint8) if raw.fingerprint != own.fingerprint else np.zeros(len(raw), dtype=np.uint8)
+    if is_new.any():
+        is_new[_shared_rows(raw, own)] = 0
+    if 2 * int(is_new.sum()) < len(raw) or not is_new.any():
+        raise refused("it holds rows of the run itself; auxiliary rows must be other ones")
+    return EncodedRows(raw, train.encoding, is_new, 1, train.device)
+
+
+def _shared_rows(raw: RawTable, own: RawTable) -> np.ndarray:
+    """(n,) bool: rows of one source that are rows of the other, in the same columns."""
+    kind = raw.take(np.arange(1)).numeric.dtype
+    known = {hash(row.tobytes()) for rows in _numeric(own) for row in rows.astype(kind)}
+    return np.array([hash(row.tobytes()) in known for rows in _numeric(raw) for row in rows], dtype=bool)
+
+
+def _numeric(table: RawTable) -> Iterator[np.ndarray]:
+    for start in range(0, len(table), BUFFER_ROWS):
+        yield table.take(np.arange(start, min(start + BUFFER_ROWS, len(table)))).numeric
+
+
+@runtime_checkable
+class InfersColumn(Protocol):
+    """The options of an attack with `KnownColumn`: as `attacks.attribute.Attribute` has them."""
+
+    column: str | None
+    threshold: float | None
+    values: int
+
+
+@dataclass(frozen=True)
+class AttributeTarget:
+    """cut: of a numeric column. common: (m,) of a categorical one, its most frequent ids; all others count as one."""
+
+    party: str
+    name: str
+    place: int
+    cut: float | None
+    common: Tensor
+    count: int
+
+    def values(self, features: Features) -> Tensor:
+        """(n,) 0 .. count - 1. features: of its party."""
+        if self.cut is not None:
+            return (features.numeric[:, self.place] > self.cut).long()
+        ids = features.categorical[:, self.place].long()
+        ordered, order = self.common.to(ids.device).sort()
+        at = torch.searchsorted(ordered, ids).clamp_(max=len(ordered) - 1)
+        return torch.where(ordered[at] == ids, order[at], len(ordered))
+
+
+class AttributeTargets:
+    """The column that each attack with `KnownColumn` infers. rows: the columns of each party by row id.
+
+    Raises UserError for a column that there isn't, is the label party's own, or has one value.
+    """
+
+    def __init__(self, attacks: Mapping[str, Attack], train: Population, rows: Lookup):
+        self._rows = rows
+        self.of = {
+            name: attribute_target(name, attack, train)
+            for name, attack in attacks.items()
+            if KnownColumn in attack.threat.knows and isinstance(attack, InfersColumn)
+        }
+
+    def values(self, attack: str, ids: Tensor) -> Tensor:
+        """(n,) the true values of these rows."""
+        target = self.of[attack]
+        return target.values(self._rows.features(target.party, ids))
+
+    def fact(self, attack: str, count: int, known: KnownRows, names: RowNames) -> KnownColumn:
+        """The values of the first so many known rows."""
+        ids, target = known.ids[:count], self.of[attack]
+        return KnownColumn(target.party, target.name, names.of(ids), self.values(attack, ids), target.count)
+
+
+def attribute_target(attack: str, options: InfersColumn, train: Population) -> AttributeTarget:
+    """The column that the options name; the first one of another party where they name none."""
+    sample = train.sample(min(len(train), _SAMPLE))
+    parties = {party: columns for party, columns in sample.columns.items() if party != LABEL_PARTY}
+    key = f"attack.{attack}.column"
+    name, party = options.column, None
+    if name is None:
+        party, name = next((party, _column_names(columns)[0]) for party, columns in parties.items() if len(columns))
+    party = party or next((party for party, columns in parties.items() if name in _column_names(columns)), None)
+    if party is None:
+        own = LABEL_PARTY in sample.columns and name in _column_names(sample.columns[LABEL_PARTY])
+        problem = "the label party holds it itself; " if own else "there is no such column; "
+        raise UserError(f"{problem}others hold {_listed(parties)}", key=key, value=name)
+    features = sample.features[party]
+    made = _numeric_target(party, name, options, features) if name in features.columns.numeric else None
+    made = made or _categorical_target(party, name, options, features)
+    if len(made.values(features).unique()) < 2:
+        raise UserError("it has one value alone, where it is cut, so that there is nothing to learn", key=key, value=name)
+    return made
+
+
+def _numeric_target(party: str, name: str, options: InfersColumn, features: Features) -> AttributeTarget:
+    place = features.columns.numeric.index(name)
+    column = features.numeric[:, place].double()
+    cut = float(column.median()) if options.threshold is None else options.threshold
+    if options.threshold is None and not bool((column > cut).any()):
+        cut = (cut + float(column.min())) / 2  # most rows have the largest value
+    return AttributeTarget(party, name, place, cut, torch.empty(0), 2)
+
+
+def _categorical_target(party: str, name: str, options: InfersColumn, features: Features) -> AttributeTarget:
+    place = features.columns.categorical.index(name)
+    ids, counts = features.categorical[:, place].long().unique(return_counts=True)
+    most = min(options.values, features.columns.cardinalities[place])
+    common = ids[counts.argsort(descending=True, stable=True)][:most]
+    others = int(features.columns.cardinalities[place] > len(common))
+    return AttributeTarget(party, name, place, None, common, len(common) + others)
+
+
+def _column_names(columns: Columns) -> tuple[str, ...]:
+    return (*columns.numeric, *columns.categorical)
+
+
+def _listed(parties: Mapping[str, Columns]) -> str:
+    names = [f"{name} ({party})" for party, columns in parties.items() for name in _column_names(columns)]
+    more = f" and {len(names) - _LISTED} others" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -15,13 +15,13 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Gradients, OwnColumns, OwnModel
 from vflbench.numerics.auc import auc
+from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.protocols.base import Session
 from vflbench.run.experiment import Experiment
 from vflbench.run.machine import set_threads
 from vflbench.run.setup import seat
-from vflbench.run.supply import as_vectors
 
 OWN = "own columns"
 MODEL, NO_LABEL = "the model", 0
@@ -110,7 +110,9 @@ def as_seen(session: Session, data: TrainTest, rising: LogitDirections) -> Read:
     centred = h.double() - h.double().mean(dim=0)
     spreads, vectors = leading_components(centred, 2)
     scores = centred @ without_loudness(u.double(), spreads.double(), vectors.double())
-    return Read({"embeddings": h, OWN: as_vectors(columns)}, ids, labels, len(new), scores, share)
+    return Read(
+        {"embeddings": h, OWN: column_vectors(columns.numeric, columns.categorical)}, ids, labels, len(new), scores, share
+    )
 
 
 def labelled(read: Read, k: int, draws: int, rng: torch.Generator) -> Iterator[Tensor]:

@@ -1,7 +1,7 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +17,14 @@ from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.threat import Seat
-from vflbench.run.answers import Tables
 from vflbench.run.audit_notes import as_they_knew, described, unread
-from vflbench.run.auditor import Auditor
-from vflbench.run.canaries import Canaries
+from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
 from vflbench.run.claim_check import ClaimCheck
-from vflbench.run.end_of_epoch import ASKED_ROWS
 from vflbench.run.facts import threats_of
 from vflbench.run.findings import AuditResult, Findings
-from vflbench.run.helpers import Helpers, read_ahead
-from vflbench.run.machine import helpers_beside, tune, use_threads
+from vflbench.run.grade_scores import Tables
+from vflbench.run.known_rows import Canaries
+from vflbench.run.machine import tune, use_threads
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit
@@ -61,8 +59,8 @@ def audit(
     check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
     options: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
     options["tables"] = Tables if check is None else partial(Tables, listener=check.hear)
-    with at_work(source) as helpers:
-        auditor = auditor_of(source, running, **options, helpers=helpers)
+    with tuned(source):
+        auditor = auditor_of(source, running, **options)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
     unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
     threats = threats_of(as_they_knew(auditor), attacks, probed=auditor.probes)
@@ -73,17 +71,13 @@ def audit(
 
 
 @contextmanager
-def at_work(source: RecordedSource) -> Iterator[Helpers | None]:
-    """The process is tuned as that of a run, with as many of torch's threads. Yields threads to ask attacks in, where the
-    machine has room for them beside these. A recording of others says nothing of torch's threads: there each attack has one.
-    """
+def tuned(source: RecordedSource) -> Iterator[None]:
+    """While entered, the process is tuned as that of the run, with as many of torch's threads; one where it doesn't say."""
     tune()
     before = torch.get_num_threads()
     use_threads(1 if source.head is None else source.head.threads)
-    count = helpers_beside(torch.get_num_threads())
     try:
-        with Helpers(count) if count > 1 else nullcontext() as helpers:
-            yield helpers
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -105,12 +99,11 @@ def auditor_of(
     canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
     can_probe = {Embeddings, Gradients} & offered
-    return Auditor(
-        attacks,
-        recording.seats,
-        rows,
-        rows,
-        generators,
+    audited = Audited(
+        attacks=attacks,
+        seats=recording.seats,
+        train=rows,
+        rows=rows,
         group=recording.manifest.batch_size or source.ids.first,
         steps_audited=Audit(batches=own.batches if batches is None else batches).audited,
         canaries=canaries,
@@ -124,6 +117,7 @@ def auditor_of(
         known=source.known(attacks, generators, canaries),
         **options,
     )
+    return Auditor(audited, generators)
 
 
 def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round], None] | None = None) -> Iterator[Findings]:
@@ -144,16 +138,15 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
         seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         end.begin_epoch(epoch)
-        with closing(read_ahead(recording.rounds(epoch))) as rounds:
-            for round_ in rounds:
-                shown = source.with_columns(round_)
-                if end.wants:
-                    followed, _, known = auditor.parts_at_the_end
-                    kept = torch.cat([followed, known])
-                    end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
-                if also is not None:
-                    also(shown)
-                auditor.see(shown)
+        for round_ in recording.rounds(epoch):
+            shown = source.with_columns(round_)
+            if end.wants:
+                followed, _, known = auditor.parts_at_the_end
+                kept = torch.cat([followed, known])
+                end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+            if also is not None:
+                also(shown)
+            auditor.see(shown)
         yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"

@@ -11,11 +11,11 @@ from torch import Tensor
 from vflbench.generators import Generators
 from vflbench.messages.round import Facts, Training
 from vflbench.protocols.base import Session
+from vflbench.run.attackers import remembered
 from vflbench.run.auditor import Auditor
 from vflbench.run.findings import Findings
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.summary import LOSS_EVERY, EpochResult
-from vflbench.run.supply import remembered
 
 
 @dataclass

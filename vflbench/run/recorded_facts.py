@@ -17,8 +17,8 @@ from vflbench.messages.row_files import Features, Labels, named_labels, read_fea
 from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.plain_files import is_there
+from vflbench.run.attackers import unmet_attacks
 from vflbench.run.labelled_rows import LabelledRows
-from vflbench.run.unmet import unmet_attacks
 
 NEEDS_SHARES = "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"
 """Why an attack can't run where no labels are."""

@@ -15,8 +15,7 @@ from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.row_files import Labels, read_labels
 from vflbench.plain_files import is_there
-from vflbench.run.canaries import Canaries
-from vflbench.run.known_rows import USUALLY_KNOWN, KnownRows
+from vflbench.run.known_rows import USUALLY_KNOWN, Canaries, KnownRows
 from vflbench.run.labelled_rows import LabelledRows
 from vflbench.run.recorded_facts import RecordedFacts
 from vflbench.run.recorded_rows import RecordedRows, Table

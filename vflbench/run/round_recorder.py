@@ -33,9 +33,8 @@ from vflbench.messages.run_head import SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
 from vflbench.protocols.base import Protocol, Session
-from vflbench.run.canaries import Canaries
-from vflbench.run.end_of_epoch import ASKED_ROWS
-from vflbench.run.known_rows import KnownRows
+from vflbench.run.auditor import ASKED_ROWS
+from vflbench.run.known_rows import Canaries, KnownRows
 from vflbench.run.settings import Settings
 
 ROUNDS = "recording"

@@ -13,11 +13,11 @@ from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered
 from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
 from vflbench.numerics.arrays import array_of
-from vflbench.run.answers import Tables
 from vflbench.run.audit_notes import as_they_knew, described
 from vflbench.run.auditor import Auditor
 from vflbench.run.facts import threats_of
-from vflbench.run.offline import Batches, Epochs, at_work, auditor_of, findings_of
+from vflbench.run.grade_scores import Tables
+from vflbench.run.offline import Batches, Epochs, auditor_of, findings_of, tuned
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.scores_head import HEAD, ScoresHead, ThreatRecord
 
@@ -88,7 +88,7 @@ def write_scores(
     writer = ScoreWriter(out)
     number = iter(range(10**6))
     try:
-        with at_work(source) as helpers:
+        with tuned(source):
             auditor = auditor_of(
                 source,
                 running,
@@ -98,7 +98,6 @@ def write_scores(
                 probe=False,
                 references=False,
                 tables=lambda: Tables(leaks=ScoreTable(writer, next(number))),
-                helpers=helpers,
             )
             count = sum(1 for _ in findings_of(source, auditor))
         writer.close()

@@ -24,15 +24,13 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.run.account import refusals, refused_lines
-from vflbench.run.auditor import Auditor
-from vflbench.run.auxiliary import auxiliary_rows, rows_of_another_source
-from vflbench.run.canaries import Canaries
+from vflbench.run.attackers import offered_with, unmet_attacks
+from vflbench.run.auditor import Audited, Auditor
 from vflbench.run.facts import run_facts
 from vflbench.run.joining import joined
-from vflbench.run.posts import offered_with
+from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.unmet import unmet_attacks
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Seated:
 
     def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
         """For manifest.json."""
-        attacking = (self.auditor.posts, experiment.attacks, self.skipped, experiment.adversaries)
+        attacking = (self.auditor.attackers, experiment.attacks, self.skipped, experiment.adversaries)
         return run_facts(data, self.session, *attacking, probed=self.auditor.probes)
 
 
@@ -143,15 +141,14 @@ def seat(
         skipped |= {
             name: reason for name, reason in skipped_apart(experiment.attacks, remote).items() if name not in skipped
         }
-    auditor = Auditor(
-        {name: attack for name, attack in experiment.attacks.items() if name not in skipped},
-        session.seats(),
-        train,
-        rows,
-        generators,
+    audited = Audited(
+        attacks={name: attack for name, attack in experiment.attacks.items() if name not in skipped},
+        seats=session.seats(),
+        train=train,
+        rows=rows,
+        canaries=canaries,
         group=batch_size,
         steps_audited=settings.audit.audited,
-        canaries=canaries,
         held_out=data.test,
         auxiliary=others,
         cut_layers=session.cut_layers(),
@@ -162,6 +159,7 @@ def seat(
         probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
+    auditor = Auditor(audited, generators)
     rounds = RoundRecorder(
         settings,
         folder,
@@ -174,7 +172,7 @@ def seat(
         auditor.known,
         cheating,
         _release(experiment),
-        max((post.attack.follows for post in auditor.posts), default=0),
+        max((one.attack.follows for one in auditor.attackers), default=0),
     )
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
     notes = [*apart, *protocol.notes(batch_size)]

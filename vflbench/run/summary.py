@@ -20,7 +20,7 @@ from vflbench.numerics.interval import Interval
 from vflbench.results.levels import level_of
 from vflbench.results.schema import Summary
 from vflbench.run.account import account, embedding_account, failure
-from vflbench.run.canaries import Canaries
+from vflbench.run.known_rows import Canaries
 from vflbench.run.leak_summary import leak_figures
 from vflbench.run.verdict import messages_changed, promised, verdict
 

@@ -7,9 +7,10 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.report.inversion import GUESSES
-from vflbench.run import judges
-from vflbench.run.auxiliary import auxiliary_rows
-from vflbench.run.grading import Grader, _by_class
+from vflbench.run import grade_reconstruction
+from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
+from vflbench.run.grade_reconstruction import _by_class
+from vflbench.run.known_rows import auxiliary_rows
 
 
 def graded(dataset, change):
@@ -96,7 +97,7 @@ def test_no_row_is_recognised_by_a_network_that_was_trained_on_it(monkeypatch):
             asked_features.append((self.seen, pictures))
             return pictures.flatten(1)
 
-    monkeypatch.setattr(judges, "Recogniser", Noted)
+    monkeypatch.setattr(grade_reconstruction, "Recogniser", Noted)
     data = Digits(rows=300).load(torch.Generator().manual_seed(0))
     rows = data.train.all()
     answers = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from audited import Audited, clicks
 
@@ -6,11 +7,11 @@ from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
-from vflbench.run.posts import Post
-from vflbench.run.unmet import RUN_FACTS, unmet_attacks
+from vflbench.messages.view import Unavailable, Undeclared
+from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 
 
 def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
@@ -68,8 +69,8 @@ def test_attacks_that_can_not_run_here_say_why():
 
 
 def test_attacks_at_a_party_that_cheats_are_active():
-    posts = Audited(clicks(parties=2), {"norm": Norm(), "spectral": Spectral()}, epochs=0, cheating=["b"]).auditor.posts
-    assert {(post.name, post.party): post.threat.active for post in posts} == {
+    audited = Audited(clicks(parties=2), {"norm": Norm(), "spectral": Spectral()}, epochs=0, cheating=["b"])
+    assert {(one.name, one.party): one.threat.active for one in audited.auditor.attackers} == {
         ("norm", "a"): False,
         ("norm", "b"): True,
         ("spectral", "a"): False,
@@ -94,9 +95,9 @@ def test_attacks_that_say_so_only_read(rng):
         kept = x.clone(), y.clone()
         hints = BatchHints(torch.arange(attack.threat.hints))
         facts = [Embeddings({"f1": x, "f2": y}), Gradients({"f1": y, "f2": x}), ClassShares((0.7, 0.3)), hints]
-        post = Post("a", attack, attack.threat, "a", torch.Generator(), visible=True)
-        assert post.only_reads
-        view = post.view(0, 0, torch.arange(40), {type(fact): fact for fact in facts})
+        attacker = Attacker("a", attack, attack.threat, "a", torch.Generator(), visible=True)
+        view = attacker.view(0, 0, torch.arange(40), {type(fact): fact for fact in facts})
+        assert view._lends
         attack.batch(view)
         assert torch.equal(x, kept[0]), attack
         assert torch.equal(y, kept[1]), attack
@@ -108,6 +109,43 @@ def test_a_class_derived_from_one_that_only_reads_gets_copies():
             view[Gradients].layers["f1"].fill_(0)
 
     x = torch.ones(3, 2)
-    post = Post("a", Overwrites(), Overwrites().threat, "a", torch.Generator(), visible=True)
-    post.attack.batch(post.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
+    attacker = Attacker("a", Overwrites(), Overwrites().threat, "a", torch.Generator(), visible=True)
+    attacker.attack.batch(attacker.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
     assert bool((x == 1).all())
+
+
+class Reads(Attack):
+    threat = Threat(knows={Gradients})
+
+    def __init__(self, fact):
+        self.fact = fact
+
+    def batch(self, view):
+        return view[self.fact]
+
+
+@pytest.mark.parametrize(("fact", "refusal"), [(Embeddings, Undeclared), (Gradients, Unavailable)])
+def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
+    """Of several attacks, a user must know which one to mend."""
+    attacker = Attacker("mine", Reads(fact), Reads.threat, "a", torch.Generator(), visible=True)
+    with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
+        attacker.ask(attacker.view(0, 0, torch.arange(2), {}))
+
+
+def test_a_network_embeds_the_rows_of_the_end_once_and_attacks_may_change_what_they_get():
+    calls = []
+
+    def embed(ids):
+        calls.append(len(ids))
+        return {"f1": ids[:, None].double()}
+
+    rows = torch.arange(5)
+    parts = [rows, torch.arange(3, 9)]
+    model = remembered({"a": {OwnModel: OwnModel(embed)}}, parts)["a"][OwnModel]
+    model.embed(rows)["f1"].zero_()
+    assert model.embed(rows.clone())["f1"][:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert model.embed(rows[:2])["f1"][:, 0].tolist() == [0, 1]
+    assert calls == [5]
+    mixed = torch.tensor([8, 1, 4, 20, 3])  # of both parts, the first counts; and of none
+    assert model.embed(mixed)["f1"][:, 0].tolist() == mixed.tolist()
+    assert calls == [5, 6, 1]

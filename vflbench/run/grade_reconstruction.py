@@ -1,0 +1,484 @@
+"""Rebuilt rows compared with the true ones, and with what anybody could have guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vflbench.attacks.base import RebuiltRows
+from vflbench.data.rows import EncodedRows
+from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.message import Kind
+from vflbench.metrics.inversion import Compared, TableColumns, compare_pictures, compare_tables
+from vflbench.metrics.line_up import LineUp
+from vflbench.metrics.recogniser import Recogniser
+from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
+from vflbench.numerics.decoder import Decoder, fit_decoder
+from vflbench.numerics.pixels import Area, area_of, put_together
+
+ROWS = 10_000
+"""Training rows, evenly spread, for recognisers and line-ups; as many held-out rows are the basis of guesses."""
+
+_SHOWN = 20  # rows in the picture of a run
+_SLACK = 1e-3  # so far beyond [0, 1], a number is taken for rounded
+
+ALL, BY = "all", " by "
+"""Stands for the party where the parts of several are put together; between a party and another one that attacks it."""
+
+_Graded = tuple[str, Compared, tuple[Tensor, Tensor] | None]
+
+_DRAWS, _COPIES = 24, 8
+"""Pictures that are made up, and held-out rows, among which the best draw is chosen."""
+_DIRECTIONS = 20
+_SHRINK = 0.1
+_WIDTH, _STEPS = 128, 500
+_IDS = 32  # of a column, the most frequent ones, are inputs of the network of own columns
+
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear")
+"""Answers that need no message, in the order of the tables."""
+OF_THE_TRUTH = ("nearest_row", "true")
+"""Answers that take the truth: what copying could reach at most, and what a perfect answer gets."""
+
+
+class ReconstructionGrader:
+    """Figures of each party's columns and, of pictures, of the whole put together from all parties.
+
+    Beside each answer, the same table has answers that need no message (their message is `none`), under the names of
+    `GUESSES` as layers; and under `chance` the share of rows that are identified without one. Row by row, the answer's
+    error is compared with that of each guess, which the table keeps as margins.
+    """
+
+    def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
+        self._train, self._held_out, self._seed = train, held_out, seed
+        self._pictures: dict[tuple[str, ...], ImageSimilarity] = {}
+
+    def grade(
+        self,
+        attack: str,
+        rebuilt: RebuiltRows,
+        rows: VerticalTable,
+        number: int,
+        table: ReconstructionTable,
+        party: str = LABEL_PARTY,
+        message: Kind = Kind.EMBEDDING,
+    ) -> None:
+        """Add what an attack rebuilt. rows: the truth. number: of the batch, by which guesses are drawn. party: that
+        attacks. message: what it read.
+
+        A party that is not the label party is named beside the one that it attacks (`b by a`), and
+        fills its own part into whole pictures, its own and those of guesses.
+
+        Rows of the picture are chosen by class, a few of each. Raises UserError for an answer that can't be one.
+        """
+        drawn = torch.Generator().manual_seed(self._seed ^ number)
+        lined_up = torch.Generator().manual_seed(self._seed ^ number ^ 1)
+        answer = {name: _checked(attack, name, columns, rows) for name, columns in rebuilt.features.items()}
+        parties = list(answer)
+        own = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
+        filled_in = _own_part(rows, parties, own)
+        bench = self._bench(rows, [name for name in rows.features if name in {*parties, *filled_in}], lined_up)
+        mine = self._figures(rows, answer | filled_in, bench, parts=True)
+        guesses = self._guesses.of(rows, parties, own, drawn)
+        graded = {name: self._figures(rows, guess | filled_in, bench, parts=False) for name, guess in guesses.items()}
+        by = "" if party == LABEL_PARTY else f"{BY}{party}"
+        errors = {name: {place: compared.error for place, compared, _ in figures} for name, figures in graded.items()}
+        shown = _by_class(rows.labels)
+        for place, compared, example in (graded_part for graded_part in mine if graded_part[0] not in filled_in):
+            pair = None if example is None else (example[0][shown], example[1][shown])
+            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
+            key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
+            table.add(key, {**compared.figures, **rebuilt.figures}, pair, rebuilt.note, rows=compared.rows, margins=margins)
+        for name, figures in graded.items():
+            for place, compared, _ in figures:
+                table.add((attack, "none", f"{place}{by}", name, name != "true"), compared.figures, rows=compared.rows)
+        for place, compared, _ in graded["mean"]:
+            chance = compared.rows[CHANCE]
+            table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
+
+    def _bench(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> BatchSimilarity | LineUp:
+        """What answers of these parties are compared with."""
+        pictures = whole(rows.features, parties)
+        if pictures is None:
+            return self._tables.line_up(rows, rng)
+        if tuple(parties) not in self._pictures:
+            self._pictures[tuple(parties)] = ImageSimilarity(self._train, parties, self._seed)
+        return self._pictures[tuple(parties)].bench(rows, pictures, rng)
+
+    def _figures(
+        self, rows: VerticalTable, answer: Mapping[str, Features], bench: BatchSimilarity | LineUp, *, parts: bool
+    ) -> list[_Graded]:
+        """Party, its figures, and an example of truth and answer. parts: of whole pictures, each party's part as well."""
+        parties = list(answer)
+        if isinstance(bench, LineUp):
+            return [
+                (
+                    party,
+                    self._tables.compare(party, rows.features[party], guess, bench),
+                    (_numbers(rows.features[party], rows.features[party]), _numbers(guess, rows.features[party])),
+                )
+                for party, guess in answer.items()
+            ]
+        graded: list[_Graded] = []
+        for party in parties if parts and len(parties) > 1 else []:
+            true_part, rebuilt_part = whole(rows.features, [party]), whole(answer, [party])
+            if true_part is not None and rebuilt_part is not None:
+                graded.append((party, compare_pictures(true_part, rebuilt_part), None))
+        truth, rebuilt = whole(rows.features, parties), whole(answer, parties)
+        if truth is None or rebuilt is None:
+            raise ValueError("the columns of these parties are no pictures")
+        return [*graded, (parties[0] if len(parties) == 1 else ALL, bench.compare(rebuilt), (truth, rebuilt))]
+
+    @cached_property
+    def _known(self) -> VerticalTable:
+        return self._held_out.sample(ROWS)
+
+    @cached_property
+    def _guesses(self) -> Guesses:
+        return Guesses(self._known, self._seed)
+
+    @cached_property
+    def _tables(self) -> TabularSimilarity:
+        return TabularSimilarity(self._train, self._known)
+
+
+def _own_part(rows: VerticalTable, parties: Sequence[str], own: str | None) -> dict[str, Features]:
+    """The attacker's own part of the picture, if it holds one and isn't the label party. parties: that it attacks."""
+    is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
+    return {own: rows.features[own]} if own is not None and is_part else {}
+
+
+def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:
+    """The answer as features. Raises UserError where it isn't of the party's columns, or holds what no row can hold."""
+
+    def fail(what: str) -> UserError:
+        return UserError(f"it rebuilt columns of party {party} {what}", key="attack", value=attack)
+
+    if party not in rows.features:
+        raise fail(f"that there is no such party for; parties with columns are {', '.join(rows.features)}")
+    true = rows.features[party]
+    numeric, ids = columns.numeric, columns.categorical
+    for name, given, there in (("numeric", numeric, true.numeric), ("categorical", ids, true.categorical)):
+        if tuple(given.shape) != tuple(there.shape):
+            raise fail(f"as {tuple(given.shape)} {name} values; it must be {tuple(there.shape)}, rows and columns")
+    if not bool(numeric.isfinite().all()):
+        raise fail(f"with {int((~numeric.isfinite()).sum()):,} values that are not finite; numbers in [0, 1] are allowed")
+    if numeric.numel() and (float(numeric.min()) < -_SLACK or float(numeric.max()) > 1 + _SLACK):
+        raise fail(f"with values from {float(numeric.min()):g} to {float(numeric.max()):g}; numbers in [0, 1] are allowed")
+    sizes = torch.tensor(true.columns.cardinalities, device=ids.device)
+    if (ids.numel() and ids.is_floating_point()) or bool((ids < 0).any()) or bool((ids >= sizes).any()):
+        raise fail("with ids that their column doesn't have; whole numbers from 0 to its number of ids - 1 are allowed")
+    return Features(true.columns, numeric.detach(), ids.detach())
+
+
+def _numbers(block: Features, truth: Features) -> Tensor:
+    """All columns as (n, columns) in [0, 1]: of a categorical one 0 where it is as in `truth`, else 1."""
+    return torch.cat([block.numeric, (block.categorical != truth.categorical).to(block.numeric.dtype)], dim=1)
+
+
+def _by_class(labels: Tensor) -> Tensor:
+    """Places of at most 20 rows, the first of each class, then the second of each, ..., put in the order of the classes."""
+    turn = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
+    chosen = (turn * (int(labels.max()) + 1) + labels).argsort()[:_SHOWN]
+    return chosen[labels[chosen].argsort(stable=True)]
+
+
+class ImageSimilarity:
+    """Two recognisers, each trained on half of the training rows. A row is judged by the one that has not seen it.
+
+    Beside the figures of `compare_pictures`, an answer gets `recognised`, the share whose class is recognised;
+    `feature_distance`, how far apart a recogniser sees the rebuilt and the true picture; and `identified`, the share of
+    pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.line_up`).
+    """
+
+    def __init__(self, train: EncodedRows, parties: Sequence[str], seed: int):
+        self._train, self._parties, self._seed = train, parties, seed
+
+    def bench(self, rows: VerticalTable, truth: Tensor, rng: torch.Generator) -> BatchSimilarity:
+        """Ready to compare answers about these rows. truth: their pictures."""
+        pool, pictures = self._pool
+        first, recognisers = self._recognisers
+        is_first = torch.isin(pool.ids, first)
+        unseen = torch.stack([~is_first, is_first])  # by each recogniser, of the pool
+        judge_of = torch.isin(rows.ids, first).long()  # the first one judges rows that aren't in the first half
+        line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng, unseen[judge_of])
+        return BatchSimilarity(rows.labels, truth, pictures, recognisers, judge_of, line_up)
+
+    @cached_property
+    def _pool(self) -> tuple[VerticalTable, Tensor]:
+        rows = self._train.sample(ROWS)
+        pictures = whole(rows.features, self._parties)
+        if pictures is None:
+            raise ValueError("the columns of these parties are no pictures")
+        return rows, pictures
+
+    @cached_property
+    def _recognisers(self) -> tuple[Tensor, tuple[Recogniser, ...]]:
+        """Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
+        rows, pictures = self._pool
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self._seed)).to(rows.ids.device)
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        trained = (
+            Recogniser(pictures[half], rows.labels[half], rows.classes, torch.Generator().manual_seed(self._seed))
+            for half in halves
+        )
+        return rows.ids[halves[0]], tuple(trained)
+
+
+class BatchSimilarity:
+    """Compares answers about one batch with the true pictures. judge_of: (n,) which recogniser has not seen a row."""
+
+    def __init__(
+        self,
+        labels: Tensor,
+        truth: Tensor,
+        pool: Tensor,
+        recognisers: tuple[Recogniser, ...],
+        judge_of: Tensor,
+        line_up: LineUp,
+    ):
+        self._labels, self._truth, self._recognisers, self._line_up = labels, truth, recognisers, line_up
+        self._places = [(judge_of == judge).nonzero()[:, 0] for judge in range(len(recognisers))]
+        self._true_features = self._features(truth)
+        self._others = [
+            recognisers[judge].features(pool[places]) if len(places) else torch.empty(0)
+            for judge, places in zip(judge_of.tolist(), line_up.others, strict=True)
+        ]
+
+    def compare(self, answer: Tensor) -> Compared:
+        compared = compare_pictures(self._truth, answer)
+        features, recognised = self._features(answer), torch.zeros(len(answer), dtype=torch.float64)
+        for recogniser, places in zip(self._recognisers, self._places, strict=True):
+            if len(places):
+                recognised[places.cpu()] = recogniser.hits(answer[places], self._labels[places])
+        apart = (features - self._true_features).square().sum(dim=1)
+
+        def distances(row: int) -> Tensor:
+            return torch.cat([apart[row : row + 1], (self._others[row] - features[row]).square().sum(dim=1)])
+
+        rows = {"recognised": recognised, "identified": self._line_up.identified(distances), "feature_distance": apart}
+        return with_rows(compared, rows, self._line_up)
+
+    def _features(self, pictures: Tensor) -> Tensor:
+        """(n, d), of each picture by the recogniser that has not seen the row."""
+        found = [judge.features(pictures[places]) for judge, places in zip(self._recognisers, self._places, strict=True)]
+        order = torch.cat(self._places).argsort().cpu()
+        return torch.cat([part for part in found if len(part)])[order]
+
+
+class TabularSimilarity:
+    """Figures of `compare_tables` and `identified`, among training rows of the class, by a party's columns.
+
+    d(x, x') = sum over numeric columns of (x - x')^2 / variance + the number of ids that differ
+    """
+
+    def __init__(self, train: EncodedRows, held_out: VerticalTable):
+        self._train, self._held_out = train, held_out
+
+    @cached_property
+    def _pool(self) -> VerticalTable:
+        return self._train.sample(ROWS)
+
+    def line_up(self, rows: VerticalTable, rng: torch.Generator) -> LineUp:
+        return LineUp((rows.ids, rows.labels), (self._pool.ids, self._pool.labels), rng)
+
+    def compare(self, party: str, truth: Features, answer: Features, line_up: LineUp) -> Compared:
+        numbers = self._held_out.features[party].numeric.double()
+        spread = (numbers - numbers.mean(dim=0)).square().mean(dim=0).sqrt()  # torch's own warns where there is no column
+        columns = TableColumns(truth.columns.numeric, truth.columns.categorical, spread)
+        pairs = ((truth.numeric, truth.categorical), (answer.numeric, answer.categorical))
+        pool = self._pool.features[party]
+
+        def distances(row: int) -> Tensor:
+            others = pool.rows(line_up.others[row])
+            numeric, ids = (
+                torch.cat([a[row : row + 1], b])
+                for a, b in ((truth.numeric, others.numeric), (truth.categorical, others.categorical))
+            )
+            off = columns.scaled(numeric) - columns.scaled(answer.numeric[row : row + 1])
+            return off.square().sum(dim=1) + (ids != answer.categorical[row]).sum(dim=1)
+
+        return with_rows(compare_tables(*pairs, columns), {"identified": line_up.identified(distances)}, line_up)
+
+
+def with_rows(compared: Compared, rows: Mapping[str, Tensor], line_up: LineUp) -> Compared:
+    """These as well, before figures of single columns."""
+    means = {name: values.nanmean().item() for name, values in rows.items()}
+    whole_table = {name: value for name, value in compared.figures.items() if ":" not in name}
+    by_column = {name: value for name, value in compared.figures.items() if ":" in name}
+    return Compared(whole_table | means | by_column, {**compared.rows, **rows, CHANCE: line_up.chance}, compared.error)
+
+
+def whole(features: Mapping[str, Features], parties: Sequence[str]) -> Tensor | None:
+    """Pictures put together from these parties' columns; None if they are none."""
+    parts: dict[Area, Tensor] = {}
+    for party in parties:
+        area = _area(features[party].columns)
+        if area is None:
+            return None
+        parts[area] = features[party].numeric
+    return put_together(parts)
+
+
+def _area(columns: Columns) -> Area | None:
+    return None if columns.categorical else area_of(columns.numeric)
+
+
+class Guesses:
+    """Answers that take no message about a row.
+
+        mean          of the held-out rows; of categories the most frequent id
+        class_mean    the same by class, which the label party knows
+        random_row    a held-out row, drawn at random
+        class_row     a held-out row of the class, drawn at random
+        best_draw     of pictures: of 24 draws from a normal distribution of the class, and 8 held-out rows of it, the one
+                      that a classifier of the attacker's own takes for its class most surely
+        own_columns   where the attacker's seat has columns of the row: what a network makes of these and of the class
+        own_linear    the same by ridge regression; ids are those of the network
+
+    The class mean is also what the network of `own_columns`, or a decoder as that of a black box, tends to without messages
+    and without own columns: it has the least squared error of all answers that depend on the class alone.
+
+    nearest_row, the held-out row nearest to the true one, and true are no guesses: they take the truth.
+
+    held_out: rows that aren't trained on.
+    """
+
+    def __init__(self, held_out: VerticalTable, seed: int):
+        self._held_out, self._seed = held_out, seed
+        self._of_class = [(held_out.labels == k).nonzero()[:, 0] for k in range(held_out.classes)]
+        everyone = torch.arange(len(held_out), device=held_out.ids.device)
+        self._of_class = [places if len(places) else everyone for places in self._of_class]
+        self._networks: dict[tuple[str, ...], Mapping[str, Decoder]] = {}
+
+    def of(
+        self, rows: VerticalTable, parties: Sequence[str], own: str | None, rng: torch.Generator
+    ) -> dict[str, dict[str, Features]]:
+        """Guess -> party -> columns of these rows. own: the party that attacks, if it has columns of its own."""
+        held_out, device = self._held_out, rows.ids.device
+        drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
+        apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
+        nearest = apart.sum(dim=0).argmin(dim=1)
+        alike = [self._of_class[k] for k in rows.labels.tolist()]
+        of_class = torch.stack([places[int(torch.randint(len(places), (), generator=rng))] for places in alike])
+        means = {k: held_out.rows(self._of_class[k]) for k in rows.labels.unique().tolist()}
+        guesses = {
+            "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
+            "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
+            "random_row": {p: held_out.features[p].rows(drawn) for p in parties},
+            "class_row": {p: held_out.features[p].rows(of_class) for p in parties},
+        }
+        if whole(held_out.features, parties) is not None:
+            guesses["best_draw"] = self._best_draws(rows, parties, rng)
+        if own is not None:
+            guesses["own_columns"] = self._from_own_columns(rows, parties, own)
+            guesses["own_linear"] = {
+                p: Features(block.columns, self._linear(rows, p, own), block.categorical)
+                for p, block in guesses["own_columns"].items()
+            }
+        guesses["nearest_row"] = {p: held_out.features[p].rows(nearest) for p in parties}
+        return guesses | {"true": {p: rows.features[p] for p in parties}}
+
+    def _best_draws(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> dict[str, Features]:
+        """Pictures that look most like their class to a linear discriminant of the held-out rows' main directions."""
+        held_out = self._held_out
+        x = torch.cat([held_out.features[p].numeric for p in parties], dim=1).double().cpu()
+        mean, labels = x.mean(dim=0), held_out.labels.cpu()
+        covariance = (x - mean).T @ (x - mean) / len(x)
+        directions = torch.linalg.eigh(covariance).eigenvectors[:, -_DIRECTIONS:]  # (d, q)
+        z = (x - mean) @ directions
+        centres = torch.stack([z[places.cpu()].mean(dim=0) for places in self._of_class])
+        within = z - centres[labels]
+        spread = within.T @ within / len(z)
+        spread = (1 - _SHRINK) * spread + _SHRINK * spread.diagonal().mean() * torch.eye(len(spread), dtype=z.dtype)
+        factor, precision = torch.linalg.cholesky(spread), torch.linalg.inv(spread)
+        chosen = []
+        for label in rows.labels.tolist():
+            noise = torch.randn(_DRAWS, factor.shape[0], generator=rng, dtype=z.dtype)
+            made_up = (mean + (centres[label] + noise @ factor.T) @ directions.T).clamp(0, 1)
+            of_class = self._of_class[label].cpu()
+            copies = x[of_class[torch.randint(len(of_class), (_COPIES,), generator=rng)]]
+            candidates = torch.cat([made_up, copies])
+            off = ((candidates - mean) @ directions)[:, None] - centres[None]  # (32, classes, q)
+            log_odds = -0.5 * torch.einsum("ckq,qr,ckr->ck", off, precision, off)
+            chosen.append(candidates[log_odds.log_softmax(dim=1)[:, label].argmax()])
+        blocks = [held_out.features[p] for p in parties]
+        parts = torch.stack(chosen).to(blocks[0].numeric).split([b.numeric.shape[1] for b in blocks], dim=1)
+        return {
+            p: Features(block.columns, part, block.categorical[:1].expand(len(rows), -1))
+            for p, block, part in zip(parties, blocks, parts, strict=True)
+        }
+
+    def _from_own_columns(self, rows: VerticalTable, parties: Sequence[str], own: str) -> dict[str, Features]:
+        """What a network that is fitted to held-out rows makes of the class and of the attacker's own columns."""
+        held_out = self._held_out
+        key = (own, *parties)
+        if key not in self._networks:
+            h = self._known(held_out, own)
+            self._networks[key] = {
+                p: fit_decoder(
+                    h,
+                    held_out.features[p].numeric,
+                    held_out.features[p].categorical,
+                    torch.Generator(h.device).manual_seed(self._seed),
+                    width=_WIDTH,
+                    steps=_STEPS,
+                )
+                for p in parties
+            }
+        h = self._known(rows, own)
+        return {p: Features(held_out.features[p].columns, *network(h)) for p, network in self._networks[key].items()}
+
+    def _linear(self, rows: VerticalTable, party: str, own: str) -> Tensor:
+        """(n, k): ridge regression on the held-out rows, its strength by generalised cross-validation."""
+        x, y = self._known(self._held_out, own).double(), self._held_out.features[party].numeric.double()
+        if not y.shape[1]:
+            return y[:1].expand(len(rows), -1).float()
+        mean, scale, middle = x.mean(dim=0), x.std(dim=0).clamp_min(1e-6), y.mean(dim=0)
+        u, s, vt = torch.linalg.svd((x - mean) / scale, full_matrices=False)
+        uy = u.T @ (y - middle)
+        total, best = (y - middle).square().sum(), (math.inf, torch.zeros_like(s))
+        for strength in torch.logspace(-4, 4, 17, dtype=s.dtype).tolist():
+            kept = s.square() / (s.square() + strength)  # of each direction
+            error = total - ((2 * kept - kept.square())[:, None] * uy.square()).sum()
+            score = float(error) / max(1 - float(kept.sum() + 1) / len(x), 1e-6) ** 2
+            best = min(best, (score, kept / s.clamp_min(1e-12)), key=lambda pair: pair[0])
+        answer = middle + (self._known(rows, own).double() - mean) / scale @ vt.T @ (best[1][:, None] * uy)
+        return answer.clamp(0, 1).float()
+
+    def _known(self, rows: VerticalTable, own: str) -> Tensor:
+        """(n, d): the class, numeric columns, and the most frequent ids of each categorical one, as 0 and 1."""
+        block, known = rows.features[own], self._held_out.features[own]
+        parts = [torch.nn.functional.one_hot(rows.labels, rows.classes).to(block.numeric.dtype), block.numeric]
+        for column, of_known in zip(block.categorical.T, known.categorical.T, strict=True):
+            values, counts = of_known.unique(return_counts=True)
+            ids = values[counts.argsort(descending=True)[:_IDS]]
+            parts.append((column[:, None] == ids).to(block.numeric.dtype))
+        return torch.cat(parts, dim=1)
+
+
+def _distances(block: Features, others: Features) -> Tensor:
+    """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
+    apart = torch.cdist(block.numeric.double(), others.numeric.double()).square()
+    for own, other in zip(block.categorical.T, others.categorical.T, strict=True):
+        apart = apart + (own[:, None] != other[None])
+    return apart
+
+
+def _means(block: Features, rows: int) -> Features:
+    """The mean row, or the most frequent id, so many times."""
+    columns: Columns = block.columns
+    categorical = block.categorical.mode(dim=0).values if len(columns.categorical) else block.categorical[0]
+    return Features(columns, block.numeric.mean(dim=0).expand(rows, -1), categorical.expand(rows, -1))
+
+
+def _by_label(party: str, means: Mapping[int, VerticalTable], labels: Tensor) -> Features:
+    mean_of = {k: _means(rows.features[party], 1) for k, rows in means.items()}
+    numeric = torch.cat([mean_of[k].numeric for k in labels.tolist()])
+    categorical = torch.cat([mean_of[k].categorical for k in labels.tolist()])
+    return Features(next(iter(mean_of.values())).columns, numeric, categorical)
