@@ -167,7 +167,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
-    "scripts": 2_120,
+    "scripts": 1_996,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
     "vflbench/cli": 4_562,

@@ -24,7 +24,6 @@ PAGES = {page: read_page(page, (ROOT / page).read_text("utf-8")) for page in pag
 NOT_RUN = {
     r"^(python3 -m venv|pip |pre-commit|pytest|bash \.ci/run)": "what .ci/run does in a fresh environment",
     r"scripts/bench\.py": "measures for minutes; tests/scripts/test_bench.py runs it small",
-    r"scripts/check_gpu\.py": "needs a card; tests/scripts/test_check_gpu.py runs it on the CPU",
     r"scripts/make_criteo\.py": "gigabytes; the files of this test are made by it",
     r"hydra/launcher=submitit_slurm": "a cluster; tests/cli has doubles of it",
     r"engine=nvflare": "half a minute each; tests/engines runs it",
