@@ -1,6 +1,11 @@
 """What Hydra finds of vflbench: it takes sweepers and launchers only from modules of this namespace package."""
 
-from vflbench.cli.sweeper import RunsSweeper
+from vflbench.cli.launcher import ProcessesLauncher
+from vflbench.cli.sweep import RunsSweeper
+
+
+class Processes(ProcessesLauncher):
+    """`hydra/launcher=processes`, the default."""
 
 
 class Runs(RunsSweeper):

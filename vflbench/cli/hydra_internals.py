@@ -4,100 +4,20 @@ tests/cli/test_hydra_internals.py says which of these names a new version has ch
 """
 
 import argparse
-import importlib
-import secrets
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, run_job, setup_globals
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
-from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.errors import UserError
-
-Wrap = Callable[[Launcher, HydraContext, DictConfig], Launcher]
-Make = Callable[[dict[Any, Any]], Launcher]
-
-
-@contextmanager
-def wrapped_launchers(wrap: Wrap, own: Mapping[str, Make]) -> Iterator[None]:
-    """While entered, sweepers get wrap(launcher, context, config) in place of each launcher.
-
-    own: class of a launcher of ours -> what makes one from its options. To Hydra, only what lies in the package
-    hydra_plugins is a launcher, and no launcher plugin can wrap the one that the user chose.
-    """
-    original = Plugins.instantiate_launcher
-
-    def instantiate(self: Plugins, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> Launcher:
-        chosen = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-        if isinstance(chosen, dict) and (make := own.get(str(chosen.pop("_target_", "")))):
-            launcher = make(chosen)
-            launcher.setup(hydra_context=hydra_context, task_function=task_function, config=config)
-        else:
-            launcher = original(self, hydra_context=hydra_context, task_function=task_function, config=config)
-        return wrap(launcher, hydra_context, config)
-
-    Plugins.instantiate_launcher = instantiate  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Plugins.instantiate_launcher = original  # type: ignore[method-assign]
-
-
-@contextmanager
-def when_launching(entered: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """While entered, `entered()` is entered as soon as a sweeper asks for a launcher, and left with this one."""
-    original = Plugins.instantiate_launcher
-    with ExitStack() as stack:
-
-        def instantiate(self: Plugins, *arguments: Any, **named: Any) -> Launcher:
-            Plugins.instantiate_launcher = original  # type: ignore[method-assign]
-            stack.enter_context(entered())
-            return self.instantiate_launcher(*arguments, **named)
-
-        stack.callback(setattr, Plugins, "instantiate_launcher", original)
-        Plugins.instantiate_launcher = instantiate  # type: ignore[method-assign]
-        yield
-
-
-def returned_value(returned: JobReturn) -> Any:
-    """What a job returned, or the exception that it raised; `return_value` would raise it, and print a line."""
-    return returned._return_value
-
-
-def run_composed(config: DictConfig, task: TaskFunction) -> JobReturn:
-    """Run a job of a sweep whose config is there, as Hydra's own launchers do, where no config is read any more."""
-    setup_globals()
-    setbase("1.3")  # as `hydra.main` and `initialize_config_dir` are told
-    context = HydraContext(config_loader=cast(Any, None), callbacks=Callbacks())
-    return run_job(
-        hydra_context=context,
-        task_function=task,
-        config=config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-    )
-
-
-def override_dirname(config: DictConfig, overrides: Sequence[Override]) -> str:
-    """The value of `hydra.job.override_dirname` for these overrides."""
-    form = config.hydra.job.config.override_dirname
-    return get_overrides_dirname(
-        overrides=list(overrides), kv_sep=form.kv_sep, item_sep=form.item_sep, exclude_keys=form.exclude_keys
-    )
 
 
 @contextmanager
@@ -113,48 +33,12 @@ def current_config(config: DictConfig) -> Iterator[None]:
         OmegaConf.set_readonly(config.hydra, readonly)
 
 
-def joblib_options(launcher: Launcher) -> MutableMapping[str, Any] | None:
-    """The options that joblib's launcher passes to joblib.Parallel, `n_jobs` among them; None for other launchers."""
-    options = getattr(launcher, "joblib", None)
-    return options if isinstance(options, MutableMapping) and "n_jobs" in options else None
-
-
-def starts_all_at_once(launcher: Launcher) -> bool:
-    """Whether it is submitit's launcher of local processes, which starts all jobs of a batch together."""
-    return type(launcher).__name__ == "LocalLauncher"
-
-
-def is_submitits(launcher: Launcher) -> bool:
-    """Whether it is one of hydra-submitit-launcher's."""
-    return type(launcher).__module__ == "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
-
-
-@contextmanager
-def executor_of_submitit(executor: type) -> Iterator[None]:
-    """While entered, hydra-submitit-launcher submits by this class in place of submitit.AutoExecutor."""
-    module: Any = importlib.import_module("submitit")
-    before = module.AutoExecutor
-    module.AutoExecutor = executor
-    try:
-        yield
-    finally:
-        module.AutoExecutor = before
-
-
 def flags_of(words: Sequence[str]) -> argparse.Namespace:
     """Hydra's own flags on a command line, also where they are abbreviated; `unknown`: others. Raises ArgumentError."""
     parser = get_args_parser()
     parser.exit_on_error = False
     flags, unknown = parser.parse_known_args(list(words))
     return argparse.Namespace(**vars(flags), unknown=unknown)
-
-
-def keep_jobs_apart(launcher: Launcher) -> None:
-    """submitit unpickles what its jobs leave in a folder: one of a new name, in which nobody has put a file before."""
-    params = getattr(launcher, "params", None)
-    if isinstance(params, dict) and "submitit_folder" in params:
-        above, percent, number = str(params["submitit_folder"]).partition("%")
-        params["submitit_folder"] = str(Path(above, secrets.token_hex(8), f"{percent}{number}"))
 
 
 @dataclass(frozen=True)

@@ -4,32 +4,29 @@ The processes are forks of one that has loaded what trains (multiprocessing's fo
 others nothing.
 """
 
-import math
 import os
 import signal
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from glob import glob
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from hydra import version
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig
 from tqdm import tqdm
 
 from vflbench.cli.environment import THREADS, usable_cores
-from vflbench.cli.outcome import JobOutcome, Status
+from vflbench.cli.sweep import Job, JobOutcome, Status
 from vflbench.errors import UserError
 from vflbench.results.folder import is_busy, leave_error
-from vflbench.run.interruption import Interrupted, Interruption
+from vflbench.run.interruption import Interruption
 
 _LOADED = ("vflbench.cli.train", "vflbench.cli.build", "vflbench.cli.record", "vflbench.cli.mistakes")
 """What the process that is forked has imported."""
@@ -38,7 +35,6 @@ _GPUS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 """Files of the drivers of NVIDIA, of AMD, and of Windows' subsystem for Linux."""
 
 _LOOK_SECONDS = 0.5
-Report = Callable[[int, JobOutcome], None]
 
 
 class ProcessesLauncher(Launcher):
@@ -46,7 +42,8 @@ class ProcessesLauncher(Launcher):
 
     def __init__(self, n_jobs: int | None = None):
         if n_jobs is not None and (not isinstance(n_jobs, int) or n_jobs < 1):
-            raise UserError("it must be 1 or more, or null for as many as there are cores", key="hydra.launcher.n_jobs", value=n_jobs)
+            problem = "it must be 1 or more, or null for as many as there are cores"
+            raise UserError(problem, key="hydra.launcher.n_jobs", value=n_jobs)
         self.n_jobs = n_jobs
         self.processes = get_context("forkserver")
 
@@ -56,10 +53,8 @@ class ProcessesLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run every job; returns when each has ended."""
         load = self.hydra_context.config_loader.load_sweep_config
-        configs = [numbered(load(self.config, list(words)), initial_job_idx + i) for i, words in enumerate(job_overrides)]
-        folders = [Path(os.path.abspath(str(config.hydra.sweep.dir))) for config in configs]
-        outcomes = self.run(dict(enumerate(configs)), folders, lambda number, outcome: None)
-        return [_returned(outcomes[number]) for number in range(len(configs))]
+        jobs = [Job(words, load(self.config, list(words)), initial_job_idx + i) for i, words in enumerate(job_overrides)]
+        return [_returned(outcome) for outcome in self.run(jobs)]
 
     def warm_up(self, jobs: int) -> None:
         """Begin the process that runs are forked from; `jobs` of them share the cores."""
@@ -69,66 +64,60 @@ class ProcessesLauncher(Launcher):
         self.processes.set_forkserver_preload(list(_LOADED))
         forkserver.ensure_running()
 
-    def run(self, configs: dict[int, DictConfig], folders: Sequence[Path], report: Report) -> dict[int, JobOutcome]:
-        """Run all; `report` is called as soon as one has ended. folders: of their results.
+    def run(self, jobs: Sequence[Job], report: Callable[[Job, JobOutcome], None] | None = None) -> list[JobOutcome]:
+        """Run all; `report` is called as soon as one has ended.
 
         A run whose process was lost is begun once more, after the others. One on which another command is at work is begun
         when that has ended. After Ctrl-C or SIGTERM, runs are asked to save what they have: raises Interrupted.
         """
-        outcomes: dict[int, JobOutcome] = {}
-        waiting, lost = deque(configs), set[int]()
-        at_work: dict[Connection, tuple[int, BaseProcess]] = {}
-        width = self.n_jobs or (1 if any(may_use_gpu(config.get("device")) for config in configs.values()) else usable_cores())
-        self.warm_up(len(configs))
+        outcomes: dict[Job, JobOutcome] = {}
+        waiting, lost = list(jobs), set[Job]()
+        at_work: dict[Connection, tuple[Job, BaseProcess]] = {}
+        one = self.n_jobs is None and any(may_use_gpu(job.options.get("device")) for job in jobs)
+        width = 1 if one else self.n_jobs or usable_cores()
+        self.warm_up(len(jobs))
         stopping = announced = False
         try:
             with Interruption() as interruption:
-                while at_work or (waiting and not stopping):
+                while at_work or (waiting and not interruption.asked):
                     if interruption.asked and not stopping:
                         stopping = True
                         for _, process in at_work.values():
-                            process.terminate()  # once: a second SIGTERM means to stop without saving
-                    for number in [] if stopping else _free(waiting, folders, width - len(at_work)):
-                        waiting.remove(number)
-                        at_work.update([self._begin(number, configs[number])])
+                            process.terminate()  # once: a second SIGTERM would mean to stop without saving
+                    for job in [job for job in waiting if not is_busy(job.folder)][: width - len(at_work)]:
+                        if not interruption.asked:
+                            waiting.remove(job)
+                            self._begin(job, at_work)
                     if waiting and not at_work and not announced:
                         announced = True
                         tqdm.write(f"waiting for another process, which is at work on {len(waiting)} of these runs")
                     for connection in wait(list(at_work), _LOOK_SECONDS):
                         assert isinstance(connection, Connection)
-                        number, process = at_work.pop(connection)
+                        job, process = at_work.pop(connection)
                         outcome = _received(connection, process)
-                        if stopping and outcome is None:
-                            continue
-                        if outcome is None and number not in lost:
-                            lost.add(number)
-                            waiting.append(number)
-                            tqdm.write(f"{folders[number].name}: {_how(process)}; begun again after the others")
+                        if outcome is None and (interruption.asked or job not in lost):
+                            waiting.append(job)
+                            if not interruption.asked:
+                                lost.add(job)
+                                tqdm.write(f"{job.folder.name}: {_how(process)}; begun again after the others")
                         elif outcome is not None and outcome.status is Status.BUSY:
-                            waiting.append(number)
+                            waiting.append(job)
                         else:
-                            outcomes[number] = outcome or _failed(folders[number], _how(process))
-                            report(number, outcomes[number])
-                if stopping:
-                    raise Interrupted("the runs that were at work go on from what they saved last", 128 + interruption.asked)
+                            outcomes[job] = outcome or _lost(job, _how(process))
+                            if report is not None:
+                                report(job, outcomes[job])
+                interruption.end("the runs that were at work go on from what they saved last")
         finally:
             for _, process in at_work.values():
                 process.kill()
-        return outcomes
+        return [outcomes[job] for job in jobs]
 
-    def _begin(self, number: int, config: DictConfig) -> tuple[Connection, tuple[int, BaseProcess]]:
+    def _begin(self, job: Job, at_work: dict[Connection, tuple[Job, BaseProcess]]) -> None:
         ours, its = self.processes.Pipe()
-        process = self.processes.Process(target=_work, args=(its, self.hydra_context, self.task, config), name=f"run {number}")
+        process = self.processes.Process(target=_work, args=(its, self.hydra_context, self.task, job.config))
         process.start()
         its.close()  # so that `ours` ends with the process
-        return ours, (number, process)
-
-
-def numbered(config: DictConfig, number: int) -> DictConfig:
-    """The config of a sweep's run of this number."""
-    with read_write(config.hydra.job), open_dict(config.hydra.job):
-        config.hydra.job.num, config.hydra.job.id = number, str(number)
-    return config
+        at_work[ours] = job, process
 
 
 def may_use_gpu(device: Any) -> bool:
@@ -146,8 +135,8 @@ def _work(connection: Connection, context: HydraContext, task: TaskFunction, con
     setup_globals()
     version.setbase("1.3")
     try:
-        keys = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
-        connection.send(run_job(hydra_context=context, task_function=task, config=config, **keys).return_value)
+        returned = run_job(task, config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=context)
+        connection.send(returned.return_value)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -158,11 +147,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os.killpg(0, signal.SIGKILL)
-
-
-def _free(waiting: Iterable[int], folders: Sequence[Path], room: int) -> list[int]:
-    """As many as there is room for, of those on which no other command is at work."""
-    return [number for number in waiting if not is_busy(folders[number])][: max(0, room)]
 
 
 def _received(connection: Connection, process: BaseProcess) -> JobOutcome | None:
@@ -182,8 +166,8 @@ def _how(process: BaseProcess) -> str:
     return f"its process ended without a result ({how})"
 
 
-def _failed(folder: Path, reason: str) -> JobOutcome:
-    leave_error(folder, reason, UserError(reason))
+def _lost(job: Job, reason: str) -> JobOutcome:
+    leave_error(job.folder, reason, UserError(reason))
     return JobOutcome(Status.FAILED, reason=reason)
 
 

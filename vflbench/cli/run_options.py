@@ -47,6 +47,13 @@ def build_loggers(config: DictConfig | Mapping[str, Any]) -> dict[str, Logger]:
     return named(nodes.get("logger") or {}, "logger", Logger)
 
 
+def check_options(config: DictConfig) -> None:
+    """Raise UserError for a mistake in the options that belong to no component, or in loggers: none of them needs torch."""
+    nodes = checked(config)
+    build_settings(nodes)
+    build_loggers(nodes)
+
+
 def build_dataset(config: DictConfig) -> "Dataset":
     """The dataset alone. The other options may be wrong."""
     from vflbench.data.base import Dataset

@@ -1,33 +1,46 @@
-"""The state of a sweep's runs: reported while it goes on, and as a table at its end. Reads the runs' folders only."""
+"""`vflbench train -m`: which runs a sweep has, a line on each when it has ended, and a table of all at the end."""
 
 import math
 import os
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from vflbench.cli.sweep_failures import failures_text
-from vflbench.cli.sweep_meter import SweepMeter
-from vflbench.report.words import line, number
-from vflbench.results.files import ERROR, SUMMARY, is_finished
-from vflbench.results.folder import error_in
-from vflbench.results.read import read_summary
-from vflbench.results.repeated import repeated
-from vflbench.results.wrapping import for_stream, path_text, wrapped
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from tqdm import tqdm
 
-_POLL_SECONDS = 0.2
-Stamp = tuple[int, int] | None
-"""A file's time and inode; None where there is no file."""
+from vflbench.cli.hydra_internals import current_config
+from vflbench.cli.plugins import recorded_folders
+from vflbench.cli.resolvers import plain
+from vflbench.cli.run_options import check_options
+from vflbench.errors import UserError
+from vflbench.report.words import line, number
+from vflbench.results.files import is_finished
+from vflbench.results.folder import Earlier, FolderError, alone_in, clear_error, look
+from vflbench.results.notices import printed_once
+from vflbench.results.read import read_summary
+from vflbench.results.schema import Summary
+from vflbench.results.wrapping import for_stream, path_text, wrapped
+from vflbench.run.provenance import origin_of, rounding_notices
+
+_MOST_ALIKE = 10
+"""Runs that failed for the same reason, of which the folders are listed."""
 
 
 class Status(StrEnum):
-    """done: by this sweep. skipped: finished before, by any command. busy: another process is at work on it."""
+    """done: by this command. skipped: finished before, by any command. busy: another process is at work on it."""
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -49,176 +62,255 @@ class JobOutcome:
     words: str = ""
 
 
-@dataclass
-class Job:
-    """One run of a sweep. number: its place in the sweep. elsewhere: another process is at work on it.
+def outcome_of(summary: Summary) -> JobOutcome:
+    """The outcome in a summary.json: a run that reached its end may still count as failed."""
+    test_auc = math.nan if summary.test_auc is None else summary.test_auc
+    status = Status.FAILED if summary.failed else Status.DONE
+    return JobOutcome(status, test_auc, summary.failed or "", words=line(summary))
 
-    before: the state of its folder when the sweep began.
+
+def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> JobOutcome | None:
+    """The outcome of a run that was finished in this folder; None for one that wasn't, or on which someone is at work.
+
+    resolved: its options. origin: what else decides its numbers (`run.identity`).
     """
-
-    overrides: tuple[str, ...]
-    folder: Path
-    number: int
-    outcome: JobOutcome | None = None
-    elsewhere: bool = False
-    before: tuple[Stamp, Stamp] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.before = self.state()
-
-    def state(self) -> tuple[Stamp, Stamp]:
-        """The stamps of summary.json and error.txt: one of the files is written when a run ends, in whatever process."""
-        return _stamp(self.folder / SUMMARY), _stamp(self.folder / ERROR)
-
-    def outcome_on_disk(self) -> JobOutcome | None:
-        """The outcome in the folder, if the run ended during this sweep."""
-        now = self.state()
-        if now == self.before or now == (None, None):
-            return None
-        try:
-            outcome = outcome_in(self.folder)
-            return finished_elsewhere(outcome) if self.elsewhere else outcome
-        except (OSError, ValueError):  # another attempt began between two looks
-            return None
-
-
-def outcome_in(folder: Path) -> JobOutcome | None:
-    """Done or failed, as a run's folder says; None if the run has not ended. Raises OSError or ValueError if unreadable."""
-    reason = error_in(folder)
-    if reason is not None:
-        return JobOutcome(Status.FAILED, reason=reason)
     if not is_finished(folder):
         return None
-    return outcome_of(read_summary(folder))
+    with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
+        if look(folder, resolved, origin) is Earlier.FINISHED:
+            clear_error(folder)
+            outcome = outcome_of(read_summary(folder))
+            return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
+    return None
 
 
-def finished_elsewhere(outcome: JobOutcome | None) -> JobOutcome | None:
-    """The same outcome, counted as another process's work."""
-    return replace(outcome, status=Status.SKIPPED) if outcome and outcome.status is Status.DONE else outcome
+class RunsSweeper(Sweeper):
+    """`hydra/sweeper=runs`: each entry of `runs` with each combination of the values of `params` and of the command line.
+
+    params: option -> values, separated by commas. runs: lists of options that go together, such as a defense and its
+    strength. An option on the command line takes the place of the same one here. A failed run doesn't end the sweep.
+    """
+
+    def __init__(self, params: Mapping[str, Any] | None = None, runs: Sequence[Sequence[str]] | None = None):
+        self.params, self.runs = params or {}, runs or ()
+        self.launcher: Launcher | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(hydra_context, task_function, config)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Bring every run to its end or its failure. Ends with exit code 1 where one failed."""
+        assert self.hydra_context is not None
+        assert self.config is not None
+        loader = self.hydra_context.config_loader
+        words = overrides_of_runs(OverridesParser.create(config_loader=loader), self.params, self.runs, arguments)
+        jobs = [Job(run, loader.load_sweep_config(self.config, run), number) for number, run in enumerate(words)]
+        refuse_shared_folder(jobs)
+        sweep = Sweep(jobs)
+        try:
+            with printed_once():
+                sweep.skip_finished()
+                refuse_shared_mistake(jobs)
+                self._launch(sweep)
+        except KeyboardInterrupt:
+            print(f"\n{sweep.stop_message()}", file=sys.stderr)
+            raise
+        finally:
+            sweep.bar.close()
+        if sweep.failed:
+            print(sweep.failures(), file=sys.stderr)
+        print(sweep.table(), flush=True)
+        if sweep.failed:
+            sys.exit(1)
+        return [job.outcome.test_auc for job in jobs if job.outcome is not None]
+
+    def _launch(self, sweep: "Sweep") -> None:
+        """Launch what isn't finished."""
+        from vflbench.cli.launcher import ProcessesLauncher  # late: it gives outcomes, as this module has them
+
+        assert self.launcher is not None
+        waiting = [job for job in sweep.jobs if job.outcome is None]
+        if isinstance(self.launcher, ProcessesLauncher) and waiting:
+            self.launcher.run(waiting, sweep.report)
+            return
+        for part in _in_order(sweep.jobs):
+            try:
+                returned = self.launcher.launch([job.overrides for job in part], part[0].number)
+            except UserError:
+                raise
+            except Exception as error:  # such as a worker that was killed
+                problem = f"the launcher gave up ({type(error).__name__}: {error}); the same command goes on"
+                raise UserError(problem, key="hydra/launcher") from error
+            for job, one in zip(part, returned, strict=True):
+                sweep.report(job, one.return_value, printed=True)
 
 
-def outcome_of(summary: dict[str, Any]) -> JobOutcome:
-    """The outcome in a summary.json: a run that reached its end may still count as failed."""
-    test_auc = summary.get("test_auc")
-    test_auc = math.nan if test_auc is None else test_auc
-    failed = summary.get("failed")
-    return JobOutcome(Status.FAILED if failed else Status.DONE, test_auc, failed or "", words=line(summary))
+def overrides_of_runs(
+    parser: OverridesParser, params: Mapping[str, Any], runs: Sequence[Sequence[str]], arguments: Sequence[str]
+) -> list[list[str]]:
+    """The overrides of each run, as Hydra's basic sweeper makes them of `params` and `arguments`, times `runs`."""
+    typed = parser.parse_overrides(list(arguments))
+    axes: dict[str, list[str]] = {}
+    for override in (*parser.parse_overrides([f"{name}={value}" for name, value in params.items()]), *typed):
+        axes[override.get_key_element()] = _values(override)
+    chosen = {override.key_or_group for override in typed}
+    entries = list(dict.fromkeys(tuple(word for word in entry if not _is_within(word, chosen)) for entry in runs)) or [()]
+    return [[*entry, *words] for entry in entries for words in product(*axes.values())]
+
+
+def _values(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        problem = "a sweep takes values, separated by commas, or range(START,STOP,STEP)"
+        raise UserError(problem, key=key, value=str(override.input_line).partition("=")[2])
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _is_within(word: str, keys: set[str]) -> bool:
+    """Whether an override sets one of these options, or one below it."""
+    name = word.partition("=")[0].lstrip("+~")
+    return any(name == key or name.startswith(f"{key}.") for key in keys)
+
+
+class Job:
+    """One run of a sweep. options: of the run, resolved. outcome: None while it has none."""
+
+    def __init__(self, overrides: Sequence[str], config: DictConfig, number: int):
+        self.overrides, self.config, self.number = list(overrides), config, number
+        with read_write(config.hydra.job), open_dict(config.hydra.job):
+            config.hydra.job.num, config.hydra.job.id = number, str(number)
+        with current_config(config):
+            self.folder = Path(os.path.abspath(os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))))
+            self.own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            self.options: dict[str, Any] = plain(self.own)
+        self.outcome: JobOutcome | None = None
+
+
+def _in_order(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Those without an outcome, in parts with consecutive numbers: launchers count on from the first."""
+    parts: list[list[Job]] = []
+    for job in (job for job in jobs if job.outcome is None):
+        if parts and parts[-1][-1].number == job.number - 1:
+            parts[-1].append(job)
+        else:
+            parts.append([job])
+    return parts
+
+
+def refuse_shared_folder(jobs: Sequence[Job]) -> None:
+    """Raise UserError where runs of other options have the same folder."""
+    first: dict[Path, Any] = {}
+    for job in jobs:
+        if first.setdefault(job.folder, job.options) != job.options:
+            problem = "runs of other options would share this folder; it must depend on what is swept"
+            raise UserError(problem, key="hydra.sweep.subdir", value=job.folder.name)
+
+
+def refuse_shared_mistake(jobs: Sequence[Job]) -> None:
+    """Raise UserError before the first run begins, where all would fail for the same reason, as far as options show it."""
+    mistakes: list[UserError] = []
+    for job in jobs:
+        try:
+            with current_config(job.config):
+                check_options(job.own)
+            return
+        except UserError as error:
+            mistakes.append(error)
+        if str(mistakes[-1]) != str(mistakes[0]):
+            return
+    if mistakes:
+        raise mistakes[0]
 
 
 class Sweep:
     """All runs of one command: prints what each came to, and how far the sweep has come."""
 
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-        self._lock = threading.Lock()
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
         self._said: set[str] = set()
-        self._meter = SweepMeter()
+        # smoothing=0: the time left follows from the mean run, not from the last
+        self.bar = tqdm(total=len(jobs), desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
 
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Add runs. A sweeper that searches chooses the next runs only when the last ones have ended."""
-        self.jobs += jobs
-        self._meter.expect(len(self.jobs))
+    def skip_finished(self) -> None:
+        """Report the runs that were finished before."""
+        for job in self.jobs:
+            if job.options.get("overwrite"):
+                continue
+            origin = origin_of(job.options, recorded_folders(job.config))
+            outcome = finished_before(job.folder, job.options | {"overwrite": False}, origin)
+            if outcome is None:
+                continue
+            self.bar.initial += 1
+            self.report(job, outcome)
+            for notice in rounding_notices(job.folder):
+                if notice not in self._said:
+                    self._said.add(notice)
+                    tqdm.write(notice.replace("this run was", "finished runs were"))
 
-    def report(self, job: Job, outcome: JobOutcome) -> None:
-        """Record that a run ended, and print it once."""
-        from tqdm import tqdm  # late: of a single run, nothing is shown here
-
-        with self._lock:
-            if job.outcome is not None:  # printed already, from its folder; only the run itself knows whose work it was
-                job.outcome = outcome
-                return
-            job.outcome = outcome
+    def report(self, job: Job, outcome: JobOutcome, *, printed: bool = False) -> None:
+        """Record that a run ended, and print a line on it. printed: the run did so itself."""
+        job.outcome = outcome
+        if not printed:
             place = sum(job.outcome is not None for job in self.jobs)
-            line = self._line(job, outcome, f"{place}/{len(self.jobs)}")
-            if outcome.status is Status.FAILED:
-                tqdm.write(for_stream(line, sys.stderr), file=sys.stderr)
-            else:
-                tqdm.write(line, file=sys.stdout)
+            text = self._line(job, outcome, f"{place}/{len(self.jobs)}")
+            failed = outcome.status is Status.FAILED
+            tqdm.write(for_stream(text, sys.stderr) if failed else text, file=sys.stderr if failed else sys.stdout)
             sys.stdout.flush()
-            self._meter.ended(skipped=outcome.status is Status.SKIPPED)
+        self.bar.update()
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
-        folder = outcome.folder or str(job.folder)
         if outcome.status is Status.FAILED:
             alike = next((other for other in self.failed if other is not job and _reason(other) == outcome.reason), None)
             why = f"for the same reason as {' '.join(self.distinct_overrides(alike))}" if alike else outcome.reason
             return f"failed: {' '.join(self.distinct_overrides(job))}: {why}"
-        start = f"done ({place}): "
-        if outcome.status is Status.SKIPPED:
-            start = "finished before, so not computed again (overwrite=true would): "
-        what = outcome.words or f"test AUC {number(outcome.test_auc)}"
         which = f"; {' '.join(self.distinct_overrides(job))}" if len(self.jobs) > 1 else ""
-        edited = "" if folder == str(job.folder) else " (plug-ins, data or code were edited while this sweep ran)"
-        return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {path_text(Path(folder))}{edited}"])
-
-    def say_once(self, line: str) -> None:
-        """Print a line, unless it was printed before."""
-        from tqdm import tqdm
-
-        if line not in self._said:
-            self._said.add(line)
-            tqdm.write(line)
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """While entered, report runs as they end, in whatever process: look at their folders repeatedly."""
-
-        def look() -> None:
-            self.look()
-            self._meter.show()
-
-        try:
-            with repeated(look, _POLL_SECONDS):
-                yield
-        finally:
-            self.look()
-
-    def look(self) -> None:
-        """Report the runs that have ended since the last look."""
-        for job in self.jobs:
-            outcome = job.outcome_on_disk() if job.outcome is None else None
-            if outcome is not None:
-                self.report(job, outcome)
-
-    def close(self) -> None:
-        self._meter.close()
+        return outcome_line(outcome, job.folder, place, which)
 
     def distinct_overrides(self, job: Job) -> list[str]:
         """The overrides of a run that are not common to all runs."""
         shared = set.intersection(*(set(other.overrides) for other in self.jobs))
         return [word for word in job.overrides if word not in shared] or list(job.overrides)
 
-    def counts(self) -> Counter[Status | None]:
-        return Counter(None if job.outcome is None else job.outcome.status for job in self.jobs)
-
     @property
     def failed(self) -> list[Job]:
-        return [job for job in self.jobs if job.outcome is not None and job.outcome.status is Status.FAILED]
+        return [job for job in self.jobs if job.outcome and job.outcome.status in (Status.FAILED, Status.BUSY)]
+
+    def _counts(self) -> Counter[Status | None]:
+        return Counter(None if job.outcome is None else job.outcome.status for job in self.jobs)
 
     def table(self) -> str:
         """How many runs are done, skipped and failed."""
-        counts = self.counts()
+        counts = self._counts()
         lines = ["", f"{len(self.jobs)} runs", f"  done     {counts[Status.DONE]:>5}"]
         lines.append(f"  skipped  {counts[Status.SKIPPED]:>5}  (there already)")
-        lines.append(f"  failed   {counts[Status.FAILED]:>5}")
-        if counts[None]:
-            lines.append(f"  to do    {counts[None]:>5}")
+        lines.append(f"  failed   {len(self.failed):>5}")
         if counts[Status.DONE] + counts[Status.SKIPPED]:
-            lines += ["", f"next: vflbench report {path_text(self._common_folder())} --open"]
+            parents = [Path((job.outcome and job.outcome.folder) or job.folder).parent for job in self.jobs]
+            lines += ["", f"next: vflbench report {path_text(Path(os.path.commonpath(parents)))} --open"]
         return "\n".join(lines)
 
     def failures(self) -> str:
         """Why runs failed, each reason once, and the folders of the runs that did."""
-        return failures_text((" ".join(self.distinct_overrides(job)), _reason(job), job.folder) for job in self.failed)
-
-    def _common_folder(self) -> Path:
-        """The folder that all finished runs are in."""
-        ended = [(job, job.outcome) for job in self.jobs if job.outcome is not None]
-        return Path(os.path.commonpath([Path(outcome.folder or job.folder).parent for job, outcome in ended]))
+        by_reason: dict[str, list[Job]] = {}
+        for job in self.failed:
+            by_reason.setdefault(_reason(job), []).append(job)
+        lines: list[str] = []
+        for reason, runs in by_reason.items():
+            words = [" ".join(self.distinct_overrides(job)) for job in runs]
+            if len(runs) == 1:
+                lines += ["", f"failed: {words[0]}", f"  {reason}", f"  {runs[0].folder}"]
+                continue
+            lines += ["", f"failed: {len(runs)} runs", f"  {reason}"]
+            lines += [f"  {one}: {job.folder}" for one, job in zip(words[:_MOST_ALIKE], runs, strict=False)]
+            lines += [f"  and {len(runs) - _MOST_ALIKE} more"] * (len(runs) > _MOST_ALIKE)
+        return "\n".join(lines)
 
     def stop_message(self) -> str:
         """What to print when the user stops a sweep."""
-        counts = self.counts()
+        counts = self._counts()
         finished = counts[Status.DONE] + counts[Status.SKIPPED]
         failed = f", {counts[Status.FAILED]} failed" if counts[Status.FAILED] else ""
         return (
@@ -227,13 +319,16 @@ class Sweep:
         )
 
 
+def outcome_line(outcome: JobOutcome, folder: Path, place: str = "", which: str = "") -> str:
+    """`done (3/8): leak AUC ...; seed=2`, and the folder. place: among the runs. which: of the sweep's runs it is."""
+    start = f"done ({place}): " if place else "done: "
+    if outcome.status is Status.SKIPPED:
+        start = "finished before, so not computed again (overwrite=true would): "
+    what = outcome.words or f"test AUC {number(outcome.test_auc)}"
+    edited = " (plug-ins, data or code were edited while this sweep ran)"
+    lies = path_text(Path(outcome.folder)) + edited if outcome.folder not in ("", str(folder)) else path_text(folder)
+    return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {lies}"])
+
+
 def _reason(job: Job) -> str:
     return "" if job.outcome is None else job.outcome.reason
-
-
-def _stamp(file: Path) -> Stamp:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino

@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ from vflbench.cli.default_attacks import with_attacks
 from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.guard import guarded
-from vflbench.cli.hydra_internals import when_launching
 from vflbench.cli.hydra_shortcuts import help_by
 from vflbench.cli.plugins import recorded_folders, searched, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
 from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
 from vflbench.cli.run_folder import check_folder
-from vflbench.cli.sweep import JobOutcome, Status, Sweep, outcome_of
+from vflbench.cli.run_options import check_options
+from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line, outcome_of
 from vflbench.cli.trust import check_flags
 from vflbench.cli.words import in_order, refuse_unknown_flags, with_quoted_marks
 from vflbench.places import config_folder
-from vflbench.results.files import TABLE, is_finished
+from vflbench.results.files import TABLE
 from vflbench.results.folder import (
     BusyError,
     Earlier,
@@ -41,13 +41,14 @@ from vflbench.results.folder import (
     recorded_config,
     remove_if_empty,
 )
+from vflbench.results.read import read_summary
 from vflbench.results.wrapping import path_text, wrapped
 from vflbench.run.provenance import import_from
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
     "hydra/hydra_logging=disabled",
-    "hydra/launcher=fork",
+    "hydra/launcher=processes",
     "hydra/sweeper=runs",
     "hydra.output_subdir=null",
     "hydra.job.name=vflbench",
@@ -71,28 +72,7 @@ def train(arguments: Sequence[str]) -> None:
         place = is_override.index(True) if any(is_override) else len(words)
         words[place:place] = HYDRA_OPTIONS
     sys.argv = ["vflbench train", *words]
-    sweep = Sweep()
-    try:
-        with when_launching(lambda: _surviving(sweep)):
-            hand_over_to_hydra(train_one)
-    except KeyboardInterrupt:
-        if sweep.jobs:
-            print(f"\n{sweep.stop_message()}", file=sys.stderr)
-        raise
-    finally:
-        sweep.close()
-    if sweep.failed:
-        print(sweep.failures(), file=sys.stderr)
-    if sweep.jobs:
-        print(sweep.table(), flush=True)
-    if sweep.failed:
-        sys.exit(1)
-
-
-def _surviving(sweep: Sweep) -> AbstractContextManager[None]:
-    from vflbench.cli.launch import surviving  # late: a single run, help and mistakes need no launcher
-
-    return surviving(sweep)
+    hand_over_to_hydra(train_one)
 
 
 def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
@@ -136,6 +116,8 @@ def train_one(config: DictConfig) -> Any:
             raise
         fail(text)  # here: Hydra would add lines of its own
     if in_sweep:
+        if not str(hydra_config.launcher.get("_target_")).endswith(".Processes"):  # which prints it when it hears of it
+            print(outcome_line(outcome, folder), flush=True)
         return dataclasses.replace(outcome, folder=os.path.abspath(folder))
     if outcome.reason:
         fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
@@ -156,11 +138,13 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     folders = recorded_folders(config)
     origin = origin_of(resolved, folders)
     folder = Path(hydra_config.runtime.output_dir)
-    if config.get("overwrite") is False and is_finished_run(folder, resolved, origin):
+    earlier_outcome = finished_before(folder, resolved, origin) if config.get("overwrite") is False else None
+    if earlier_outcome is not None:
         if resolved != recorded_config(folder):  # in options that change no result; the others are as they were
             check_options(config)
-        clear_error(folder)
-        return show_finished(folder, resolved["device"], in_sweep=in_sweep)
+        if not in_sweep:
+            show_finished(folder, resolved["device"])
+        return earlier_outcome
     check_options(config)
 
     from tqdm import tqdm  # late, as the rest: it imports what trains
@@ -176,8 +160,8 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     with alone_in(folder):
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
         clear_error(folder)
-        if earlier is Earlier.FINISHED:
-            return show_finished(folder, settings.device, in_sweep=in_sweep)
+        if earlier is Earlier.FINISHED:  # since we looked first
+            return dataclasses.replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
         for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
             tqdm.write("\n".join(wrapped(line, "  ")))
         started = Started(
@@ -198,40 +182,16 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     return outcome
 
 
-def check_options(config: DictConfig) -> None:
-    """Raise UserError for a mistake in the options that belong to no component, or in loggers: none of them needs torch."""
-    from vflbench.cli.run_options import build_loggers, build_settings, checked
-
-    nodes = checked(config)
-    build_settings(nodes)
-    build_loggers(nodes)
-
-
-def is_finished_run(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> bool:
-    """Whether this very run was finished there, and nobody is at work on it."""
-    if not is_finished(folder):
-        return False
-    with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
-        return look(folder, resolved, origin) is Earlier.FINISHED
-    return False
-
-
-def show_finished(folder: Path, device: str, *, in_sweep: bool) -> JobOutcome:
-    """Print the results of a run that was finished before; in a sweep, the launcher reports it. device: an option."""
+def show_finished(folder: Path, device: str) -> None:
+    """Print the results of a run that was finished before. device: an option."""
     from vflbench.report.terminal import result_text, write_table
-    from vflbench.results.read import read_summary
     from vflbench.run.device import device_name
     from vflbench.run.provenance import rounding_notices
 
-    outcome = outcome_of(read_summary(folder))
-    notices = rounding_notices(folder, device_name(device))
-    if not in_sweep:
-        print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
-    for notice in notices:
+    print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
+    for notice in rounding_notices(folder, device_name(device)):
         print(notice)
-    if not in_sweep:
-        if not (folder / TABLE).exists():  # a run of an older version
-            with suppress(OSError):
-                write_table(folder)
-        print(result_text(folder, colour=sys.stdout.isatty()), flush=True)
-    return outcome if outcome.reason else dataclasses.replace(outcome, status=Status.SKIPPED)
+    if not (folder / TABLE).exists():
+        with suppress(OSError):
+            write_table(folder)
+    print(result_text(folder, colour=sys.stdout.isatty()), flush=True)

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.cli.classes import refuse_unwritable
-from vflbench.cli.composed import parsed
 from vflbench.cli.hydra_internals import current_config, flags_of
 from vflbench.cli.launcher_extras import require_launcher
 from vflbench.cli.leaves import leaves
@@ -23,7 +23,7 @@ from vflbench.cli.shared_files import HYDRAS
 from vflbench.errors import UserError, nearest
 
 LAUNCHERS = {
-    "fork": "vflbench.cli.fork_launcher.ForkLauncher",
+    "processes": "hydra_plugins.vflbench.Processes",
     "basic": "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "joblib": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
@@ -67,7 +67,7 @@ def check_words(words: Sequence[str]) -> None:
     """Refuse overrides that would call or import what they name, before Hydra sees them."""
     for word in words:
         try:
-            override = parsed(word)
+            override = OverridesParser.create().parse_override(word)
             value = override.value()
         except HydraException:  # Hydra says what is wrong with it
             continue
@@ -121,7 +121,7 @@ def check_shared(file: str, config: Any) -> None:
 def _runs(key: Any, value: Any) -> float:
     """How many values an entry of hydra.sweeper.params has; 1 where Hydra will refuse it."""
     try:
-        override = parsed(f"{key}={value}")
+        override = OverridesParser.create().parse_override(f"{key}={value}")
         sweep = override.value()
     except HydraException:
         return 1
