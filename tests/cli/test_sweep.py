@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from vflbench.cli.sweeper import overrides_of_runs
+from vflbench.cli.sweep import overrides_of_runs
 from vflbench.errors import UserError
 
 PAIRS = [["defense=none"], ["defense=marvell", "defense.marvell.sumkl=3.6"]]

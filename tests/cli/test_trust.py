@@ -312,35 +312,6 @@ def test_workers_take_nothing_from_the_working_folder(hostile, launcher):
 
 
 @pytest.mark.slow
-def test_a_worker_composes_under_the_same_rules(hostile):
-    """The config changes between the sweep's own look at it and that of its workers."""
-    added = f"hydra: {json.dumps({'callbacks': {'x': CALL}})}\n"
-    script = f"""
-import pathlib
-from vflbench.cli import launch, main
-
-real = launch.SurvivingLauncher._launch_all
-
-def late(self, jobs):
-    with pathlib.Path("shared/experiment/x.yaml").open("a") as file:
-        file.write({added!r})
-    real(self, jobs)
-
-launch.SurvivingLauncher._launch_all = late
-main.main()
-"""
-    (hostile / "shared" / "experiment" / "x.yaml").write_text("# @package _global_\nepochs: 1\n")
-    words = ("train", "-m", "--config-dir=shared", "experiment=x", "hydra/launcher=joblib", "seed=0,1", *SMALL)
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", script, *words], cwd=hostile, env=OPEN, capture_output=True, text=True, timeout=300
-    )
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert "hydra.callbacks" in result.stdout + result.stderr
-    assert list(hostile.rglob(MARKER)) == []
-    assert finished_folders(hostile) == []
-
-
-@pytest.mark.slow
 def test_settings_in_the_working_folder_are_not_read(hostile):
     """Of numba, whose cache holds pickles."""
     (hostile / ".numba_config.yaml").write_text("cache_locator_classes: evil.Locator\ncache_dir: cache\n")

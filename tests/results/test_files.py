@@ -7,7 +7,7 @@ import vflbench
 from vflbench.results import files
 
 PACKAGE = Path(vflbench.__file__).parent
-OTHERS = {"cli/launch.py", "cli/sweep.py", "results/folder.py", "messages/manifest.py"}
+OTHERS = {"results/folder.py", "messages/manifest.py"}
 """Modules that still spell names, and the one on the files of a recording, which has a manifest as well."""
 
 

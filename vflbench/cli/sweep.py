@@ -243,7 +243,8 @@ class Sweep:
             outcome = finished_before(job.folder, job.options | {"overwrite": False}, origin)
             if outcome is None:
                 continue
-            self.bar.initial += 1
+            if not self.bar.disable:
+                self.bar.initial += 1
             self.report(job, outcome)
             for notice in rounding_notices(job.folder):
                 if notice not in self._said:
