@@ -321,7 +321,7 @@ def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
     assert sum(per_epoch) == counts["marvell.withheld_batches"]
     table = final_table(tmp_path / "run")
     assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in table
-    assert "Leak AUC at most 0.680, error at least 40.0%" in table
+    assert "Leak AUC at most 0.680, error at least 40 %" in table
     assert summary["guarantees"]["marvell"]["messages"] == 2
 
 

@@ -136,7 +136,7 @@ def _model(run: Run) -> str:
         return ", ".join([run.dataset, f"{run.manifest.data.train_rows or 0:,} rows", epochs, *test])
     if summary.honest is not None and test:
         test[0] += f", without the adversary {number(summary.honest.test_auc, 3)}"
-    names = {"train AUC": summary.train_auc, "accuracy": summary.test_accuracy}
+    names = {"train": summary.train_auc, "accuracy": summary.test_accuracy}
     known = test + [f"{name} {number(value, 3)}" for name, value in names.items() if value is not None]
     return f"{', '.join(known)}; {epochs}" if known else ""
 
