@@ -73,7 +73,8 @@ def test_the_folder_is_that_of_a_run(place):
         (["leak_auc_two_sided=0.6"], 2, ["FAIL: leak_auc_two_sided is "]),
         (["leak_auc_worst=0.6", "leak_auc=1"], 2, ["FAIL: leak_auc_worst", "PASS: leak_auc is"]),
         (["leak_auc_worst=0.6", "leak_ami=0.1"], 2, ["FAIL: leak_auc_worst", "NOT JUDGED: --fail-above leak_ami=0.1"]),
-        (["leak_ami=0.1"], 1, ["NOT JUDGED"]),
+        (["leak_ami=0.1"], 3, ["NOT JUDGED"]),
+        (["leak_auc_worst=1", "leak_ami=0.1"], 3, ["PASS: leak_auc_worst", "NOT JUDGED"]),
     ],
 )
 def test_a_threshold_decides_the_exit_code_of_an_audit_that_was_finished_before(place, gates, code, words):

@@ -192,11 +192,8 @@ def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatc
     assert "model    test AUC 0.500, without the adversary 0.750" in text_of(folder, monkeypatch)
     table = final_table(folder)
     assert "honest run, without the adversary: test AUC 0.7500" in table
-    assert [line.split()[-3] for line in table.splitlines() if line.startswith("norm ")] == [
-        "undefined",
-        "0.6123",
-        "undefined",
-    ]
+    rows = [line.split() for line in table.splitlines() if line.startswith("norm ")]
+    assert ["0.6123" in row for row in rows] == [False, True, False]
 
 
 def test_what_was_rebuilt_follows_where_labels_were_read_too(tmp_path, monkeypatch):
@@ -286,7 +283,9 @@ def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_eac
         ],
         ["reference: probe", "probe", "AUC 0.990", "0.985 to 0.995", "gradients at a f2", "-"],
     ]
-    assert "tested on the messages of this run, IT DOES NOT HOLD, so nothing is promised (anisotropy 812.0 standard" in text
+    facts = [re.split("  +", line) for line in text.splitlines()]
+    assert ["assumption holds", "False"] in facts
+    assert ["tested", "party a, layer f2, anisotropy 812, effective dimension 0 3.1"] in facts
 
 
 def test_a_ceiling_of_label_privacy_is_explained_and_has_digits_that_show_a_leak_above_it(tmp_path):

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from vflbench.report import words
-from vflbench.report.words import line, number, rebuilt, share, verdict
+from vflbench.report.words import checked, line, number, rebuilt, share, verdict
 from vflbench.results.runs import Run
-from vflbench.results.schema import Manifest, Summary
+from vflbench.results.schema import Manifest, Privacy, Summary
 
 NAN = float("nan")
 LABELS = {"completion": {"known_rows": 100, "level": "known labels", "seat": "non-label party"}}
@@ -422,3 +422,41 @@ def test_a_share_never_looks_like_all_or_none_that_is_not(value, text):
 )
 def test_whether_a_model_learned(given, learned):
     assert run_of(**given).summary.learned is learned
+
+
+def privacy(canaries=200, *, violated=False, probability=0.023, **more):
+    powers = [
+        {"times": 1.5, "probability": probability, "wanted": 0.8, "canaries_needed": None},
+        {"times": 2, "probability": 0.48, "wanted": 0.8, "canaries_needed": 280},
+    ]
+    return Privacy.model_validate({"epsilon": 1.0, "canaries": canaries, "violated": violated, "power": powers} | more)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            privacy(),
+            "the promise of eps = 1 is not violated, which does not verify it (200 canaries would catch a promise 1.5 times "
+            "too "
+            "weak with probability 0.023, one 2 times too weak with probability 0.48, at best; it takes about over a "
+            "million "
+            "and 280 canaries to catch these with probability 0.8)",
+        ),
+        (privacy(0, mu=2.0, epsilon=None), "the promise of mu = 2 was not checked: no canaries (audit.canaries)"),
+        (privacy(violated=True), "the promise of eps = 1 is violated"),
+    ],
+)
+def test_not_violated_is_never_verified(given, text):
+    assert words.check(given) == text
+
+
+def test_a_setting_has_the_least_power_of_its_runs():
+    assert (
+        checked([privacy(), privacy(probability=0.5)])
+        == "not violated; caught: 1.5 times too weak 0.023, 2 times too weak 0.48"
+    )
+    assert checked([privacy(probability=0.0)]).startswith("not violated; caught: 1.5 times too weak below 0.001")
+    assert checked([privacy(), privacy(violated=True)]) == "violated"
+    assert checked([privacy(0)]) == "not checked"
+    assert checked([privacy(power=[])]) is None

@@ -26,12 +26,13 @@ Options:
   overwrite=true            computes a finished audit again
   logger=[...], name=...    as in vflbench train
 
-Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a
-threshold of --fail-above is exceeded."""
+Exit code: 0; 1 if something went wrong; 2 if a threshold of --fail-above is
+exceeded; 3 if none is, but one could not be judged: nothing has such a value,
+or too few batches were audited to tell a coin from a leak."""
 
 
 def audit(arguments: Sequence[str]) -> None:
-    """The command. Ends with exit code 2 if a gate fails."""
+    """The command. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
     try:
         obey(arguments)
     except KeyboardInterrupt as error:
@@ -138,7 +139,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE; may be repeated. "
+        help="end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE, with 3 if that "
+        "can't be judged; may be repeated. "
         f"KEY: {', '.join(KEYS)}",
     )
     made.add_argument(

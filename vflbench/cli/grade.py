@@ -20,8 +20,9 @@ _DESCRIPTION = """Grade the scores of `vflbench audit RECORDING --scores-only DI
 results are those of an audit of the recording with these labels, without the
 probe and without attacks that need labels of each batch. No message is needed.
 
-Exit code: 0; 1 if something went wrong or nothing could be judged; 2 if a
-threshold of --fail-above is exceeded."""
+Exit code: 0; 1 if something went wrong; 2 if a threshold of --fail-above is
+exceeded; 3 if none is, but one could not be judged: nothing has such a value,
+or too few batches were audited to tell a coin from a leak."""
 
 
 def scores_only(
@@ -67,7 +68,7 @@ def scores_only(
 
 
 def grade(arguments: Sequence[str]) -> None:
-    """Compare scores with labels, and write the usual folder. Ends with exit code 2 if a gate fails."""
+    """Compare scores with labels, and write the usual folder. Exit codes: as of `vflbench audit`."""
     form = argparse.RawDescriptionHelpFormatter
     parser = Words(prog="vflbench grade", description=_DESCRIPTION, formatter_class=form, allow_abbrev=False)
     parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")

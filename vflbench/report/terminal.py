@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vflbench.plain_files import written_whole
 from vflbench.report import words
@@ -11,7 +12,7 @@ from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.levels import PROBE, knowledge, level_of
 from vflbench.results.read import read_config, read_manifest, read_summary
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import Interval, Leak, Manifest, Reading, Rebuilt, Summary
+from vflbench.results.schema import Interval, Leak, Manifest, Reading, Rebuilt, Record, Summary
 from vflbench.results.wrapping import WIDTH, path_text, wrapped
 
 MOST = 6
@@ -201,7 +202,17 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines.append(f"squared distance correlation of embeddings and labels: {values}")
     lines += words.not_run(run)
     lines += [f"note: {note}" for note in run.manifest.notes if run.is_audit]
-    lines += words.privacy_lines(summary)
+    for name, promise in summary.guarantees.items():
+        if promise is not None:
+            lines += _record(f"what {name} promises", promise)
+        elif name not in {noise.defense for noise in summary.embedding_privacy}:
+            lines.append(
+                f"{name} promises nothing{f' here: {refused}' if (refused := summary.claims_refused.get(name)) else ''}"
+            )
+    for noise in summary.embedding_privacy:
+        lines += _record(f"differential privacy of embeddings, given the network, by {noise.defense}", noise)
+    if summary.privacy:
+        lines += [*_record("label privacy of the whole run", summary.privacy), "", *wrapped(words.check(summary.privacy))]
     for one in summary.figures:
         if one.value and isinstance(one.value, int):
             where = " ".join(part for part in (one.party, one.layer) if part)
@@ -292,6 +303,22 @@ def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
         lines += [f"{one.attack}, {count} of {one.batches} batches: {note}" for note, count in notes[:_MOST_NOTES]]
         lines += [f"... and {len(notes) - _MOST_NOTES} more notes in {SUMMARY}"] * (len(notes) > _MOST_NOTES)
     return lines
+
+
+def _record(title: str, record: Record) -> list[str]:
+    """All that a record holds, a line each: `leak auc all messages  0.68`."""
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in record.items() if value not in (None, "", [], {})]
+    return ["", f"{title}:", *lined_up(rows)]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return "; ".join(map(_plain, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key.replace('_', ' ')} {_plain(one)}" for key, one in value.items() if one is not None)
+    return str(value)
 
 
 def _figure(value: Interval | None) -> str:

@@ -20,7 +20,7 @@ from vflbench.numerics.interval import Interval
 from vflbench.results.gate import COIN, Judgement, Outcome, judged, strength
 from vflbench.results.levels import LEVELS, knowledge, level_of
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import LEAST_TEST_ROWS, Leak, Noise, Power, Privacy, Promise, Reading, Rebuilt, Summary
+from vflbench.results.schema import LEAST_TEST_ROWS, Leak, Power, Privacy, Promise, Reading, Rebuilt, Summary
 
 if TYPE_CHECKING:
     from vflbench.report.groups import Group
@@ -480,7 +480,7 @@ def exceeded(defense: str, promise: Promise, run: Run) -> str:
         f"{worst.attack}, {knowledge(worst.attack, run.threats)}, reads {figure_text(worst)} of {worst.message}s at "
         f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {ceiling}"
     ) + (f", and {len(others)} more leaks are above it" if others else "")
-    if promise.bounds == LABEL_PRIVACY:
+    if _on_labels(promise):
         return (
             f"{defense}: {what}. This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels "
             "as well; canaries measure what it bounds"
@@ -494,7 +494,7 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
     """(name, text, whether it is an alarm): what each defense promises and whether a leak is above it, in a few words."""
     rows = _spent(run.summary.privacy) if run.summary.privacy else []
     for name, promise in run.summary.guarantees.items():
-        if promise is None or promise.bounds == LABEL_PRIVACY:
+        if promise is None or _on_labels(promise):
             continue
         if promise.exceeded:
             worst = promise.exceeded[0]
@@ -528,114 +528,31 @@ def above_label_privacy(run: Run, worst: Reading) -> list[str]:
 
     Empty where the AUC does not look higher than the lowest such ceiling for all messages.
     """
-    given = [(one.leak_auc_all_messages, name) for name, one in run.summary.guarantees.items() if one]
-    known = [
-        (height, name)
-        for height, name in given
-        if height is not None and (run.summary.guarantees[name] or Promise()).bounds == LABEL_PRIVACY
-    ]
-    if worst.figure != "AUC" or worst.value is None or not known:
+    given = [(one.leak_auc_all_messages, name) for name, one in run.summary.guarantees.items() if one and _on_labels(one)]
+    height, name = min((pair for pair in given if pair[0] is not None), default=(1.0, ""))
+    if worst.figure != "AUC" or not round(worst.value or 0, 3) > round(height, 3):
         return []
-    height, name = min(known)
-    value, ceiling = number(worst.value, 3), number(height, 3)
-    if not float(value) > float(ceiling):
-        return []
-    return [f"{value} is above {name}'s {ceiling}: no alarm, as features tell labels too"]
+    return [f"{number(worst.value, 3)} is above {name}'s {number(height, 3)}: no alarm, as features tell labels too"]
 
 
-def privacy_lines(summary: Summary) -> Iterator[str]:
-    """In full: guarantees about labels, then about embeddings, then the ledger of label differential privacy."""
-    of_embeddings = {noise.defense for noise in summary.embedding_privacy}
-    for name, promise in summary.guarantees.items():
-        if promise is not None:
-            yield _promise(name, promise)
-        elif name not in of_embeddings:
-            refused = summary.claims_refused.get(name)
-            yield f"{name} promises nothing" + (f" here: {refused}" if refused else "")
-    yield from map(_of_embeddings, summary.embedding_privacy)
-    if summary.privacy:
-        yield from _ledger(summary.privacy)
+def _on_labels(promise: Promise) -> bool:
+    return promise.bounds == LABEL_PRIVACY
 
 
-def _promise(name: str, promise: Promise) -> str:
-    is_on_leak = promise.bounds in ("", "the leak")
-    ends = [("all", promise.leak_auc_all_messages, promise.error_all_messages)]
-    if is_on_leak:  # otherwise the same on one message
-        ends.insert(0, ("one", promise.leak_auc_one_message, promise.error_one_message))
-    which = {"one": "one message about a row", "all": f"all {promise.messages} of this run"}
-    ceilings = "; ".join(f"at most {number(auc, 3)}, error at least {share(e)} from {which[n]}" for n, auc, e in ends)
-    text = f"{name} promises: {promise.claim}. Leak AUC {ceilings}"
-    if not promise.assumption:
-        return text if is_on_leak else f"{text}. The ceiling is on {promise.bounds}"
-    if not promise.tested:
-        return f"{text}. It assumes that {promise.assumption}, which was not tested"
-    first, *others = [figure for figure in promise.tested[0] if figure not in ("party", "layer")]
-    worst = max(promise.tested, key=lambda one: float(one[first] or 0))
-    figures = [f"{first.replace('_', ' ')} {worst[first]:.1f} standard deviations"]
-    figures += [f"{figure.replace('_', ' ')} {worst[figure]:.1f}" for figure in others if worst[figure] is not None]
-    answer = "it was not refused" if promise.assumption_holds else "IT DOES NOT HOLD, so nothing is promised"
-    where = f"at {worst['party']} {worst['layer']}"
-    tested = f"tested on the messages of this run, {answer} ({', '.join(figures)}, {where})"
-    return f"{text}. It assumes that {promise.assumption}; {tested}"
-
-
-def _of_embeddings(noise: Noise) -> str:
-    """What noise on embeddings promises about them, from one message about a row and from all of them."""
-    who = f"{noise.defense} on {noise.party} {noise.layer} ({noise.mechanism}, {noise.width} numbers a row)"
-    ends = f"at delta = {noise.delta:g} for one message", f"at delta = {noise.delta_all:g} for all {noise.messages}"
-    if noise.epsilon is None:
-        text = f"{who} claims no differential privacy of embeddings: {noise.reason}"
-    else:
-        text = (
-            f"{who} promises differential privacy of a row's embedding for a given network, and nothing about what the "
-            f"weights reveal: {_eps(noise.epsilon)} {ends[0]}, {_eps(noise.epsilon_all)} {ends[1]} about a row (two an "
-            "epoch: training, train AUC)" + (f"; {noise.reason}" if noise.reason else "")
-        )
-    if noise.exact:
-        exact = f"{_eps(noise.epsilon_exact)} {ends[0]}, {_eps(noise.epsilon_exact_all)} {ends[1]}"
-        text += f"; exact accounting of this noise: {exact}"
-    return text + (f". It assumes {noise.assumes}" if noise.assumes else "")
-
-
-def _eps(value: float | None) -> str:
-    return "no eps" if value is None else f"eps = {value:.4g}"
-
-
-def _ledger(privacy: Privacy) -> Iterator[str]:
-    """The privacy that the run spent, and the loss of it that its canaries prove."""
-    at_delta = f"eps = {privacy.epsilon_at_delta:.4g} at delta = {privacy.delta:g}" if privacy.releases else ""
-    if privacy.epsilon is not None:
-        each = " + ".join(f"{one.times} x {one.epsilon:g} ({one.defense}, {one.mechanism})" for one in privacy.releases)
-        yield f"label DP of the run: eps = {each} = {privacy.epsilon:.4g}; {at_delta}"
-    if privacy.mu is not None:
-        names = " and ".join(f"{one.defense}, {one.mechanism}" for one in privacy.releases)
-        yield f"Gaussian label privacy of the run: mu = {privacy.mu:.4g} ({names}); {at_delta}"
-    for symbol, low, by in (
-        ("eps", privacy.epsilon_low, privacy.epsilon_low_by),
-        ("mu", privacy.mu_low, privacy.mu_low_by),
-    ):
-        if low is not None:
-            proven = f"{symbol} at least {low:.4g}, by {by}" if low else f"no {symbol} is proven"
-            sure = f"{share(privacy.confidence)} sure, {len(privacy.tried)} readers tried"
-            yield f"measured on {privacy.canaries} canaries: {proven} ({sure})"
-    yield from _check(privacy)
-
-
-def _check(privacy: Privacy) -> Iterator[str]:
+def check(privacy: Privacy) -> str:
     """Whether the promise was seen to be broken, and how weak it had to be for the canaries to show that."""
-    if not privacy.power:
-        return
     promise = f"eps = {privacy.epsilon:.4g}" if privacy.mu is None else f"mu = {privacy.mu:.4g}"
     if privacy.violated:
-        yield f"the promise of {promise} is violated"
-    elif not privacy.canaries:
-        yield f"the promise of {promise} was not checked: no canaries (audit.canaries)"
-    else:
-        many = ("over a million" if one.canaries_needed is None else f"{one.canaries_needed:,}" for one in privacy.power)
-        wanted = f"it takes about {' and '.join(many)} canaries to catch these with probability {privacy.power[0].wanted:g}"
-        times = ", one ".join(f"{p.times:g} times too weak with probability {_probability(p)}" for p in privacy.power)
-        caught = f"{privacy.canaries:,} canaries would catch a promise {times}, at best"
-        yield f"the promise of {promise} is not violated, which does not verify it ({caught}; {wanted})"
+        return f"the promise of {promise} is violated"
+    if not privacy.canaries:
+        return f"the promise of {promise} was not checked: no canaries (audit.canaries)"
+    text = f"the promise of {promise} is not violated, which does not verify it"
+    if not privacy.power:
+        return text
+    many = ("over a million" if one.canaries_needed is None else f"{one.canaries_needed:,}" for one in privacy.power)
+    wanted = f"it takes about {' and '.join(many)} canaries to catch these with probability {privacy.power[0].wanted:g}"
+    times = ", one ".join(f"{one.times:g} times too weak with probability {_probability(one)}" for one in privacy.power)
+    return f"{text} ({privacy.canaries:,} canaries would catch a promise {times}, at best; {wanted})"
 
 
 def _probability(power: Power) -> str:
