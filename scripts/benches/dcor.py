@@ -70,7 +70,7 @@ def in_process(name: str, rows: int, width: int) -> Cost:
 
 def work(options: argparse.Namespace) -> None:
     """The quietest of three calls, and the memory of the first, as JSON."""
-    from vflbench.run.machine import tune
+    from vflbench.run.settings import tune
 
     tune()
     call, (x, y) = WORKERS[options.worker], data(int(options.rows), options.width)

@@ -237,7 +237,7 @@ def use_all_cores() -> None:
 
 def as_a_run(options: argparse.Namespace) -> None:
     """The settings of `vflbench train`."""
-    from vflbench.run.machine import set_threads, tune
+    from vflbench.run.settings import set_threads, tune
 
     tune()
     set_threads(options.batch_size, WIDTH)

@@ -324,7 +324,7 @@ def test_memory_stays_small_for_many_rows():
     """Peak resident memory of a separate process, beyond what it used before; 32768^2 distances alone would be 4.3 GB."""
     program = """
 import resource, torch
-from vflbench.run.machine import tune
+from vflbench.run.settings import tune
 from vflbench.numerics.dcor import distance_correlation
 from vflbench.numerics.table_distances import Table
 tune()

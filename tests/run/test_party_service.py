@@ -14,7 +14,7 @@ from vflbench.generators import Generators
 from vflbench.messages.channel import PartyError
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.split import Split
-from vflbench.run.joining import joined
+from vflbench.run.setup import joined
 
 HELLO = {"version": __version__, "classes": 2, "batch_size": 4, "cheating": []}
 

@@ -1,6 +1,107 @@
-"""Settings of a run that belong to no component."""
+import os
+import platform
+import re
+import subprocess
+import sys
 
-from vflbench.run.settings import Audit
+import pytest
+import torch
+
+from vflbench.cli.environment import prepare_environment
+from vflbench.run import settings
+from vflbench.run.settings import Audit, choose_threads, product_error, set_threads, tune
+
+
+def test_tuning_never_costs_accuracy():
+    """Whatever was chosen, a float32 product is one: bfloat16 would be off by a thousandth."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        facts = tune()
+        assert product_error() < 1e-5
+        assert facts["matmul"] == torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        assert product_error() < 1e-5
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_what_was_done_is_returned():
+    facts = tune()
+    assert set(facts) == {"malloc", "denormals", "matmul", "threads"}
+    if platform.libc_ver()[0] == "glibc":
+        assert facts["malloc"] == "keeps memory"
+
+
+def test_small_numbers_are_flushed_and_integers_kept_as_floats_are_not():
+    """The tables of lazy Adam keep steps in the bits of floats, which are denormal numbers if they are read as such."""
+    tune()
+    steps = torch.arange(1, 1000, dtype=torch.int32)
+    table = torch.zeros(999, 16)
+    table.view(torch.int32)[:, 3] = steps
+    for copied in (table.clone(), table.index_select(0, torch.arange(999)), torch.empty_like(table).copy_(table)):
+        assert torch.equal(copied.view(torch.int32)[:, 3], steps)
+
+
+def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
+    assert choose_threads(512, 128) == choose_threads(1, 1) == choose_threads(0, 0) == 1
+    assert choose_threads(1024, 128) == choose_threads(4096, 16) == 1
+    assert choose_threads(2048, 128) == choose_threads(128, 512) == 2
+    for size in range(1, 1 << 14, 97):
+        assert choose_threads(2 * size, 64) >= choose_threads(size, 64) >= 1, size
+        assert choose_threads(64, 2 * size) >= choose_threads(64, size) >= 1, size
+
+
+@pytest.fixture
+def four_threads(monkeypatch):
+    """As on a machine with four cores where nobody chose a number of threads."""
+    monkeypatch.setattr(settings, "_AVAILABLE", 4)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_the_number_is_set_up_to_that_of_the_machine():
+    for rows, width, threads in ((512, 128, 1), (1 << 20, 1024, 4), (32, 16, 1)):
+        assert tune()["threads"] == torch.get_num_threads() == 4  # data are loaded alike in each run of a sweep
+        assert set_threads(rows, width) == torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_a_number_of_the_users_is_kept_and_one_of_a_launchers_is_a_limit(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.delenv("VFLBENCH_THREADS", raising=False)
+    assert set_threads(32, 16) == tune()["threads"] == 4
+    monkeypatch.setenv("VFLBENCH_THREADS", "given")
+    assert set_threads(32, 16) == 4
+    monkeypatch.setenv("VFLBENCH_THREADS", "auto")
+    assert set_threads(32, 16) == 1
+    assert set_threads(1 << 20, 1024) == 4
+
+
+ALWAYS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYTHONSAFEPATH": "1"}
+
+
+def test_a_command_says_who_chose_the_number_and_lets_threads_sleep(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"VFLBENCH_THREADS": "given"})
+    prepare_environment()
+    assert os.environ == {"OMP_WAIT_POLICY": "PASSIVE", "VFLBENCH_THREADS": "auto"} | ALWAYS
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE"})
+    prepare_environment()
+    given = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE", "VFLBENCH_THREADS": "given"}
+    assert os.environ == given | ALWAYS
+
+
+@pytest.mark.slow
+def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
+    """OMP_DISPLAY_ENV=TRUE has the library print, when it is loaded, what it has read."""
+    code = "from vflbench.cli.environment import wait_passively; wait_passively(); import torch"
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "TRUE"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"OMP_WAIT_POLICY\s*=\s*'PASSIVE'", result.stderr), result.stderr
 
 
 def test_audited_batches_of_epochs_to_come():

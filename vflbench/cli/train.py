@@ -185,11 +185,11 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
 def show_finished(folder: Path, device: str) -> None:
     """Print the results of a run that was finished before. device: an option."""
     from vflbench.report.terminal import result_text, write_table
-    from vflbench.run.device import device_name
     from vflbench.run.provenance import rounding_notices
+    from vflbench.run.settings import choose_device
 
     print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
-    for notice in rounding_notices(folder, device_name(device)):
+    for notice in rounding_notices(folder, str(choose_device(device))):
         print(notice)
     if not (folder / TABLE).exists():
         with suppress(OSError):

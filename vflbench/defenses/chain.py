@@ -18,7 +18,6 @@ from vflbench.defenses.base import (
     changes,
     seats_of,
 )
-from vflbench.defenses.trace import Trace
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.messages.threat import Seat
@@ -50,8 +49,8 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     They compute in full precision, also where products of the networks' layers are rounded.
     """
 
-    def __init__(self, defenses: Mapping[str, Defense], trace: Trace | None = None):
-        self.named, self.trace = dict(defenses), trace or Trace()
+    def __init__(self, defenses: Mapping[str, Defense]):
+        self.named = dict(defenses)
         refuse_disorder(self.named)
 
     def at(self, seat: type[D]) -> dict[str, D]:
@@ -61,9 +60,8 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
 
     @in_full_precision()
     def embedding(self, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
-        for name, defense in self.at(NonLabelDefense).items():
-            before, h = h, defense.embedding(h, context)
-            self.trace.change(name, before, h)
+        for defense in self.at(NonLabelDefense).values():
+            h = defense.embedding(h, context)
         return h
 
     @in_full_precision()
@@ -102,27 +100,20 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     @in_full_precision()
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """The first loss that any of them gives."""
-        for name, defense in self.at(LabelDefense).items():
-            loss = defense.loss(logits, y)
-            if loss is not None:
-                self.trace.given(name, loss, (logits,))
-                return loss
-        return None
+        losses = (defense.loss(logits, y) for defense in self.at(LabelDefense).values())
+        return next((loss for loss in losses if loss is not None), None)
 
     @in_full_precision()
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         total: Tensor | float = 0
-        for name, defense in self.at(LabelDefense).items():
-            penalty = defense.penalty(embeddings, y)
-            self.trace.given(name, penalty, tuple(embeddings))
-            total = total + penalty
+        for defense in self.at(LabelDefense).values():
+            total = total + defense.penalty(embeddings, y)
         return total
 
     @in_full_precision()
     def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Tensor | Encoded:
-        for name, defense in self.at(LabelDefense).items():
-            before, g = g, defense.gradient(g, y, context)
-            self.trace.change(name, before, g)
+        for defense in self.at(LabelDefense).values():
+            g = defense.gradient(g, y, context)
         return g
 
     @in_full_precision()
@@ -133,9 +124,8 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
 
     @in_full_precision()
     def update(self, u: Tensor, context: Context) -> Tensor:
-        for name, defense in self.at(ParticipantDefense).items():
-            before, u = u, defense.update(u, context)
-            self.trace.change(name, before, u)
+        for defense in self.at(ParticipantDefense).values():
+            u = defense.update(u, context)
         return u
 
     @property

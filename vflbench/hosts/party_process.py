@@ -20,8 +20,7 @@ from vflbench.hosts.party_service import PartyService
 from vflbench.messages.envelope import Content
 from vflbench.protocols.base import Seating
 from vflbench.protocols.split import Split
-from vflbench.run.machine import set_threads, tune
-from vflbench.run.settings import choose_device
+from vflbench.run.settings import choose_device, set_threads, tune
 from vflbench.run.setup import Experiment
 
 

@@ -68,11 +68,6 @@ class FederatedLr(Protocol):
             problem = "several local batches a round go with protocol.mode=asynchronous"
             raise UserError(problem, key="batches", value=self.batches)
 
-    @property
-    def usual(self) -> Mapping[str, tuple[float, float]]:
-        """Options by which a run may diverge, as an optimiser has them."""
-        return {"rate": (0, 1 if self.reduction == "mean" else 0.1)}
-
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         return frozenset({Updates, OwnColumns}) if seat is Seat.PARTICIPANT else frozenset()
 

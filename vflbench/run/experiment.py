@@ -1,33 +1,42 @@
 """The story of one run, top to bottom."""
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from vflbench.errors import NonFiniteError
+import torch
+from torch import Tensor
+
+from vflbench.data.batches import ordered_batches
+from vflbench.data.rows import EncodedRows, TrainTest
+from vflbench.data.table import VerticalTable
+from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
-from vflbench.protocols.base import Rounds
+from vflbench.messages.channel import PartyError
+from vflbench.metrics.utility import utility
+from vflbench.plain_files import in_a_line
+from vflbench.protocols.base import Rounds, Session
 from vflbench.results.files import HONEST
 from vflbench.results.notices import is_new
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import Honest, Summary
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
-from vflbench.run.divergence import diverged
-from vflbench.run.evaluation import evaluate
 from vflbench.run.facts import introduce, quantities
 from vflbench.run.findings import Findings
 from vflbench.run.interruption import Interruption
-from vflbench.run.machine import set_threads, tune
 from vflbench.run.metric_rows import epoch_rows
 from vflbench.run.progress import Epoch, Progress
-from vflbench.run.resume import begin_or_go_on, blaming, save
-from vflbench.run.settings import Settings, choose_device
+from vflbench.run.settings import Settings, choose_device, set_threads, tune
 from vflbench.run.setup import Experiment, seat
-from vflbench.run.summary import summarise
+from vflbench.run.summary import EpochResult, summarise
 from vflbench.run.verdict import exceeded_ceilings
 
 __all__ = ["Experiment", "run"]
+
+_PREDICTED_ROWS = 8192  # at once
 
 
 def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
@@ -100,7 +109,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     recorder.write_losses(line for each in progress.results for line in each.loss_lines())
                     meter.ended()
             except NonFiniteError as error:
-                raise diverged(experiment, data, seated.trace, str(error)) from error
+                raise diverged(experiment, data, session, str(error)) from error
             interruption.end(save(progress, recorder, checkpoint, **facts))
     last = progress.results[-1]
     unscored = auditor.unscored(last.leaks, last.reconstructions)
@@ -161,3 +170,131 @@ def train_epoch(
     epoch.seconds["audit"] += meter.audit_seconds
     epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds
     return findings
+
+
+def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
+    """Utility of the model on train and test rows, and the traffic over the wire."""
+    result.traffic["train"] = progress.session.wire.take_traffic()
+    result.figures = progress.session.figures()
+    for split, table in tables.items():
+        start = perf_counter()
+        logits, labels = predict(progress.session, table)
+        if not logits.isfinite().all():
+            raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
+        result.utility[split] = utility(logits, labels)
+        result.seconds[f"{split}_prediction"] = perf_counter() - start
+        result.traffic[f"{split}_prediction"] = progress.session.wire.take_traffic()
+    return result
+
+
+def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tensor, Tensor]:
+    """Logits and labels of every row, in order."""
+    batches = ordered_batches(table, _PREDICTED_ROWS, session.rows)
+    scored = [(session.predict(batch.ids), batch.labels) for batch in batches]
+    logits, labels = zip(*scored, strict=True)
+    return torch.cat(logits), torch.cat(labels)
+
+
+def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
+    """facts: for manifest.json, among them `device`, and `data` with its fingerprint.
+
+    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the progress half
+    restored.
+    """
+    state = checkpoint.load()
+    if state is None:
+        recorder.begin(**facts)
+        return
+    if state.get("data") != facts["data"]["fingerprint"]:
+        raise UserError(
+            f"the data is no longer what this run was trained on until it stopped, so it can't go on; bring the former data "
+            f"back, or begin anew with overwrite=true ({checkpoint.path})",
+            key="dataset",
+        )
+    if state.get("device") != facts["device"]:
+        problem = f"this run was begun on {state.get('device')} and can only go on there; overwrite=true begins it anew"
+        raise UserError(problem, key="device", value=facts["device"])
+    try:
+        if not recorder.ends_a_line(state["metrics_bytes"]):
+            raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with another metrics.csv")
+        progress.restore(state)
+    except (UnusableCheckpointError, PartyError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a state that does not fit does to those it is given to
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
+    checkpoint.gone_on = True
+    recorder.go_on(state["metrics_bytes"], str(progress), **facts)
+
+
+@contextmanager
+def blaming(checkpoint: Checkpoint) -> Iterator[None]:
+    """While entered, a fault in a run that has gone on from a file is a UserError: the file or the code may be wrong."""
+    try:
+        yield
+    except (UserError, UnusableCheckpointError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if not checkpoint.gone_on:
+            raise
+        problem = (
+            f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
+            "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
+        )
+        raise UserError(problem, key="checkpoint", value=checkpoint.wanted) from error
+
+
+def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
+    """Write the checkpoint. Returns a message for a user who stops the run here."""
+    place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
+    known = checkpoint.refused
+    if checkpoint.wanted != "none" and checkpoint.save({**place, **progress.state()}):
+        command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
+        return f"stopped before {progress}, and saved; {command} goes on from there ({recorder.folder})"
+    if checkpoint.refused is None:
+        return f"stopped before {progress}; checkpoint=none saves nothing to go on from ({recorder.folder})"
+    if known is None:
+        recorder.say(f"this run can't go on if it stops: no checkpoint can hold {checkpoint.refused}", always=True)
+    return f"stopped before {progress}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"
+
+
+def diverged(experiment: Experiment, data: TrainTest, session: Session, problem: str) -> UserError:
+    """The error for a run that met a number that is not finite: names the column or the tensor, and the step's options."""
+    if column := _bad_column(data):
+        return UserError(f"{problem}; {column}, and no option mends that", key="dataset")
+    state = {} if session.remote() else session.state()  # parties elsewhere would keep a checkpoint of it
+    where = next((f"; {name} has numbers that are not finite" for name in _not_finite(state, "")), "")
+    room = "protocol" if hasattr(experiment.protocol, "rate") else "optimizer"
+    values = {name: value for name, value in vars(getattr(experiment, room)).items() if isinstance(value, float)}
+    steps = [f"{room}.{name}={value}" for name, value in values.items()] + [
+        f"defense={name}" for name in experiment.defenses
+    ]
+    problem = f"{problem}{where}; what decides the size of a step is {', '.join(steps)}. Completed epochs are in metrics.csv"
+    return UserError(problem, key=room)
+
+
+def _not_finite(state: Any, name: str) -> Iterator[str]:
+    """Names of the tensors that hold a number that is not finite, of parties, networks and parameters."""
+    if isinstance(state, Tensor):
+        if state.is_floating_point() and not bool(state.isfinite().all()):
+            yield name
+    elif isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from _not_finite(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, Sequence) and not isinstance(state, str | bytes):
+        for number, value in enumerate(state):
+            yield from _not_finite(value, f"{name}.{number}")
+
+
+def _bad_column(data: TrainTest) -> str:
+    """A column of the training or the test rows with a number that is not finite, in words; empty if all are finite."""
+    for split, rows in {"training": data.train, **data.held_out}.items():
+        for block in rows.blocks(None):
+            for party, features in block.features.items():
+                bad = ~features.numeric.isfinite()
+                if not bool(bad.any()):
+                    continue
+                column = int(bad.any(dim=0).nonzero()[0, 0])
+                name, value = features.columns.numeric[column], features.numeric[bad[:, column], column][0].item()
+                return f"column {name} of party {party} has {value} in a {split} row"
+    return ""

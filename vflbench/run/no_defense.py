@@ -20,7 +20,7 @@ from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.protocols.base import Session
 from vflbench.run.experiment import Experiment
-from vflbench.run.machine import set_threads
+from vflbench.run.settings import set_threads
 from vflbench.run.setup import seat
 
 OWN = "own columns"

@@ -24,10 +24,9 @@ from vflbench.run.facts import threats_of
 from vflbench.run.findings import AuditResult, Findings
 from vflbench.run.grade_scores import Tables
 from vflbench.run.known_rows import Canaries
-from vflbench.run.machine import tune, use_threads
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
-from vflbench.run.settings import Audit
+from vflbench.run.settings import Audit, tune, use_threads
 
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]

@@ -1,33 +1,34 @@
 """What a run is made of, and its parties and attackers in their seats."""
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from vflbench import __version__
 from vflbench.attacks.base import Attack
 from vflbench.data.base import Dataset
 from vflbench.data.rows import TrainTest
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
-from vflbench.defenses.trace import Trace
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages.channel import Channel, PartyError, at_once
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.account import refusals, refused_lines
 from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
 from vflbench.run.facts import run_facts
-from vflbench.run.joining import joined
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
@@ -65,7 +66,7 @@ class Experiment:
 @dataclass(frozen=True)
 class Seated:
     """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
-    trace: what the defenses do to the size of numbers. notes: lines that a user must not miss.
+    notes: lines that a user must not miss.
     """
 
     session: Session
@@ -73,7 +74,6 @@ class Seated:
     canaries: Canaries
     skipped: Mapping[str, str]
     rounds: RoundRecorder
-    trace: Trace
     notes: Sequence[str] = ()
 
     def lines(self, experiment: Experiment) -> tuple[str, ...]:
@@ -110,10 +110,9 @@ def seat(
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
     canaries = Canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
-    trace = Trace()
 
     def defense() -> Chain:
-        return Chain(experiment.fresh_defenses(), trace)
+        return Chain(experiment.fresh_defenses())
 
     path, others = settings.audit.auxiliary_path, data.test
     if path is not None:
@@ -176,7 +175,7 @@ def seat(
     )
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
     notes = [*apart, *protocol.notes(batch_size)]
-    return Seated(session, auditor, canaries, skipped, rounds, trace, notes)
+    return Seated(session, auditor, canaries, skipped, rounds, notes)
 
 
 def skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
@@ -209,3 +208,28 @@ def _release(experiment: Experiment) -> Release | None:
     releases = [guarantee.release for guarantee in claims_of(experiment.defenses).of.values() if guarantee is not None]
     pure = [release for release in releases if isinstance(release, Release)]
     return pure[0] if len(pure) == 1 and len([one for one in releases if one is not None]) == 1 else None
+
+
+def joined(
+    channels: Mapping[str, Channel],
+    defense: Callable[[], Chain],
+    classes: int,
+    batch_size: int,
+    device: torch.device,
+    *,
+    cheating: bool = False,
+) -> dict[str, RemoteParty]:
+    """The parties at the ends of these channels, in this order. defense: returns a fresh instance at each call. cheating:
+    whether parties with an adversary cheat; beside such a run there is an honest one. Raises PartyError for one that can't
+    take part.
+    """
+    request = {"version": __version__, "classes": classes, "batch_size": batch_size, "cheating": cheating}
+    said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
+    parties = {}
+    for (name, channel), content in zip(channels.items(), said, strict=True):
+        try:
+            announced = Announced(**content)
+        except (TypeError, ValueError) as error:
+            raise PartyError(name, f"it says no names and sizes of columns and layers ({error})") from error
+        parties[name] = RemoteParty(channel, announced, defense, device)
+    return parties

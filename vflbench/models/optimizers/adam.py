@@ -1,8 +1,5 @@
 """Adam on every parameter."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
@@ -18,14 +15,6 @@ class Adam(Optimizer):
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
-
-    usual: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "lr": (0, 0.1),
-        "beta1": (0, 0.99),
-        "beta2": (0.8, 0.99999),
-        "eps": (1e-12, 1),
-        "weight_decay": (0, 0.1),
-    }
 
     lr: Rate = 5e-4
     beta1: Decay = 0.9

@@ -1,7 +1,7 @@
 """Optimizer: what every entry of configs/optimizer builds. Each party attaches one to its network."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn, optim
@@ -26,12 +26,7 @@ class Stepper(Protocol):
 
 @options
 class Optimizer:
-    """Options of an optimiser. A subclass overrides `attach`.
-
-    usual: option -> its least and largest usual value; one outside is named where a run diverges.
-    """
-
-    usual: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Options of an optimiser. A subclass overrides `attach`."""
 
     def attach(self, network: nn.Module) -> Stepper:
         """An optimiser over the parameters of one party's network."""

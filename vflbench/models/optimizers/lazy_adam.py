@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer, load_state
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
 from vflbench.numerics.adam import AdamSteps
@@ -35,10 +34,6 @@ class LazyAdam(Optimizer):
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
-
-    usual: ClassVar[Mapping[str, tuple[float, float]]] = {
-        name: ends for name, ends in Adam.usual.items() if name != "weight_decay"
-    }
 
     lr: Rate = 5e-4
     beta1: Decay = 0.9

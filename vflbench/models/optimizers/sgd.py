@@ -1,8 +1,5 @@
 """Stochastic gradient descent."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
@@ -16,8 +13,6 @@ class Sgd(Optimizer):
 
     lr: step size. momentum: decay of the velocity. weight_decay: L2 penalty.
     """
-
-    usual: ClassVar[Mapping[str, tuple[float, float]]] = {"lr": (0, 1), "momentum": (0, 0.99), "weight_decay": (0, 0.1)}
 
     lr: Rate = 0.1
     momentum: Decay = 0.0
