@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,
-    "vflbench/hosts": 1_660,
+    "vflbench/hosts": 1_659,
     "vflbench/messages": 3_076,
     "vflbench/metrics": 1_468,
     "vflbench/models": 1_508,
@@ -182,7 +182,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_355,
     "vflbench/results": 2_208,
-    "vflbench/run": 4_772,
+    "vflbench/run": 4_698,
 }
 
 
