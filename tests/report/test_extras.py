@@ -1,5 +1,6 @@
 """Tables that a section has because of what was run, from runs written by hand."""
 
+import json
 import math
 
 import numpy as np
@@ -172,9 +173,10 @@ def priced(folder, *, seed, lr, epochs, validation, test, eps=None, **data):
     run = write_run(
         folder, seed=seed, defense=defense, guarantees={"label_dp": promise(0.68)} if eps else {}, config=config, **auc
     )
-    manifest = (run / "manifest.json").read_text()
-    choice = "price/zero_sum_680" if eps else "none"
-    (run / "manifest.json").write_text(manifest.replace('"choices": {', f'"choices": {{"defense": "{choice}", '))
+    manifest = json.loads((run / "manifest.json").read_text())
+    words = ["defense=label_dp", "defense.label_dp.mechanism=zero_sum", f"defense.label_dp.eps={eps}"] if eps else []
+    manifest |= {"overrides": words, "choices": manifest["choices"] | {"defense": "label_dp" if eps else "none"}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_shown(tmp_path):
@@ -194,12 +196,14 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
 
 
 def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
-    priced(tmp_path / "a", seed=0, lr=0.1, epochs=2, validation=0.7, test=0.7, eps=0.75)
+    priced(tmp_path / "a", seed=0, lr=0.1, epochs=2, validation=0.7, test=0.7, eps=0.753)
     priced(tmp_path / "b", seed=0, lr=0.1, epochs=2, validation=0.8, test=0.8)
     start = "vflbench train experiment=price_of_privacy dataset=criteo 'dataset.path=a b.txt' dataset.min_count=5 epochs=2 "
+    zero_sum = "defense=label_dp defense.label_dp.mechanism=zero_sum defense.label_dp.eps="
     assert sorted(commands(one_section(tmp_path))) == [
-        f"{start}optimizer.lr=0.1 seed=0,1,2 defense=price/zero_sum_746",
-        f"{start}optimizer.lr=0.1 seed=1,2 defense=none,price/zero_sum_680",
+        f"{start}optimizer.lr=0.1 seed=0,1,2 {zero_sum}1.076",
+        f"{start}optimizer.lr=0.1 seed=1,2 {zero_sum}0.753",
+        f"{start}optimizer.lr=0.1 seed=1,2 defense=none",
     ]
     write_run(tmp_path / "elsewhere" / "run")
     assert commands(one_section(tmp_path / "elsewhere")) == []

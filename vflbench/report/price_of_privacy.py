@@ -15,8 +15,10 @@ from vflbench.results.runs import Run
 from vflbench.results.table_formats import Table
 
 EXPERIMENT = "price_of_privacy"
-OTHER_SEEDS, OTHER_CEILING = "1,2", "746"
-"""Of the runs that `commands` makes: their seeds, and the second ceiling as in the names of configs/defense/price."""
+OTHER_SEEDS = "1,2"
+_CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))
+OTHER_CEILING = {f"defense.label_{a}={b}": f"defense.label_{a}={c}" for a, b, c in _CEILINGS}
+"""The experiment's options -> those of the second ceiling, leak AUC 0.746, of the runs that `commands` makes."""
 _DATA = ("path", "rows", "min_count", "numeric_transform")
 
 
@@ -81,23 +83,20 @@ def commands(section: Section) -> list[str]:
 
     They skip runs that are there. Empty for sections of other experiments.
     """
-    words: dict[tuple[str, ...], list[str]] = {}
+    lines = []
     for by_epochs in chosen(section).values():
         for epochs, group in by_epochs.items():
             run = min(group.runs, key=lambda run: run.seed)
             data = [f"dataset={run.dataset}"]
             data += [f"dataset.{key}={value}" for key in _DATA if (value := run.option(f"dataset.{key}")) is not None]
             key = (*data, f"epochs={epochs}", f"optimizer.lr={rate(group):g}")
-            choice = str((run.manifest.get("choices") or {}).get("defense") or "none")
-            method, _, its_ceiling = choice.rpartition("_")
-            if its_ceiling != OTHER_CEILING:
-                words.setdefault((*key, f"seed={OTHER_SEEDS}"), []).append(choice)
-            if method and its_ceiling != OTHER_CEILING:
-                words.setdefault((*key, f"seed={run.seed},{OTHER_SEEDS}"), []).append(f"{method}_{OTHER_CEILING}")
-    return [
-        shlex.join(["vflbench", "train", f"experiment={EXPERIMENT}", *key, f"defense={','.join(dict.fromkeys(names))}"])
-        for key, names in words.items()
-    ]
+            defense = [str(word) for word in run.manifest.get("overrides") or () if str(word).startswith("defense")]
+            others = [OTHER_CEILING.get(word, word) for word in defense]
+            if not {*OTHER_CEILING.values()} & {*defense}:
+                lines.append([*key, f"seed={OTHER_SEEDS}", *(defense or ["defense=none"])])
+            if others != defense:
+                lines.append([*key, f"seed={run.seed},{OTHER_SEEDS}", *others])
+    return [shlex.join(["vflbench", "train", f"experiment={EXPERIMENT}", *words]) for words in lines]
 
 
 def rate(group: Group) -> float:
