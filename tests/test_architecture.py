@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_580,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 5_355,
+    "vflbench/report": 5_308,
     "vflbench/results": 2_208,
     "vflbench/run": 4_698,
 }

@@ -1,6 +1,6 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,14 @@ _LEGEND = (
     "worst of all readings, whichever it is (Bonferroni). No leak is said to be absent where this interval reaches "
     f"AUC {WORTH_FINDING:.2f}."
 )
-_AUC_NOTE = (
-    "leak AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. two-sided: "
+_LEAKS_NOTE = (
+    "AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. two-sided: "
     "max(a, 1 - a) of the mean. oriented: the mean over batches of max(a, 1 - a). coin: what a coin reaches there. net: "
-    "oriented without the part of a coin. A leak counts as the larger of two-sided and net. hidden: a layer of the label "
-    "party, which no attacker sees."
+    "oriented without the part of a coin. A leak counts as the larger of two-sided and net. AMI: adjusted mutual "
+    "information of answer and classes, 0 is a coin, 1 the classes under any names. macro AUC: mean of one class "
+    "against the rest. hidden: a layer of the label party, which no attacker sees."
 )
-_CLASS_NOTE = (
-    "AMI: adjusted mutual information of answer and classes, mean over audited batches; 0 is a coin, 1 the classes under "
-    "any names. accuracy: an attacker that always answers the most frequent class reaches {}. macro AUC: mean of one class "
-    "against the rest, 0.5 is a coin."
-)
+_TITLES = {"ami": "AMI", "macro_auc": "macro AUC"}
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
 _MOST_NOTES = 3
 
@@ -89,7 +86,7 @@ def _rows(run: Run) -> list[tuple[str, str, bool]]:
         rows += [("own", text, False) for text in _of_plugins(run, worst)]
     else:
         rows += [("attack", text, False) for text in _rebuilding(run)]
-    model = [("audited" if run.is_audit else "model", text, False) for text in (_model(run),) if text]
+    model = [("audited" if run.is_audit else "model", _model(run), False)]
     usual = {*run.threats} - {PROBE} == _USUAL and not run.is_audit and not run.adversaries
     stronger = "the strongest known attacks" if defended else "stronger attacks; defense=label_gdp: noise on labels"
     more = [("try", f"attack=strongest: {stronger}", False)] if usual else []
@@ -132,14 +129,14 @@ def _of_plugins(run: Run, worst: Reading) -> list[str]:
 def _model(run: Run) -> str:
     """What the model is worth, after how many epochs; of an audit, what was audited."""
     summary, epochs = run.summary, f"{run.summary.epochs} epoch{'s' * (run.summary.epochs != 1)}"
-    test = [words.utility(summary)] if summary.test_auc is not None else []
+    test = [words.utility(summary)] if summary.test_auc is not None or not run.is_audit else []
     if run.is_audit:
         return ", ".join([run.dataset, f"{run.manifest.data.train_rows or 0:,} rows", epochs, *test])
-    if summary.honest is not None and test:
+    if summary.honest is not None:
         test[0] += f", without the adversary {number(summary.honest.test_auc, 3)}"
     names = {"train": summary.train_auc, "accuracy": summary.test_accuracy}
     known = test + [f"{name} {number(value, 3)}" for name, value in names.items() if value is not None]
-    return f"{', '.join(known)}; {epochs}" if known else ""
+    return f"{', '.join(known)}; {epochs}"
 
 
 def _shortened(lines: list[str], most: int) -> list[str]:
@@ -186,15 +183,12 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     lines += [observed.verdict] if (observed := summary.observed_privacy) else []
     if summary.verdict.worst:
         lines += words.rebuilt([run])
-    lines += [*_levels(run), "", _utility(run)]
+    lines += [*_levels(run), "", f"model: {_model(run)}"]
     for name, adversary in run.adversaries.items():
         lines.append(f"adversary {name} at party {adversary.party}: {adversary.text}".strip(": "))
     if summary.honest is not None:
         lines.append(f"honest run, without the adversary: test AUC {number(summary.honest.test_auc, 4)}")
-    of_classes = [leak for leak in summary.leaks if leak.classes]
-    lines += _leaks(run, [leak for leak in summary.leaks if not leak.classes or leak.raw.mean is not None], _AUC, _AUC_NOTE)
-    frequent = number(max(run.manifest.data.train_class_ratios, default=None), 4)
-    lines += _leaks(run, of_classes, _CLASSES, _CLASS_NOTE.format(frequent))
+    lines += _leaks(run)
     for name in dict.fromkeys(one.attack for one in summary.reconstructions):
         lines += _rebuilt([one for one in summary.reconstructions if one.attack == name])
     if summary.distance_correlation:
@@ -206,9 +200,8 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         if promise is not None:
             lines += _record(f"what {name} promises", promise)
         elif name not in {noise.defense for noise in summary.embedding_privacy}:
-            lines.append(
-                f"{name} promises nothing{f' here: {refused}' if (refused := summary.claims_refused.get(name)) else ''}"
-            )
+            refused = summary.claims_refused.get(name)
+            lines.append(f"{name} promises nothing{f' here: {refused}' if refused else ''}")
     for noise in summary.embedding_privacy:
         lines += _record(f"differential privacy of embeddings, given the network, by {noise.defense}", noise)
     if summary.privacy:
@@ -222,68 +215,27 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     return "\n".join([*lines, *scroll, ""])
 
 
-def _utility(run: Run) -> str:
-    """What is known of the model after the last epoch; of an audit, what was audited first."""
-    summary = run.summary
-    names = {"train AUC": summary.train_auc, "test log loss": summary.test_log_loss, "test accuracy": summary.test_accuracy}
-    known = [f"{name} {number(value, 4)}" for name, value in names.items() if value is not None]
-    test = [words.utility(summary, 4)] if summary.test_auc is not None or not run.is_audit else []
-    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
-    if not run.is_audit:
-        return f"after {epochs}: {', '.join([*test, *known])}"
-    rows = f"{run.manifest.data.train_rows or 0:,} training rows"
-    return ", ".join([f"{run.dataset}: {epochs}", rows, *test, *known])
-
-
-def _with_ends(value: Interval) -> str:
-    ends = between(value.low, value.high, 3)
-    return number(value.mean, 4) + (f" ({ends})" if ends else "")
-
-
-_AUC: Mapping[str, Callable[[Leak], str]] = {
-    "leak AUC": lambda leak: _with_ends(leak.raw),
-    "two-sided": lambda leak: number(leak.two_sided.mean, 4),
-    "oriented": lambda leak: number(leak.oriented.mean, 4),
-    "coin": lambda leak: number(leak.coin, 4),
-    "net": lambda leak: number(leak.net.mean, 4),
-}
-_CLASSES: Mapping[str, Callable[[Leak], str]] = {
-    "AMI": lambda leak: _with_ends(leak.classes.get("ami", Interval())),
-    "accuracy": lambda leak: _with_ends(leak.classes.get("accuracy", Interval())),
-    "macro AUC": lambda leak: number(leak.classes.get("macro_auc", Interval()).mean, 4),
-}
-
-
-def _leaks(run: Run, leaks: Sequence[Leak], columns: Mapping[str, Callable[[Leak], str]], note: str) -> list[str]:
-    """A table of leaks; beside a run with an adversary, the two-sided leak AUC of its honest run."""
-    if not leaks:
+def _leaks(run: Run) -> list[str]:
+    """A line a leak; beside a run with an adversary, the two-sided leak AUC of its honest run."""
+    made = []
+    for leak in run.summary.leaks:
+        figures = {"AUC": leak.raw, "two-sided": leak.two_sided, "oriented": leak.oriented, "net": leak.net}
+        figures |= {
+            name.replace("_", " ").replace("auc", "AUC").replace("ami", "AMI"): one for name, one in leak.classes.items()
+        }
+        cells = {"attack": leak.attack, "message": leak.message, "party": leak.party, "layer": leak.layer}
+        cells |= {"batches": str(leak.batches)} | {name: _figure(one) for name, one in figures.items()}
+        cells["coin"] = number(leak.coin, 4)
+        if run.summary.honest is not None:
+            tree = run.summary.honest.leak_auc_two_sided
+            cells["honest two-sided"] = number(tree.get(leak.attack, {}).get(leak.message, {}).get(leak.layer), 4)
+        cells["level"] = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
+        made.append({name: cell for name, cell in cells.items() if cell not in ("-", "undefined")})
+    if not made:
         return []
-    honest = run.summary.honest
-    header = [
-        "attack",
-        "message",
-        "party",
-        "layer",
-        "batches",
-        *columns,
-        *["honest two-sided"] * (honest is not None),
-        "level",
-    ]
-    rows = [tuple(header)]
-    for leak in leaks:
-        cells = [
-            leak.attack,
-            leak.message,
-            leak.party,
-            leak.layer,
-            str(leak.batches),
-            *(of(leak) for of in columns.values()),
-        ]
-        if honest is not None:
-            value = honest.leak_auc_two_sided.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
-            cells.append(number(value, 4))
-        rows.append((*cells, level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")))
-    return ["", *lined_up(rows), "", *wrapped(note)]
+    names = [*dict.fromkeys(name for cells in made for name in cells if name != "level"), "level"]
+    rows = [tuple(names), *(tuple(cells.get(name, "-") for name in names) for cells in made)]
+    return ["", *lined_up(rows), "", *wrapped(_LEAKS_NOTE)]
 
 
 def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
@@ -322,16 +274,17 @@ def _plain(value: Any) -> str:
 
 
 def _figure(value: Interval | None) -> str:
+    """`0.9123 (0.900 to 0.930)`."""
     if value is None or value.mean is None:
         return "-"
-    same = value.low is None or value.high is None or value.low == value.high
-    return f"{value.mean:.4g}" + ("" if same else f" ({value.low:.4g} to {value.high:.4g})")
+    ends = "" if value.low == value.high else between(value.low, value.high, 3)
+    return f"{value.mean:.4g} ({ends})" if ends else f"{value.mean:.4g}"
 
 
 def _levels(run: Run) -> list[str]:
     """Leaks above a ceiling, whether the defenses fall, and the worst attack at each level beside the references."""
     verdict, given = run.summary.verdict, run.summary.guarantees.items()
-    lines = [words.exceeded(name, promise, run) for name, promise in given if promise and promise.exceeded]
+    lines = [f"ABOVE THE CEILING: {words.exceeded(name, one, run)}" for name, one in given if one and one.exceeded]
     if falls := verdict.falls:
         who = "+".join(run.summary.guarantees) or AS_RECORDED
         lines.append(f"{who} FALLS to {falls.attack}, which reads {figure_text(falls)}, {falls.because}")

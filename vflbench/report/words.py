@@ -203,11 +203,9 @@ def _model(runs: Sequence[Run], figure: str) -> list[str]:
     value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
     if math.isnan(value):
         return []
-    return [
-        f"the model itself classifies {share(value)} of new rows correctly"
-        if figure == "AMI"
-        else f"the model itself {number(value)} on new rows"
-    ]
+    if figure == "AMI":
+        return [f"the model itself classifies {share(value)} of new rows correctly"]
+    return [f"the model itself {number(value)} on new rows"]
 
 
 def _nothing(run: Run) -> str:
@@ -476,18 +474,18 @@ def exceeded(defense: str, promise: Promise, run: Run) -> str:
     """What is above a defense's ceiling, and what that means."""
     worst, *others = promise.exceeded
     low, ceiling = apart(worst.low or 0.0, worst.ceiling or 0.0)
-    what = (
+    text = (
         f"{worst.attack}, {knowledge(worst.attack, run.threats)}, reads {figure_text(worst)} of {worst.message}s at "
-        f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {ceiling}"
-    ) + (f", and {len(others)} more leaks are above it" if others else "")
+        f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {defense}, {ceiling}"
+    )
+    text += f", and {len(others)} more leaks are above it" if others else ""
     if _on_labels(promise):
-        return (
-            f"{defense}: {what}. This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels "
-            "as well; canaries measure what it bounds"
+        text += (
+            f". This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels as well; canaries "
         )
+        return f"{text}measure what it bounds"
     refused = promise.assumption_holds is False
-    why = f", whose assumption does not hold here: {promise.assumption}" if refused else ""
-    return f"ABOVE THE CEILING of {defense}{why}; {what}"
+    return f"{text}; its assumption does not hold here: {promise.assumption}" if refused else text
 
 
 def promises(run: Run) -> list[tuple[str, str, bool]]:
@@ -497,11 +495,7 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
         if promise is None or _on_labels(promise):
             continue
         if promise.exceeded:
-            worst = promise.exceeded[0]
-            height = apart(worst.value or 0.0, worst.ceiling or 0.0)[1]
-            text = f"{worst.attack} ({figure_text(worst)}) is above the ceiling of {name}, {height}"
-            doubt = "; the assumption of the ceiling does not hold here" * (promise.assumption_holds is False)
-            rows.insert(0, ("ALARM", text + doubt, True))
+            rows.insert(0, ("ALARM", exceeded(name, promise, run), True))
         elif promise.assumption_holds is False:
             rows.append(("promise", f"{name} promises nothing here: a test refutes its assumption", False))
         else:
