@@ -178,7 +178,7 @@ CAPS = {
     "vflbench/messages": 3_076,
     "vflbench/metrics": 1_468,
     "vflbench/models": 1_508,
-    "vflbench/numerics": 2_580,
+    "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_308,
     "vflbench/results": 2_208,

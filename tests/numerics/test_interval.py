@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import ANY, LEAST_RUNS, UNIT, Interval, interval_text, mean_interval, over_runs
+from vflbench.numerics.interval import ANY, LEAST_RUNS, UNIT, Interval, auc_interval, interval_text, mean_interval, over_runs
 
 
 def test_interval_is_students():
@@ -99,3 +99,23 @@ def test_an_interval_within_a_run_has_no_count():
 )
 def test_the_range_of_a_figure(name, limits):
     assert range_of(name) == limits
+
+
+@pytest.mark.parametrize(("distance", "positives", "negatives"), [(0.0, 30, 100), (1.0, 20, 200), (2.0, 40, 40)])
+def test_the_interval_of_an_auc_covers_that_of_two_gaussians_95_times_in_100(distance, positives, negatives):
+    """N(d, 1) against N(0, 1) has an AUC of Phi(d / sqrt 2)."""
+    rng, truth = np.random.default_rng(0), stats.norm.cdf(distance / math.sqrt(2))
+    covered = []
+    for _ in range(600):
+        above = rng.normal(distance, 1, (positives, 1)) > rng.normal(0, 1, negatives)
+        interval = auc_interval(above.mean(), positives, negatives)
+        covered.append(interval.low <= truth <= interval.high)
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.025)
+
+
+def test_the_interval_of_an_auc_is_symmetric_has_a_width_at_1_and_none_without_a_class():
+    high, low = auc_interval(0.8, 30, 70), auc_interval(0.2, 30, 70)
+    assert (high.low, high.high) == pytest.approx((1 - low.high, 1 - low.low))
+    assert auc_interval(1.0, 5, 5).low < 0.7
+    assert auc_interval(1.0, 5, 5).high == 1
+    assert math.isnan(auc_interval(math.nan, 0, 5).low)

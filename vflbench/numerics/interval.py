@@ -85,6 +85,30 @@ def share_interval(hits: Sequence[float]) -> Interval:
     return within_unit(Interval(p, min(low, p), max(high, p)))
 
 
+def auc_interval(auc: float, positives: int, negatives: int) -> Interval:
+    """Newcombe's 95 % interval of the AUC A of a model on so many rows of either class; nan if a class has none.
+
+        |A - L| = z SE(L) at both ends L,   z = 1.96,   n = (P + N) / 2 - 1
+        SE(L)^2 = L (1 - L) (1 + n (1 - L) / (2 - L) + n L / (1 + L)) / (P N)
+
+    The variance is Hanley and McNeil's (Radiology 1982), symmetric in the classes, and taken at the end rather than at A: so
+    an AUC of 1 has an interval as well. Source: Newcombe, Statistics in Medicine 2006, method 5.
+    """
+    if not (positives and negatives) or math.isnan(auc):
+        return Interval(auc, math.nan, math.nan)
+    n = (positives + negatives) / 2 - 1
+
+    def low(a: float) -> float:
+        below, inside = 0.0, a
+        for _ in range(60):
+            end = (below + inside) / 2
+            spread = end * (1 - end) * (1 + n * (1 - end) / (2 - end) + n * end / (1 + end)) / (positives * negatives)
+            below, inside = (end, inside) if a - end > 1.959964 * math.sqrt(spread) else (below, end)
+        return inside
+
+    return Interval(auc, low(auc), 1 - low(1 - auc))
+
+
 def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
     """`mean_interval` of the values that are not nan, one a run; without an interval for fewer than LEAST_RUNS."""
     known = [value for value in values if not math.isnan(value)]

@@ -16,7 +16,7 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import Leak
 from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.metrics.verdict import Reading, reading, strength
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results.levels import level_of
 from vflbench.results.schema import Summary
 from vflbench.run.account import account, embedding_account, failure
@@ -163,6 +163,7 @@ def summarise(
     made = {
         "epochs": len(results),
         **{f"{split}_{metric}": value for split, metrics in last.utility.items() for metric, value in metrics.items()},
+        **_tested_on(data, last.utility["test"]["auc"]),
         "loss": last.loss,
         "first_epoch_loss": {str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
         **leak_figures(last.leaks),
@@ -186,6 +187,16 @@ def summarise(
         "facts": dict(data.facts),
     }
     return Summary.model_validate(made)
+
+
+def _tested_on(data: TrainTest, auc: float) -> dict[str, Any]:
+    """The interval of the test AUC, and the rows of each class that it is measured on; of two classes only."""
+    if data.train.classes != 2:
+        return {}
+    positives = round(data.test.positive_ratio * len(data.test))
+    interval = auc_interval(auc, positives, len(data.test) - positives)
+    ends = {"test_auc_low": interval.low, "test_auc_high": interval.high}
+    return {**ends, "test_positives": positives, "test_negatives": len(data.test) - positives}
 
 
 def _links(results: Sequence[EpochResult]) -> list[dict[str, Any]]:

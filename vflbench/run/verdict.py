@@ -12,7 +12,7 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import Leak
 from vflbench.metrics.privacy import THE_LEAK, Guarantee, holds
 from vflbench.metrics.verdict import Reading, above, at_levels, worst
-from vflbench.numerics.digits import apart
+from vflbench.results.digits import apart
 from vflbench.results.levels import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, base_name
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vflbench.numerics.digits import apart
+from vflbench.results.digits import apart
 
 
 @pytest.mark.parametrize(
