@@ -9,7 +9,7 @@ from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv
 from vflbench.data.labels import StrayLabelError, classes_of
 from vflbench.errors import UserError
-from vflbench.run.facts import introduce
+from vflbench.run.summary import introduce
 
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 2:1" for i in range(12)]
 BITS = ["class,a,b", *(f"{'yes' if i % 2 else 'no'},{i % 2},{i % 3}" for i in range(12))]

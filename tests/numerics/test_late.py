@@ -46,7 +46,7 @@ def test_facts_threats_and_figures_of_leaks_load_no_torch():
 import sys
 from vflbench.cli.every_attack import every_attack
 import vflbench.messages.recorded_messages, vflbench.messages.label_facts, vflbench.messages.peer_facts
-import vflbench.run.graded, vflbench.run.contents, vflbench.run.audited, vflbench.run.metric_rows
+import vflbench.run.graded, vflbench.run.contents, vflbench.run.audited, vflbench.run.summary
 attacks, unusable = every_attack()
 assert not unusable and len(attacks) > 25
 assert all(attack.threat.record() and attack.follows >= 0 for attack in attacks.values())

@@ -21,7 +21,7 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.report.terminal import final_table
-from vflbench.run.account import account
+from vflbench.run.guarantees import account
 from vflbench.run.known_rows import Canaries
 from vflbench.run.settings import Audit, Settings
 

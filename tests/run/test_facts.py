@@ -20,8 +20,8 @@ from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.run.facts import threats_of
 from vflbench.run.settings import Audit, Settings
+from vflbench.run.summary import threats_of
 
 NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
 

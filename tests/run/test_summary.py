@@ -6,9 +6,8 @@ import torch
 from vflbench.metrics.leakage import Leak
 from vflbench.numerics.interval import Interval
 from vflbench.run.findings import Findings
-from vflbench.run.leak_summary import _tree
 from vflbench.run.progress import Epoch
-from vflbench.run.summary import EpochResult
+from vflbench.run.summary import EpochResult, _tree
 
 
 def leak(party, value, *, visible=True):

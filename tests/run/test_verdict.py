@@ -25,7 +25,7 @@ from vflbench.numerics.auc import auc
 from vflbench.protocols.label_party import classification_loss
 from vflbench.report.terminal import final_table, result_text
 from vflbench.results.read import read_manifest
-from vflbench.run.verdict import exceeded_ceilings, messages_changed, promised, verdict
+from vflbench.run.guarantees import exceeded_ceilings, messages_changed, promised, verdict
 
 
 def leaks(*planted, batches=12):

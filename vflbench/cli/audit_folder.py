@@ -23,8 +23,8 @@ from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.findings import AuditResult
-from vflbench.run.metric_rows import finding_rows
 from vflbench.run.provenance import described, provenance
+from vflbench.run.summary import finding_rows
 
 
 def audit_and_report(

@@ -40,7 +40,7 @@ class Figures:
     party: str
     layer: str
     message: str
-    values: Mapping[str, float]
+    values: Mapping[str, int | float]
 
 
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from vflbench.numerics.digits import apart
 from vflbench.numerics.interval import Interval
+from vflbench.results.digits import apart
 from vflbench.results.gate import COIN, Judgement, Outcome, judged, strength
 from vflbench.results.levels import LEVELS, knowledge, level_of
 from vflbench.results.runs import AS_RECORDED, Run

@@ -19,7 +19,7 @@ def base_name(attack: str) -> str:
     return attack.removesuffix(_AT_THE_END).removesuffix(OWN_COLUMNS).removesuffix(_AT_THE_END)
 
 
-def level_of(attack: str, threats: Mapping[str, Mapping[str, Any]]) -> str:
+def level_of(attack: str, threats: Mapping[str, Any]) -> str:
     """The level that the manifest records; for older runs, which record none, from what the attacker knows."""
     name = attack.removesuffix(_AT_THE_END)
     if name.endswith(OWN_COLUMNS) or name in (PROBE, "no_message"):
@@ -34,7 +34,7 @@ def level_of(attack: str, threats: Mapping[str, Mapping[str, Any]]) -> str:
     return LEVELS[1] if labels or threat.get("known_rows") or threat.get("hints") else LEVELS[0]
 
 
-def knowledge(attack: str, threats: Mapping[str, Mapping[str, Any]]) -> str:
+def knowledge(attack: str, threats: Mapping[str, Any]) -> str:
     """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
     level, threat = level_of(attack, threats), threats.get(base_name(attack)) or {}
     if level == LEVELS[0]:

@@ -53,7 +53,13 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: Path, config: str, manifest: Mapping[str, Any], *, quiet: bool = False, overwrite: bool = False
+        self,
+        folder: Path,
+        config: str,
+        manifest: Mapping[str, Any] | Manifest,
+        *,
+        quiet: bool = False,
+        overwrite: bool = False,
     ):
         self.folder = folder
         self.quiet = quiet

@@ -8,16 +8,15 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vflbench.options import Seed, Steps, options
 from vflbench.results.levels import level_of
-from vflbench.results.schema import Summary
-from vflbench.run.findings import AuditResult
-from vflbench.run.leak_summary import leak_figures, leak_quantities
-from vflbench.run.verdict import verdict
+from vflbench.results.schema import Observed, Summary
+from vflbench.run.findings import AuditResult, Findings
+from vflbench.run.guarantees import verdict
+from vflbench.run.summary import leak_quantities, what_attacks_read
 
 if TYPE_CHECKING:
     from vflbench.attacks.base import Attack
@@ -90,32 +89,27 @@ def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str
 
     seconds: that the audit took. skipped: attack -> why it did not run.
     """
-    last = result.findings[-1] if result.findings else None
-    leaks = last.leaks if last else []
-    levels = {leak.attack: level_of(leak.attack, result.threats) for leak in leaks}
+    last = result.findings[-1] if result.findings else Findings([], [], [], {})
+    levels = {leak.attack: level_of(leak.attack, result.threats) for leak in last.leaks}
+    model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
     test_auc = result.model.get("test_auc", math.nan)
-    made = {
-        "epochs": len(result.findings),
-        "test_auc": None,
-        "train_auc": None,
-        **result.model,
-        **leak_figures(leaks),
-        "verdict": verdict(leaks, levels, {}, test_auc, (), result.cut_layers),
-        "distance_correlation": [asdict(one) for one in last.dependence] if last else [],
-        "reconstructions": [asdict(one) for one in last.reconstructions] if last else [],
-        "skipped": dict(skipped),
-        "unscored": dict(result.unscored),
-        "guarantees": {},
-        "claims_refused": {},
-        "privacy": None,
-        "observed_privacy": dict(result.observed) or None,
-        "embedding_privacy": [],
-        "failed": None,
-        "figures": [],
-        "seconds": round(seconds, 3),
-        "facts": {},
-    }
-    return Summary.model_validate(made)
+    return Summary(
+        epochs=len(result.findings),
+        **model,
+        **what_attacks_read(last),
+        verdict=verdict(last.leaks, levels, {}, test_auc, (), result.cut_layers),
+        skipped=dict(skipped),
+        unscored=dict(result.unscored),
+        guarantees={},
+        claims_refused={},
+        privacy=None,
+        observed_privacy=Observed(**result.observed) if result.observed else None,
+        embedding_privacy=[],
+        failed=None,
+        figures=[],
+        seconds=round(seconds, 3),
+        facts={},
+    )
 
 
 def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:

@@ -24,15 +24,13 @@ from vflbench.results.notices import is_new
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import Honest, Summary
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
-from vflbench.run.facts import introduce, quantities
 from vflbench.run.findings import Findings
+from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
-from vflbench.run.metric_rows import epoch_rows
 from vflbench.run.progress import Epoch, Progress
 from vflbench.run.settings import Settings, choose_device, set_threads, tune
 from vflbench.run.setup import Experiment, seat
-from vflbench.run.summary import EpochResult, summarise
-from vflbench.run.verdict import exceeded_ceilings
+from vflbench.run.summary import EpochResult, epoch_rows, introduce, quantities, summarise
 
 __all__ = ["Experiment", "run"]
 

@@ -54,7 +54,7 @@ class AuditResult:
 
     def rows(self) -> list[Row]:
         """The same rows that a run writes to metrics.csv about its attacks."""
-        from vflbench.run.metric_rows import finding_rows
+        from vflbench.run.summary import finding_rows
 
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 

@@ -20,13 +20,13 @@ from vflbench.messages.threat import Seat
 from vflbench.run.audit_notes import as_they_knew, described, unread
 from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
 from vflbench.run.claim_check import ClaimCheck
-from vflbench.run.facts import threats_of
 from vflbench.run.findings import AuditResult, Findings
 from vflbench.run.grade_scores import Tables
 from vflbench.run.known_rows import Canaries
 from vflbench.run.recorded_rows import EndOfEpoch, Table
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
+from vflbench.run.summary import threats_of
 
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]

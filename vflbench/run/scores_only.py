@@ -15,11 +15,11 @@ from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_sc
 from vflbench.numerics.arrays import array_of
 from vflbench.run.audit_notes import as_they_knew, described
 from vflbench.run.auditor import Auditor
-from vflbench.run.facts import threats_of
 from vflbench.run.grade_scores import Tables
 from vflbench.run.offline import Batches, Epochs, auditor_of, findings_of, tuned
 from vflbench.run.recorded_source import RecordedSource
 from vflbench.run.scores_head import HEAD, ScoresHead, ThreatRecord
+from vflbench.run.summary import threats_of
 
 
 class ScoreTable(LeakTable):

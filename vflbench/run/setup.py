@@ -25,13 +25,13 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
-from vflbench.run.account import refusals, refused_lines
 from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
-from vflbench.run.facts import run_facts
+from vflbench.run.guarantees import refusals, refused_lines
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
+from vflbench.run.summary import run_facts
 
 
 @dataclass(frozen=True)

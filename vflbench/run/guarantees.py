@@ -1,0 +1,385 @@
+"""What a run's defenses promise, whether leaks and canaries keep to that, and the worst attack at each level."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any
+
+from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
+from vflbench.defenses.chain import Figures, claims_of
+from vflbench.metrics.canary_power import canaries_needed, power
+from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
+from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.leak import Leak
+from vflbench.metrics.privacy import THE_LEAK, Guarantee, Ledger, Release, holds
+from vflbench.metrics.verdict import NO_MESSAGE, above, at_levels, worst
+from vflbench.metrics.verdict import Reading as Measured
+from vflbench.results import schema
+from vflbench.results.digits import apart
+from vflbench.results.levels import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, base_name
+from vflbench.results.schema import Noise, Power, Privacy, Promise, Reading, Tried, Verdict
+from vflbench.run.known_rows import Canaries
+
+TOLERABLE = 0.55
+"""The leak AUC up to which no defense falls."""
+NEAR = 0.05
+"""So far below the model's test AUC, an attack is as good as the model."""
+MESSAGES_PER_EPOCH = 2
+"""Embeddings of one row that cross in an epoch at most, per layer: in training, and where train AUC is measured."""
+DELTA = 1e-6
+CONFIDENCE = 0.999
+"""Probability that no attack of a run seems to break a guarantee that holds."""
+TOO_WEAK = (1.5, 2.0)
+"""How many times the promised eps or mu a mechanism leaks, for which the power of the check is computed."""
+POWER = 0.8
+
+
+def promised(
+    defenses: Mapping[str, Defense],
+    exposure: Exposure,
+    leaks: Sequence[Leak],
+    levels: Mapping[str, str],
+    joining: Collection[str],
+    figures: Sequence[Figures],
+    mixing: Collection[str] = (),
+    crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Promise | None]:
+    """The guarantees part of summary.json: what holds for one message about a row, and for all messages of the run.
+
+    exposure: of the run. levels: attack -> level. joining: attacks whose leaks are compared with the ceiling of all
+    messages, as they join what they see of a row over the epochs. figures: of the defenses, in all epochs. mixing: attacks
+    that read other kinds of messages as well. crossing: party -> layers that cross.
+
+    A ceiling on one kind of message is about that message alone. It doesn't bound what is read of it and of others together,
+    nor of layers below the cut, whose gradients depend on the party's own columns as well. One message is one of the last
+    epoch: networks remember what earlier ones told of the labels, so label privacy counts all that was released.
+
+    tested: for each party, layer and epoch the figures by which the assumption was tested. assumption_holds: None where
+    nothing was tested, or where there is nothing to assume. exceeded: visible leaks that are surely above the ceiling, the
+    strongest first, with the low end of their simultaneous interval (`metrics.verdict.above`).
+    """
+    made: dict[str, Promise | None] = {}
+    for name, guarantee in claims_of(defenses).of.items():
+        if guarantee is None:
+            made[name] = None
+            continue
+        bounded = [leak for leak in leaks if not guarantee.message or _is_of_one_message(leak, mixing, crossing)]
+        one = Exposure() if guarantee.release is None else exposure  # weights remember what was learned from a label
+        exposures = {"one_message": one, "all_messages": exposure}
+        ceilings = {f"leak_auc_{seen}": guarantee.leak_auc_after(after) for seen, after in exposures.items()}
+        floors = {f"error_{seen}": guarantee.error_after(after) for seen, after in exposures.items()}
+        tested = _tested(name, guarantee, figures)
+        made[name] = Promise(
+            claim=guarantee.claim,
+            bounds=guarantee.bounds,
+            message=guarantee.message,
+            messages=exposure.messages,
+            **ceilings,
+            **floors,
+            assumption=guarantee.assumption,
+            tested=tested,
+            assumption_holds=holds([one[guarantee.tested_by[0]] for one in tested]) if tested else None,
+            exceeded=_exceeded(guarantee, ceilings, bounded, levels, joining),
+        )
+    return made
+
+
+def _is_of_one_message(leak: Leak, mixing: Collection[str], crossing: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the message as it crosses is all that the attack scored."""
+    return base_name(leak.attack) not in mixing and leak.layer in crossing.get(leak.party, (leak.layer,))
+
+
+def _tested(name: str, guarantee: Guarantee, figures: Sequence[Figures]) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for one in figures:
+        values = {figure: one.values.get(f"{name}.{figure}") for figure in guarantee.tested_by}
+        if guarantee.tested_by and values[guarantee.tested_by[0]] is not None:
+            made.append({"party": one.party, "layer": one.layer, **values})
+    return made
+
+
+def _exceeded(
+    guarantee: Guarantee,
+    ceilings: Mapping[str, float],
+    leaks: Sequence[Leak],
+    levels: Mapping[str, str],
+    joining: Collection[str],
+) -> list[Reading]:
+    counted = at_levels(leaks, levels, *LEVELS)
+    seen = ["all_messages" if base_name(leak.attack) in joining else "one_message" for leak in counted]
+    heights = [
+        ceilings[f"leak_auc_{which}"] if guarantee.message in ("", leak.message) else math.nan
+        for which, leak in zip(seen, counted, strict=True)
+    ]
+    return [
+        Reading(level=levels[one.attack], ceiling=height, **_place_and_value(one)) for one, height in above(counted, heights)
+    ]
+
+
+def exceeded_ceilings(promises: Mapping[str, Promise | None]) -> dict[str, list[Reading]]:
+    """Defense -> the leaks above its ceiling, of those that bound the leak. A ceiling of label privacy is no bound on it."""
+    return {
+        name: promise.exceeded
+        for name, promise in promises.items()
+        if promise is not None and promise.bounds == THE_LEAK and promise.exceeded
+    }
+
+
+def verdict(
+    leaks: Sequence[Leak],
+    levels: Mapping[str, str],
+    promises: Mapping[str, Promise | None],
+    test_auc: float,
+    changed: Collection[str],
+    crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Verdict:
+    """The verdict part of summary.json.
+
+    changed: kinds of messages that the defenses change (`messages_changed`). crossing: party -> layers that cross.
+    worst: the worst attack of all levels, None without a score. Of equal readings it is one that knows less, at a layer that
+    crosses. Its interval allows for having picked it among all.
+    levels: level -> the worst attack with its interval, and `own_columns`, the value of the same attack on the party's own
+    columns; levels without a score are left out. on_changed: the same among attacks on messages that the defenses change,
+    where the worst of all is on another. references: what the probe reads, and the best on own columns. falls: the
+    attack to which the defenses fall, with the reason; None if they stand, or there are none.
+
+    They fall where a leak is surely above a ceiling on the leak. Where no ceiling says anything, they fall where the worst
+    attack of a level on messages that they change is as good as the model, surely: the low end of its interval is above
+    TOLERABLE, above test AUC - NEAR, and above what the same attack reads on the party's own columns. Label privacy doesn't
+    fall by a leak.
+    """
+    at_all: dict[str, Reading] = {}
+    on_changed: dict[str, Reading] = {}
+    for level in LEVELS:
+        counted = at_levels(leaks, levels, level)
+        one, other = worst(counted), worst(leak for leak in counted if leak.message in changed)
+        if one is not None:
+            at_all[level] = _beside_own_columns(one, leaks)
+            if other is not None and one.message not in changed:
+                on_changed[level] = _beside_own_columns(other, leaks)
+    references = [leak for leak in leaks if leak.visible and levels[leak.attack] == REFERENCE]
+    of_probe = worst(leak for leak in references if base_name(leak.attack) == PROBE)
+    of_columns = worst(leak for leak in references if base_name(leak.attack) != PROBE)
+    named = {"probe": of_probe, "own columns": of_columns}
+    first = worst(sorted(at_levels(leaks, levels, *LEVELS), key=lambda leak: _ease(leak, levels, crossing)))
+    return Verdict(
+        worst=None if first is None else Reading(**_place_and_value(first), readings=first.readings),
+        levels=at_all,
+        on_changed=on_changed,
+        references={name: Reading(**_place_and_value(one)) for name, one in named.items() if one is not None},
+        falls=_falls(leaks, levels, promises, test_auc, changed),
+        changed=sorted(changed),
+    )
+
+
+def _ease(leak: Leak, levels: Mapping[str, str], crossing: Mapping[str, Sequence[str]]) -> tuple[int, bool]:
+    """How much an attack asks for: its level, and whether it is at a layer that doesn't cross."""
+    return LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
+
+
+def messages_changed(defenses: Collection[Defense]) -> set[str]:
+    """The kinds of messages that they change: of a penalty embeddings, of what is learned from labels all."""
+    learning = (LabelDefense.labels, LabelDefense.loss, LabelDefense.outputs, LabelDefense.entrance)
+    hooks = {
+        "embedding": (NonLabelDefense.embedding, LabelDefense.penalty, *learning),
+        "gradient": (LabelDefense.gradient, *learning),
+        "update": (ParticipantDefense.update, ParticipantDefense.order),
+    }
+    return {kind for kind, originals in hooks.items() if any(changes(d, hook) for d in defenses for hook in originals)}
+
+
+def _falls(
+    leaks: Sequence[Leak],
+    levels: Mapping[str, str],
+    promises: Mapping[str, Promise | None],
+    test_auc: float,
+    changed: Collection[str],
+) -> Reading | None:
+    listed = [entry for entries in exceeded_ceilings(promises).values() for entry in entries]
+    if listed:
+        entry = max(listed, key=lambda entry: entry.value or 0.0)
+        because = f"above the ceiling of {apart(entry.value or 0.0, entry.ceiling or 0.0)[1]}"
+        return entry.model_copy(update={"because": because})
+    given = [promise for promise in promises.values() if promise is not None]
+    if any(promise.bounds != THE_LEAK for promise in given):
+        return None
+    covered = [promise.message for promise in given if (promise.leak_auc_all_messages or 0.0) < 1]
+    bar = max(TOLERABLE, test_auc - NEAR)
+    for level in LEVELS:
+        counted = [leak for leak in at_levels(leaks, levels, level) if leak.message in changed]
+        one = worst(leak for leak in counted if not {"", leak.message} & {*covered})
+        if one is None or one.figure != "AUC" or math.isnan(one.low):
+            continue
+        if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
+            because = f"as good as the model, whose test AUC is {test_auc:.3f}"
+            return Reading(level=level, because=because, **_place_and_value(one))
+    return None
+
+
+def _own_columns(leaks: Sequence[Leak], attack: str) -> float | None:
+    """What the same attack reads on the party's own columns; None if that was not tried."""
+    twin = f"{base_name(attack)}{OWN_COLUMNS}"
+    one = worst(leak for leak in leaks if leak.visible and leak.attack.startswith(twin))
+    return None if one is None else one.value
+
+
+def _beside_own_columns(one: Measured, leaks: Sequence[Leak]) -> Reading:
+    return Reading(**_place_and_value(one), readings=one.readings, own_columns=_own_columns(leaks, one.attack))
+
+
+def _place_and_value(one: Measured) -> dict[str, Any]:
+    return {name: value for name, value in vars(one).items() if name != "readings"}
+
+
+def account(
+    defenses: Mapping[str, Defense], exposure: Exposure, leaks: Sequence[Leak], canaries: Canaries
+) -> Privacy | None:
+    """The privacy part of summary.json; None where no label DP is guaranteed and there are no canaries.
+
+    epsilon: the sum over releases, None if nothing is guaranteed, or no pure eps. mu: of Gaussian noise alone, else None.
+    epsilon_at_delta: the least eps known to hold with delta. tried: lower bounds from the reader of the labels that were
+    trained on, and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
+    of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
+    is more than the claim. power: what the check could have found (`power_of`); not violated is not verified.
+    """
+    ledger = Ledger()
+    made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
+    pure = {name: release for name, release in made.items() if isinstance(release, Release)}
+    for name, release in (pure or made).items():  # either covers all that is sent
+        ledger.add(name, release, exposure)
+    if ledger.is_empty and not len(canaries):
+        return None
+    claimed = ledger.epsilon if pure else None
+    tried = {"the labels trained on": canaries.guesses()} if len(canaries) else {}
+    tried |= {_place(leak): leak.guesses for leak in leaks if leak.visible and leak.guesses.total}
+    alpha = (1 - CONFIDENCE) / max(1, len(tried))
+    if ledger.mu is None:
+        bounds = {name: guesses.epsilon_low(alpha) for name, guesses in tried.items()}
+    else:
+        bounds = {name: guesses.mu_low(alpha, len(canaries)) for name, guesses in tried.items()}
+    best = max(bounds, key=bounds.__getitem__, default=None)
+    low, proven = None if best is None else bounds[best], "epsilon_low" if ledger.mu is None else "mu_low"
+    limit = claimed if ledger.mu is None else ledger.mu
+    is_gaussian = ledger.mu is not None
+    return Privacy(
+        epsilon=claimed,
+        mu=ledger.mu,
+        delta=DELTA,
+        epsilon_at_delta=None if ledger.is_empty else ledger.epsilon_at(DELTA),
+        releases=[
+            schema.Release(defense=name, mechanism=release.mechanism, epsilon=release.epsilon, times=count)
+            for name, release, count in ledger.entries
+        ]
+        + [
+            schema.Release(defense=name, mechanism=release.mechanism, mu=mu, epochs=release.epochs)
+            for name, release, mu in ledger.gaussian
+        ],
+        canaries=len(canaries),
+        confidence=CONFIDENCE,
+        tried={name: Tried.model_validate({"guesses": tried[name].total, proven: bound}) for name, bound in bounds.items()},
+        epsilon_low=None if is_gaussian else low,
+        epsilon_low_by=None if is_gaussian else best,
+        mu_low=low if is_gaussian else None,
+        mu_low_by=best if is_gaussian else None,
+        violated=low is not None and limit is not None and low > limit,
+        power=[] if limit is None else power_of(limit, len(canaries), alpha, gaussian=is_gaussian),
+    )
+
+
+def _place(leak: Leak) -> str:
+    """`norm on gradients of a f5`; of a reader of no message `completion (own columns) of a features`."""
+    read = leak.attack if leak.message == NO_MESSAGE else f"{leak.attack} on {leak.message}s"
+    return f"{read} of {leak.party} {leak.layer}"
+
+
+def power_of(claim: float, canaries: int, alpha: float, *, gaussian: bool = False) -> list[Power]:
+    """For mechanisms 1.5 and 2 times weaker than claimed: the probability that the best reader's bound exceeds the claim.
+
+    canaries_needed: so many have a probability of POWER; None if a million have not.
+    """
+    if not 0 < claim < math.inf:
+        return []
+    return [
+        Power(
+            times=times,
+            probability=power(claim, times, canaries, alpha, gaussian=gaussian),
+            wanted=POWER,
+            canaries_needed=canaries_needed(claim, times, alpha, POWER, gaussian=gaussian),
+        )
+        for times in TOO_WEAK
+    ]
+
+
+def failure(privacy: Privacy | None) -> str | None:
+    """Why the run counts as failed; None if it does not."""
+    if privacy is None or not privacy.violated:
+        return None
+    names = ", ".join(dict.fromkeys(release.defense for release in privacy.releases))
+    symbol, claimed, low, by = (
+        ("eps", privacy.epsilon, privacy.epsilon_low, privacy.epsilon_low_by)
+        if privacy.mu is None
+        else ("mu", privacy.mu, privacy.mu_low, privacy.mu_low_by)
+    )
+    return (
+        f"{names}: the promise of {symbol} = {claimed:.4g} is broken: {by} guessed the labels of {privacy.canaries} "
+        f"canaries so well that {symbol} is at least {low:.4g} ({privacy.confidence:.1%} sure)"
+    )
+
+
+def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[Noise]:
+    """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
+
+    epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.
+    assumes: of arithmetic and random numbers.
+    epsilon_all, delta_all: of all `messages` about it, each with fresh noise. epsilon_exact, epsilon_exact_all: at the same
+    deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
+    such figure (`exact` is False).
+    """
+    return [
+        Noise(party=party, layer=layer, defense=name, width=sent.width, **_embedding_promise(release, epochs))
+        for (party, layer), sent in claims.items()
+        for name, release in sent.releases
+    ]
+
+
+def _embedding_promise(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
+    messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
+    total = release.delta_after(messages)
+    exact = release.exact_after or (lambda _messages, _delta: math.inf)
+    return {
+        "mechanism": release.mechanism,
+        "messages": messages,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "epsilon_all": _finite(release.after(messages, total)),
+        "delta_all": total,
+        "exact": release.exact_after is not None,
+        "epsilon_exact": _finite(exact(1, release.delta)),
+        "epsilon_exact_all": _finite(exact(messages, total)),
+        "reason": release.reason,
+        "assumes": release.assumes,
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
+    """A line for each defense whose noise on embeddings claims nothing; layers with the same reason share a line."""
+    refused = sorted(
+        (name, release.reason, f"{party} {layer}")
+        for (party, layer), sent in claims.items()
+        for name, release in sent.releases
+        if release.epsilon is None
+    )
+    return [
+        f"{name} claims no differential privacy for {', '.join(place for *_, place in places)}: {reason}"
+        for (name, reason), places in groupby(refused, key=lambda entry: entry[:2])
+    ]
+
+
+def refused_lines(defenses: Mapping[str, Defense]) -> list[str]:
+    """A line for each defense whose claim of label privacy doesn't stand beside the others."""
+    return [f"{name} claims nothing here: {reason}" for name, reason in claims_of(defenses).refused.items()]
