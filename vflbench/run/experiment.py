@@ -51,7 +51,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
         checkpoint.discard()
         return run(experiment, recorder, checkpoint)
     if experiment.adversaries:
-        summary = summary.model_copy(update={"honest": honest_run(experiment, recorder, checkpoint)})
+        summary.honest = honest_run(experiment, recorder, checkpoint)
     return summary
 
 
@@ -113,14 +113,14 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     unscored = auditor.unscored(last.leaks, last.reconstructions)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
-    recorder.note(unscored=unscored, quantities=quantities(last))
-    sent = (session.messages_per_row, seated.canaries, session.claims())
     joining = [name for name, attack in experiment.attacks.items() if attack.follows]
     mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
-    made = (progress.results, skipped, unscored, experiment.defenses, data, *sent)
+    made = (progress.results, skipped, unscored, experiment.defenses, data)
     beside = {"threats": facts["threats"], "joining": joining, "mixing": mixing, "crossing": facts["cut_layers"]}
-    summary = summarise(*made, **beside, stopped=session.stopped)
-    recorder.note(exceeded=exceeded_ceilings(summary.guarantees))
+    summary = summarise(
+        *made, session.messages_per_row, seated.canaries, session.claims(), **beside, stopped=session.stopped
+    )
+    recorder.note(unscored=unscored, quantities=quantities(last), exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 
