@@ -123,9 +123,10 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _export(tree: "Tree", options: argparse.Namespace) -> None:
-    from vflbench.results.export_files import write_export
+    from vflbench.results.table import export
 
-    count = write_export(tree, options.folders, options.export)
+    count, unreadable = export(tree.runs, options.folders, options.export)
+    tree.set_aside(unreadable)
     print(f"{tree.counts()}; {count:,} measurements")
     print(options.export)
 

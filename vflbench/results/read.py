@@ -69,7 +69,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_table(folder: Path) -> "pyarrow.Table":
     """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
-    from pyarrow import ArrowException, bool_, csv, float64, int64, string
+    from pyarrow import ArrowException, array, bool_, csv, float64, int64, string
 
     path = folder / METRICS
     content = read_bytes(path)
@@ -89,6 +89,10 @@ def read_table(folder: Path) -> "pyarrow.Table":
         raise Unreadable(path, error) from error
     if table["epoch"].null_count or table["split"].null_count or table["metric"].null_count:
         raise Unreadable(path, "a row of it has no epoch, split or metric")
+    for number, field in enumerate(table.schema):
+        if field.type == string() and not all(map(str.isprintable, table[number].drop_null().unique().to_pylist())):
+            texts = [value if value is None else shown(value) for value in table[number].to_pylist()]
+            table = table.set_column(number, field, array(texts, string()))
     return table
 
 

@@ -26,6 +26,12 @@ class Tree:
     runs: list[Run] = field(default_factory=list)
     odd: list[Oddity] = field(default_factory=list)
 
+    def set_aside(self, odd: Sequence[Oddity]) -> None:
+        """Count these runs among the odd ones."""
+        bad = {one.path for one in odd}
+        self.runs = [run for run in self.runs if run.folder not in bad]
+        self.odd += odd
+
     def of_kind(self, kind: str) -> list[Oddity]:
         return [oddity for oddity in self.odd if oddity.kind == kind]
 

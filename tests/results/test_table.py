@@ -1,27 +1,31 @@
-"""`vflbench report --export`: what is in the file, that others read it, and that nothing but the runs decides its bytes."""
+"""The long table: what `load` and `report --export` give, that others read it, and that nothing but the runs decides it."""
 
 import json
 import math
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.compute as pc
 import pytest
 from hostile_runs import TEXTS
-from outputs_tree import interval, leak, marvell, sweep, write_run
+from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
 from vflbench.report.groups import group_runs
-from vflbench.results.export import COLUMNS, TYPES, run_names
-from vflbench.results.export_files import ENDINGS, write_export
+from vflbench.results import load
+from vflbench.results.table import COLUMNS, ENDINGS, export, run_names
 from vflbench.results.tree import read_tree
 
 HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
 
 
 def exported(*folders, file):
-    write_export(read_tree(folders), folders, file)
+    export(read_tree(folders).runs, folders, file)
     return file.read_bytes()
 
 
@@ -55,7 +59,7 @@ def test_a_line_says_what_was_run_where_and_what_came_of_it(tmp_path):
     assert (one["made_by"][0], one["setting"][0]) == ("m", "s")  # no reader of CSV takes 72e83572 for a number
     assert len(one.pop("made_by")) == len(one.pop("setting")) == 9
     facts = {"run": "m", "experiment": "marvell_sumkl", "dataset": "criteo", "data_digest": "f" * 64, "version": "0.1.0"}
-    facts |= {"seed": 3, "adversary": "none", "defense": "marvell"}
+    facts |= {"seed": 3, "adversary": "none", "defense": "marvell", "failed": None}
     place = {"epoch": 1, "split": "train", "party": "a", "layer": "f2", "visible": True, "message": "gradient"}
     number = {"value": 0.9, "infinite": None, "ci_low": None, "ci_high": None}
     assert one == facts | place | {"attack": "norm", "level": "messages only", "metric": "leak_auc_two_sided"} | number
@@ -167,8 +171,9 @@ def test_every_reader_gets_the_same_columns_of_the_same_types(tmp_path):
     for file in files.values():
         exported(out, file=file)
     lines = [strict(line) for line in files[".jsonl"].read_text().splitlines()]
-    types = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
-    schema = {name: types[TYPES[name]] for name in COLUMNS}
+    types = dict.fromkeys(("seed", "epoch", "infinite"), polars.Int64) | {"visible": polars.Boolean}
+    types |= dict.fromkeys(("value", "ci_low", "ci_high"), polars.Float64)
+    schema = {name: types.get(name, polars.String) for name in COLUMNS}
     frames = {
         ".jsonl": polars.read_ndjson(files[".jsonl"], schema=schema),
         ".csv": polars.read_csv(files[".csv"], schema=schema, null_values=[""]),
@@ -210,7 +215,7 @@ def test_a_damaged_run_is_left_out_and_counted_and_the_others_are_written(tmp_pa
     (out / "m160" / "metrics.csv").unlink()
     write_run(out / "failed", seed=9, failed="it broke")
     tree = read_tree([out])
-    write_export(tree, [out], tmp_path / "r.jsonl")
+    tree.set_aside(export(tree.runs, [out], tmp_path / "r.jsonl")[1])
     assert tree.counts() == "1 run taken; left out: 1 failed, 2 unreadable"
     assert {strict(line)["run"] for line in (tmp_path / "r.jsonl").read_text().splitlines()} == {"none0"}
 
@@ -275,10 +280,10 @@ def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypat
             )
         )
     exported(tmp_path / "out", file=tmp_path / "results.jsonl")
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "export.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "results.md").read_text()
     example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0].replace('"f5"', '"f2"')
     found = {}
-    exec(compile(example, "export.md", "exec"), found)
+    exec(compile(example, "results.md", "exec"), found)
     (group,) = group_runs(read_tree([tmp_path / "out"]).runs)
     ((*_, sumkl, _, attack, value, runs),) = found["leaks"].rows()
     assert (sumkl, attack, value, runs) == ("0.5", "norm", pytest.approx(group.interval("leak_auc").mean), 2)
@@ -292,16 +297,118 @@ def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch, capsys):
     out = sweep(tmp_path / "outputs")
     write_run(out / "of an experiment", experiment="marvell_sumkl", **marvell(0.5))
     exported(out, file=tmp_path / "results.jsonl")
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "export.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "results.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 2
     for example in examples:
-        exec(compile(example.replace('"f5"', '"f2"'), "export.md", "exec"), {})
+        exec(compile(example.replace('"f5"', '"f2"'), "results.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "0.53" in printed
     assert "0.16" in printed
-    table = text.partition("## Columns")[2].partition("Every line")[0]
+    table = text.partition("### Columns")[2].partition("Every line")[0]
     named = [
         name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
     assert named == list(COLUMNS)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_run(tmp_path / "none", seed=3, norm=0.9)
+    write_run(tmp_path / "deep" / "marvell", experiment="marvell_sumkl", norm=0.53, **marvell(0.04, 0.54))
+    write_adversarial_run(tmp_path / "scaled")
+    write_run(tmp_path / "broken promise", seed=9, failed="the promise is broken")
+    write_run(tmp_path / "stopped").joinpath("summary.json").unlink()
+    return tmp_path
+
+
+DAMAGED = {
+    "deleted": None,
+    "empty": b"",
+    "a short row": HEAD.encode() + b"0,train,a\n",
+    "an epoch that is no number": HEAD.encode() + b"x,train" + b"," * 9 + b"\n",
+    "a number that is none": HEAD.encode() + b"0,test,,,,,auc,high,,,\n",
+    "columns missing": b"epoch,split\n0,test\n",
+    "a quote that is never closed": b'epoch,split\nx,"',
+    "no text": b"\x00\xff" * 50,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it(folder, name):
+    file = write_run(folder / "lost seed", seed=6) / "metrics.csv"
+    file.unlink() if DAMAGED[name] is None else file.write_bytes(DAMAGED[name])
+    with pytest.warns(UserWarning, match=r"lost seed is left out: (no metrics\.csv|metrics\.csv can't be read: .+)"):
+        table = load(folder)
+    assert "lost seed" not in table["run"].to_pylist()
+
+
+def test_a_run_of_another_version_is_left_out_with_a_warning(folder):
+    manifest = write_run(folder / "old") / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1, ', ""))
+    with pytest.warns(UserWarning, match=r"old is left out: .*another version of vflbench made this run"):
+        assert "old" not in load(folder)["run"].to_pylist()
+
+
+def test_every_finished_run_is_there_with_what_users_group_by(folder):
+    table = load(folder)
+    groups = ["run", "experiment", "dataset", "defense", "adversary", "seed", "failed"]
+    assert table.column_names == list(COLUMNS)
+    levels = {(row["attack"], row["level"]) for row in table.to_pylist() if not row["metric"].startswith("promised")}
+    assert levels == {(None, None), ("norm", "messages only")}
+    runs = {tuple(row[name] for name in groups) for row in table.to_pylist()}
+    assert len(set(table["made_by"].to_pylist())) == 1
+    assert runs == {
+        ("none", None, "criteo", "none", "none", 3, None),
+        ("deep/marvell", "marvell_sumkl", "criteo", "marvell", "none", 0, None),
+        ("scaled", None, "criteo", "none", "scaled", 0, None),
+        ("broken promise", None, "criteo", "none", "none", 9, "the promise is broken"),
+    }
+    assert {row["run"] for row in load(folder / "none").to_pylist()} == {"none"}
+
+
+def test_numbers_keep_every_bit(tmp_path):
+    numbers = [0.1 + 0.2, 5e-324, 1.7976931348623157e308, -1 / 3, 12.0, float("inf")]
+    lines = "".join(f'0,train,"a, b",,,,loss,{number},,,\n' for number in numbers)
+    (write_run(tmp_path / "run") / "metrics.csv").write_text(HEAD + lines)
+    table = load(tmp_path)
+    of_csv = table.filter(pc.field("split") != "run")
+    assert of_csv["value"].to_pylist() == numbers
+    assert of_csv["infinite"].to_pylist() == [None] * 5 + [1]
+    assert set(of_csv["party"].to_pylist()) == {"a, b"}
+
+
+def test_the_table_is_filtered_and_grouped_without_pandas(folder):
+    table = load(folder, options=["defense.marvell.sumkl", "model.bottom_layers", "attack.norm", "epochs"])
+    leaks = table.filter((pc.field("attack") == "norm") & (pc.field("epoch") == 1) & pc.field("failed").is_null())
+    means = leaks.group_by(["defense", "defense.marvell.sumkl", "adversary"]).aggregate([("value", "mean")])
+    assert {tuple(row.values()) for row in means.to_pylist()} == {
+        ("none", None, "none", 0.9),
+        ("marvell", 0.04, "none", 0.53),
+        ("none", None, "scaled", 0.99),
+    }
+    assert table.schema.field("model.bottom_layers").type == pyarrow.int64()
+    assert set(table["attack.norm"].to_pylist()) == {"{'_target_': 'vflbench.attacks.norm.Norm'}"}
+    for kinds, type_ in (([1, 2.5], "double"), ([True, False], "bool"), ([1, "auto"], "string"), ([True, 1], "string")):
+        for run, value in zip(("none", "scaled"), kinds, strict=True):
+            config = json.dumps({"seed": 0, "defense": {}, "mine": value})
+            (folder / run / "config.yaml").write_text(config)
+        assert str(load(folder, ["mine"]).schema.field("mine").type) == type_, kinds
+
+
+def test_a_folder_without_a_finished_run_is_refused(folder):
+    for place, problem in (("stopped", "no finished run"), ("nowhere", "no such folder")):
+        with pytest.raises(UserError, match=problem):
+            load(folder / place)
+    with pytest.raises(UserError, match="options=epoch: the table has another column of this name"):
+        load(folder, ["epoch"])
+
+
+@pytest.mark.slow
+def test_importing_it_needs_neither_torch_nor_pyarrow(folder):
+    code = (
+        "import sys; from vflbench.results import load; early = set(sys.modules);"
+        f"rows = load({str(folder / 'none')!r}).num_rows;"
+        "sys.exit(bool({'torch', 'pyarrow', 'numpy', 'altair'} & early) or 'torch' in sys.modules or not rows)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
