@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 1_996,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 3_590,
+    "vflbench/cli": 3_586,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,
@@ -181,7 +181,7 @@ CAPS = {
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_308,
-    "vflbench/results": 2_208,
+    "vflbench/results": 2_140,
     "vflbench/run": 4_698,
 }
 
