@@ -182,7 +182,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 5_308,
     "vflbench/results": 2_140,
-    "vflbench/run": 4_698,
+    "vflbench/run": 4_647,
 }
 
 
