@@ -8,7 +8,6 @@ from hydra import compose, initialize_config_dir
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict, read_write
 
-from vflbench.cli.default_attacks import with_attacks
 from vflbench.cli.guard import guarded
 from vflbench.cli.hydra_internals import current_config
 from vflbench.cli.plugins import use_plugins
@@ -32,7 +31,7 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
     """
     use_plugins([str(folder) for folder in plugins])
     try:
-        folder, outcome = _train(with_attacks(with_privacy(overrides)))
+        folder, outcome = _train(with_privacy(overrides))
     except Exception as error:
         from vflbench.cli.mistakes import describe  # late: it imports all that can be chosen
 

@@ -14,7 +14,6 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from vflbench.cli.default_attacks import with_attacks
 from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
 from vflbench.cli.guard import guarded
@@ -65,7 +64,7 @@ def train(arguments: Sequence[str]) -> None:
     use_plugins(named)
     words = with_quoted_marks(with_privacy(words))
     refuse_unknown_flags(words, "vflbench train")
-    words = with_attacks(in_order(words))
+    words = in_order(words)
     if any(word.split("=")[0] in ("--config-name", "-cn") for word in words):
         # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
         is_override = [not word.startswith("-") and "=" in word for word in words]

@@ -63,10 +63,6 @@ class Binary(Dataset):
         table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
         return table, {"classes_are": classes}
 
-    def class_count(self) -> int:
-        """How many classes the labels have."""
-        return self.read(torch.Generator())[0].classes
-
     def _classes(self, labels: list[str], places: list[Line]) -> tuple[list[str], dict[str, int]]:
         try:
             return classes_of(Counter(labels), self.positive)

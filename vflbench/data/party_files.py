@@ -69,15 +69,6 @@ class PartyFiles(OwnColumns):
         """Whether what is read is kept for later runs; if not, each run reads it."""
         return False
 
-    def class_count(self) -> int:
-        """How many classes the labels have, from the file that holds them."""
-        if self.party_files is not None:
-            return len(self.read_party(LABEL_PARTY).class_names)
-        import torch
-
-        self.check_path()
-        return len(self.read(torch.Generator())[1]["class_rows"])
-
     def described(self) -> list[str]:
         """What was read, and what each column is taken for: of one table, or of each party's file."""
         if self.party_files is None:

@@ -3,12 +3,12 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
+from vflbench.data.table import Features
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
     BatchHints,
@@ -118,16 +118,6 @@ class Attacker:
             raise type(error)(error.problem, key=key, value=error.value, see=error.see) from error
 
 
-class Columns(Protocol):
-    """Columns of some rows: numeric (n, k), categorical (n, c)."""
-
-    @property
-    def numeric(self) -> Tensor: ...
-
-    @property
-    def categorical(self) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class AttackerKnowledge:
     """What the run adds to the facts of a party, as far as an attack declares it.
@@ -140,7 +130,7 @@ class AttackerKnowledge:
     shares: ClassShares
     known: KnownRows
     auxiliary: Auxiliary
-    columns: Callable[[str, Tensor], Columns]
+    columns: Callable[[str, Tensor], Features]
     targets: AttributeTargets
 
     def of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
@@ -168,15 +158,13 @@ class AttackerKnowledge:
             layers = {COLUMNS: column_vectors(columns.numeric, columns.categorical)}
             held |= {kind: kind(layers) for kind in (Embeddings, Gradients) if kind in read}
         if OwnModel in read:
-            held[OwnModel] = OwnModel(self._embed_columns(attacker.party))
+
+            def embed(ids: Tensor) -> dict[str, Tensor]:
+                own = self.columns(attacker.party, ids)
+                return {COLUMNS: column_vectors(own.numeric, own.categorical)}
+
+            held[OwnModel] = OwnModel(embed)
         return held
-
-    def _embed_columns(self, party: str) -> Callable[[Tensor], Mapping[str, Tensor]]:
-        def embed(ids: Tensor) -> dict[str, Tensor]:
-            columns = self.columns(party, ids)
-            return {COLUMNS: column_vectors(columns.numeric, columns.categorical)}
-
-        return embed
 
 
 def attackers_at(

@@ -265,7 +265,7 @@ class Auditor:
     @property
     def rows_at_the_end(self) -> Tensor:
         """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
-        return self._end.ids
+        return torch.cat(self.parts_at_the_end[:2])
 
     @property
     def parts_at_the_end(self) -> list[Tensor]:
@@ -390,7 +390,7 @@ class RowsAtTheEnd:
     """Rows that attacks follow through the run; and for the others, rows of the audited batches and a sample beside them.
 
     From each audited batch come its first rows, as many as leave room for the other batches, and then rows of the sample
-    until there are `ASKED_ROWS`. ids: (n,) of all of them, the followed ones first.
+    until there are `ASKED_ROWS`.
     """
 
     def __init__(self, attackers: Sequence[Attacker], audited: Audited, generators: Generators):
@@ -421,12 +421,8 @@ class RowsAtTheEnd:
         others = self._sample[~torch.isin(self._sample, self._audited)]
         return torch.cat([_first_of_each(self._audited), others])[:ASKED_ROWS]
 
-    @property
-    def ids(self) -> Tensor:
-        return torch.cat([self.followed.ids, self.asked])
-
     def of(self, attacker: Attacker) -> Rows:
-        """Ids and labels of the rows that an attack is asked about, and their indices in `ids`."""
+        """Ids and labels of the rows that an attack is asked about, and their indices among all, the followed ones first."""
         first, ids = attacker.attack.follows, self.followed.ids
         if first:
             is_met = self.followed.is_met[:first]

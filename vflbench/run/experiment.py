@@ -29,7 +29,7 @@ from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
 from vflbench.run.progress import Epoch, Progress
 from vflbench.run.settings import Settings, choose_device, set_threads, tune
-from vflbench.run.setup import Experiment, seat
+from vflbench.run.setup import FOR_MANY_CLASSES, Experiment, seat
 from vflbench.run.summary import EpochResult, epoch_rows, introduce, quantities, summarise
 
 __all__ = ["Experiment", "run"]
@@ -72,6 +72,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     meter = recorder.meter
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
+    if (chosen := experiment.for_classes(data.train.classes)) is not experiment:
+        experiment = chosen
+        recorder.say(FOR_MANY_CLASSES, always=is_new(FOR_MANY_CLASSES))
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)

@@ -99,8 +99,7 @@ def tune() -> dict[str, Any]:
     use AVX2; where oneDNN would round them to bfloat16, as with AMX, the default stays. threads: as many as when the process
     began, so that data are loaded in the same way whatever ran in this process before.
     """
-    if _may_choose_threads():
-        torch.set_num_threads(_AVAILABLE)
+    use_threads(_AVAILABLE)
     return {
         "malloc": "keeps memory" if _keep_memory() else "as it is",
         "denormals": "flushed" if torch.set_flush_denormal(True) else "kept",
@@ -117,8 +116,7 @@ def set_threads(rows: int, width: int) -> int:
 
         machine["threads"] = set_threads(batch_size, model.width)
     """
-    if _may_choose_threads():
-        torch.set_num_threads(min(_AVAILABLE, choose_threads(rows, width)))
+    use_threads(choose_threads(rows, width))
     return torch.get_num_threads()
 
 

@@ -10,6 +10,10 @@ import torch
 
 from vflbench import __version__
 from vflbench.attacks.base import Attack
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
+from vflbench.attacks.spectral_clustering import SpectralClustering
 from vflbench.data.base import Dataset
 from vflbench.data.rows import TrainTest
 from vflbench.defenses.base import Defense
@@ -32,6 +36,12 @@ from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_so
 from vflbench.run.round_recorder import RoundRecorder
 from vflbench.run.settings import Settings
 from vflbench.run.summary import run_facts
+
+TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
+"""The default attacks, as configs/train.yaml has them."""
+MANY_CLASSES: Mapping[str, Attack] = {"kmeans": Kmeans(), "spectral_clustering": SpectralClustering(message="gradients")}
+"""One that reads embeddings and one that reads gradients, without known labels, of any number of classes."""
+FOR_MANY_CLASSES = "more than two classes: attack=[kmeans,spectral_clustering] in place of norm and spectral, which need two"
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,10 @@ class Experiment:
     def honest(self) -> "Experiment":
         """The same with every party honest."""
         return replace(self, adversaries={})
+
+    def for_classes(self, classes: int) -> "Experiment":
+        """The same, with attacks of any number of classes in place of the default ones, which tell two apart."""
+        return replace(self, attacks=MANY_CLASSES) if classes > 2 and self.attacks == TWO_CLASSES else self
 
 
 @dataclass(frozen=True)
