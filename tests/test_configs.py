@@ -23,7 +23,7 @@ from vflbench.defenses.base import Defense
 from vflbench.metrics.exposure import Exposure
 from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
-from vflbench.report.reproductions import read_experiments
+from vflbench.report.published import read_experiments
 from vflbench.results.loggers.base import Logger
 from vflbench.run.settings import Audit, Settings
 

@@ -2,7 +2,7 @@
 
 from pages.docstrings import markdown
 from vflbench.places import config_folder
-from vflbench.report.reproductions import comments_of
+from vflbench.report.published import comments_of
 
 
 def pages() -> dict[str, str]:

@@ -14,7 +14,7 @@ from vflbench.cli.help import comments, explanations, listing, option_lines
 from vflbench.cli.leaves import leaves
 from vflbench.cli.shared_files import read_ours
 from vflbench.places import config_folder
-from vflbench.report.reproductions import comments_of
+from vflbench.report.published import comments_of
 from vflbench.results.wrapping import WIDTH
 
 FILES = [(group, file) for group in COMPONENTS for file in sorted((config_folder() / group).glob("*.yaml"))]

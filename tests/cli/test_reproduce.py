@@ -9,7 +9,7 @@ from vflbench.cli.reproduce import reproduce
 from vflbench.cli.reproduce_plan import LEAST_SCALE, SPENT, START, Plan, fitting_scale, overrides, parse_minutes
 from vflbench.cli.reproduce_runs import repeat
 from vflbench.errors import UserError
-from vflbench.report.reproductions import PublishedExperiment, read_experiments
+from vflbench.report.published import PublishedExperiment, read_experiments
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vflbench.report.reproductions import read_experiments
+from vflbench.report.published import read_experiments
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "published.md"
 EXPERIMENTS = read_experiments()

@@ -3,9 +3,22 @@
 import re
 from xml.etree import ElementTree
 
-from vflbench.report.figure_files import svg
+from vflbench.report.charts import svg
+from vflbench.report.group import sections
+from vflbench.results.runs import read_runs
 
 _SVG = "{http://www.w3.org/2000/svg}"
+
+
+def section_of(folder, **how):
+    """The only section of the runs in that folder."""
+    (section,) = sections(read_runs([folder]), **how)
+    return section
+
+
+def by_name(figures):
+    """The end of a slug, after the data set -> the figure."""
+    return {figure.slug.partition("criteo_")[2]: figure for figure in figures if figure is not None}
 
 
 def texts_of(figure):
@@ -21,9 +34,17 @@ def marks_of(figure):
     return [tuple(map(float, re.match(r"translate\((.+),(.+)\)", path.get("transform")).groups())) for path in paths]
 
 
-def points_of(figure):
-    """The records that are drawn as marks."""
-    return [record for record in figure.spec["datasets"]["points"] if record["mark"]]
+def lines_of(figure):
+    """Label -> its points, (x, y)."""
+    made = {}
+    for point in figure.spec["datasets"]["points"]:
+        made.setdefault(point["label"], []).append((point["x"], round(point["y"], 3)))
+    return made
+
+
+def levels_of(figure):
+    """Label -> place of each line across."""
+    return {level["label"]: round(level["place"], 3) for level in figure.spec["datasets"]["levels"]}
 
 
 def expressions(spec):
@@ -32,9 +53,8 @@ def expressions(spec):
     for key, value in spec.items() if isinstance(spec, dict) else enumerate(spec):
         if key in ("datasets", "usermeta"):
             continue
-        if key in ("expr", "labelExpr", "signal", "calculate", "test", "filter", "zoom", "translate") and isinstance(
-            value, str
-        ):
+        names = ("expr", "labelExpr", "signal", "calculate", "test", "filter", "zoom", "translate")
+        if key in names and isinstance(value, str):
             found.append(value)
         elif isinstance(value, dict | list):
             found += expressions(value)

@@ -8,7 +8,6 @@ from outputs_tree import leak, marvell, sweep, write_run
 from vflbench.errors import UserError
 from vflbench.report.by import WIDTH, aligned, by_table, by_tables, printed, resolved
 from vflbench.report.comparison import lines, option_value
-from vflbench.report.section_charts import plane
 from vflbench.report.section_tables import headlines, settings
 from vflbench.report.sections import Wishes, sections
 from vflbench.results.tree import read_tree
@@ -48,7 +47,6 @@ def test_every_leak_that_is_no_worst_of_all_layers_names_its_layer(tmp_path):
         assert name in settings(section).columns
         assert f"its {name}" in headlines(section).columns
         assert name in by_table(section, lines(section.runs, section.by)).columns
-        assert plane(section) is None or plane(section).y.title == f"{name}, worst attack"
 
 
 def test_nothing_but_seeds_is_averaged_whatever_a_folder_mixes(tmp_path):

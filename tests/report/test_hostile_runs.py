@@ -14,7 +14,7 @@ from outputs_tree import FACTS, leak, marvell, sweep, write_adversarial_run, wri
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
-from vflbench.report.figure_files import files
+from vflbench.report.charts import files
 from vflbench.report.sections import Wishes
 from vflbench.report.site import write_report
 from vflbench.results.files import ERROR, PAGE_MARK

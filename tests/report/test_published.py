@@ -3,8 +3,7 @@
 import pytest
 from outputs_tree import marvell, write_run
 
-from vflbench.report.published import compared
-from vflbench.report.reproductions import Value
+from vflbench.report.published import Value, compared
 from vflbench.report.sections import Wishes, sections
 from vflbench.results.tree import read_tree
 

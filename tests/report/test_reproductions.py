@@ -7,7 +7,7 @@ import pytest
 from vflbench.cli.help import listing
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.report.reproductions import read_experiment, read_experiments
+from vflbench.report.published import read_experiment, read_experiments
 
 EXPERIMENTS = read_experiments()
 

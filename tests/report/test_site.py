@@ -15,8 +15,7 @@ from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, 
 from PIL import Image
 
 from vflbench.errors import UserError
-from vflbench.report.embedded import library
-from vflbench.report.figure_files import files
+from vflbench.report.charts import files, library
 from vflbench.report.sections import Wishes
 from vflbench.report.site import write_report
 

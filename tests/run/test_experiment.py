@@ -21,15 +21,17 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Seat, Threat
 from vflbench.metrics.privacy import Guarantee
+from vflbench.metrics.reconstruction import CHANCE
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
-from vflbench.report.inversion import GUESSES
-from vflbench.report.rebuilt import rebuilt_figure
+from vflbench.report.pictures import rebuilt_figure
 from vflbench.report.terminal import final_table
+from vflbench.results.levels import GUESSES, OF_THE_TRUTH
+from vflbench.results.runs import read_run
 from vflbench.run.settings import Audit, Settings, choose_device
 
 
@@ -395,12 +397,12 @@ def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_pa
     changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
     summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
     found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
-    guesses = {*GUESSES} - {"own_columns", "own_linear"}  # the label party holds none
+    guesses = {*GUESSES, CHANCE, *OF_THE_TRUTH} - {"own_columns", "own_linear"}  # the label party holds none
     assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in guesses)}
     whole = {layer: {n: v["mean"] for n, v in found["all", layer].items()} for layer in ("f2", "mean")}
     assert whole["f2"]["mse"] < 0.5 * whole["mean"]["mse"]
     assert whole["f2"]["recognised"] > 0.6 > whole["mean"]["recognised"]
     with np.load(tmp_path / "reconstructions.npz") as arrays:
         assert arrays["model_inversion/all/f2/answer"].shape == (20, 8, 8)
-    assert len(rebuilt_figure(tmp_path, "s").spec["datasets"]["pictures"]) == 40
+    assert len(rebuilt_figure(read_run(tmp_path), "s", "").spec["datasets"]["pictures"]) == 40
     assert "model_inversion mse" in (tmp_path / "train.log").read_text()

@@ -5,8 +5,8 @@ from vflbench.attacks.base import RebuiltRows
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
-from vflbench.metrics.reconstruction import ReconstructionTable
-from vflbench.report.inversion import GUESSES
+from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
+from vflbench.results.levels import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 from vflbench.run.grade_reconstruction import _by_class
@@ -30,7 +30,7 @@ def test_whole_pictures_are_put_together_and_compared_with_guesses():
     assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)
     assert set(found) == {
         *((party, "embedding", "f2") for party in (*"abcd", "all")),
-        *(("all", "none", guess) for guess in GUESSES if not guess.startswith("own_")),
+        *(("all", "none", guess) for guess in (*GUESSES, CHANCE, *OF_THE_TRUTH) if not guess.startswith("own_")),
     }
     test = data.test.all()
     rows = data.train.all().rows(torch.arange(5, 45))

@@ -24,7 +24,7 @@ from vflbench.cli.shared_files import check_file, is_ours
 from vflbench.cli.words import Words
 from vflbench.errors import UserError, nearest, paragraph, printable
 from vflbench.places import config_folder
-from vflbench.report.reproductions import comments_of
+from vflbench.report.published import comments_of
 from vflbench.results.wrapping import WIDTH, wrapped
 
 _COLUMN = 30

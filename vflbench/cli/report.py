@@ -114,7 +114,7 @@ def _refuse_recordings(folders: Sequence[Path]) -> None:
 
 def _formats(text: str) -> tuple[str, ...]:
     """The formats of --figures."""
-    from vflbench.report.figure_files import FORMATS
+    from vflbench.report.charts import FORMATS
 
     formats = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
     if not set(formats) <= set(FORMATS):
@@ -133,10 +133,10 @@ def _export(tree: "Tree", options: argparse.Namespace) -> None:
 
 def _commands(tree: "Tree", options: argparse.Namespace) -> None:
     """Commands alone: what is printed is for a shell."""
-    from vflbench.report.price_of_privacy import commands
-    from vflbench.report.sections import Wishes, sections
+    from vflbench.report.experiments import commands
+    from vflbench.report.group import sections
 
-    lines = [line for section in sections(tree.runs, Wishes()) for line in commands(section)]
+    lines = [line for section in sections(tree.runs) for line in commands(section)]
     if not lines:
         problem = (
             "there is no finished run of an experiment that needs more of them (price_of_privacy, with validation rows)"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.report.reproductions import PublishedExperiment, read_experiments
+from vflbench.report.published import PublishedExperiment, read_experiments
 
 LEAST_SCALE = 0.05
 SPENT = 0.7

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vflbench.cli.reproduce_plan import Plan, overrides
 from vflbench.errors import UserError
-from vflbench.report.reproductions import PublishedExperiment
+from vflbench.report.published import PublishedExperiment
 
 PATIENCE = 60.0  # seconds that a stopped sweep has to save its state
 

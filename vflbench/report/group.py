@@ -562,8 +562,9 @@ def _styles(frames: Iterable[pd.DataFrame]) -> dict[str, Style]:
         names = dict.fromkeys(name for frame in frames for name in frame.loc[frame["defense"] == defense, "setting"])
         made |= {name: Style(colour, _SHAPES[i % len(_SHAPES)]) for i, name in enumerate(names)}
         made[defense] = Style(colour, _SHAPES[0])
-    leaks = [leak for frame in frames for run in frame["run"] for leak in run.summary.leaks]
-    attacks = dict.fromkeys(attack_on(leak.attack, leak.message) for leak in leaks)
+    runs = [run for frame in frames for run in frame["run"]]
+    attacks = dict.fromkeys(attack_on(leak.attack, leak.message) for run in runs for leak in run.summary.leaks)
+    attacks |= dict.fromkeys(entry.attack for run in runs for entry in run.summary.reconstructions)
     looks = [Style(_OF_ATTACKS[i % len(_OF_ATTACKS)], _SHAPES[i % len(_SHAPES)]) for i in range(len(attacks))]
     return dict(zip(attacks, looks, strict=True)) | made
 

@@ -1,133 +1,381 @@
-"""Figures that consist of pictures: lines of them with their names, and tables as pictures."""
+"""What attacks rebuilt: pictures and tables beside the true ones, and how well, by setting, bits sent and utility."""
 
 import base64
 import io
+import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 from PIL import Image
 
-from vflbench.report.figure import INK, SOFT, Figure, finished, text
+from vflbench.errors import UserError
+from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, over, text
+from vflbench.report.group import Section
+from vflbench.results.arrays import read_arrays
+from vflbench.results.files import RECONSTRUCTIONS
+from vflbench.results.levels import OF_THE_TRUTH
+from vflbench.results.runs import Oddity, Run
+from vflbench.results.table_formats import slugged, text_of
+from vflbench.results.untrusted import shown
 
-WRONG = "#d55e00"
-"""Okabe and Ito's vermilion, visible on grey pictures."""
-ACROSS, MOST_ROWS = 10, 40
-"""Pictures side by side; rows of a table."""
-_SIDE, _GAP, _LINE, _WIDE, _LETTERS = 30, 3, 17, 340, 50  # pixels of a picture, between them, of a line of text; of a figure
-_LEFT = 52  # for names of lines that are short
-_COLOURS = 64
-_MOST_WRONG = 2_000
-
-
-@dataclass(frozen=True)
-class Line:
-    """Pictures (n, height, width) or (n, height, width, channels), of which ten are shown side by side, with a name."""
-
-    name: str
-    pictures: np.ndarray
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines under one title."""
-
-    title: str
-    lines: tuple[Line, ...] = ()
-
-
-@dataclass(frozen=True)
-class TableBlock:
-    """A table (rows, columns) and what was rebuilt of it, side by side; entries wrong by 0.5 or more are marked."""
-
-    title: str
-    truth: np.ndarray
-    answer: np.ndarray
+FIGURES = (
+    *("mse", "psnr", "ssim", "recognised", "identified", "feature_distance"),
+    *("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right"),
+)
+RECOVERY = {
+    "mse": "mean squared error",
+    "ssim": "structural similarity (SSIM)",
+    "identified": "identified among 20 of the class",
+    "r2": "R squared",
+    "error_over_spread": "error over spread",
+    "id_accuracy": "share of right ids",
+}
+"""Figures -> their names on the axis: the first three that any run has are drawn by setting."""
+PICTURES = "inversion_pictures"
+MECHANISMS = ("uncompressed", "quantized", "unbiased noise", "biased noise")
+MOST_FIGURES, MOST_SETTINGS = 8, 60
+_LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
+_DRAWN = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}  # guesses with a line
+_ACROSS, _SIDE, _GAP, _LINE, _WIDE, _LETTERS = 10, 30, 3, 17, 340, 50  # pictures side by side; pixels; letters of a line
+_MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 
 
-class _Canvas:
-    """What stands where, in pixels from the upper left corner."""
-
-    def __init__(self) -> None:
-        self.y = 0.0
-        self.pictures: list[dict[str, Any]] = []
-        self.texts: list[dict[str, Any]] = []
-        self.wrong: list[dict[str, Any]] = []
-
-    def write(self, words: str, *, x: float = 0.0, y: float | None = None, soft: bool = True) -> None:
-        self.texts.append({"x": x, "y": self.y + _LINE / 2 if y is None else y, "text": words, "soft": soft})
-
-    def show(self, x: float, y: float, wide: float, tall: float, url: str) -> None:
-        self.pictures.append({"x": x, "y": y, "wide": round(wide, 2), "tall": round(tall, 2), "url": url})
+def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
+    """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
+    rebuilt = rebuilt_by(section)
+    made = [gains_figure(section, rebuilt)]
+    for end, of in _of_one_data(rebuilt, section):
+        made += [*_recovery(section, of, end), *_against(section, of, end)]
+    made = [figure for figure in (*made, picture_table(section, rebuilt)) if figure is not None]
+    return [*made, *rebuilt_figures(section, odd)]
 
 
-def picture_figure(blocks: Sequence[Block | TableBlock], *, slug: str, title: str, note: str = "", alt_text: str) -> Figure:
-    """340 pixels wide, so that it is as it should be on a telephone too."""
-    canvas = _Canvas()
-    for block in blocks:
-        for words in textwrap.wrap(text(block.title), _LETTERS):
-            canvas.write(words, soft=False)
-            canvas.y += _LINE
-        if isinstance(block, Block):
-            _place_lines(canvas, block)
+# How well
+
+
+def rebuilt_by(section: Section) -> pd.DataFrame:
+    """A line for each run, attack and guess without messages, a column for each figure.
+
+    guess: '' for what was rebuilt from messages. run: its number; setting. Of several parties: the figures of whole
+    pictures, else the means over the parties.
+    """
+    lines = section.rebuilt.rename(columns=lambda name: name.removeprefix("rebuilt.")).rename_axis("run").reset_index()
+    lines["guess"] = lines.layer.where(lines.message == "none", "")
+    keys = ["run", "setting", "attack", "guess"]
+    whole = lines.party.str.split(" by ").str[0] == "all"
+    lines = lines[whole == whole.groupby([lines[key] for key in keys]).transform("any")]
+    return (
+        lines.groupby(keys, sort=False)[[name for name in lines if f"rebuilt.{name}" in section.rebuilt]]
+        .mean()
+        .reset_index()
+    )
+
+
+def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
+    """Run, setting and attack -> how much of the features it rebuilds beyond what can be guessed without messages.
+
+        gain = 1 - mse / min over guesses of mse,    guesses: means, rows of the class, a regression on own columns, ...
+
+    1 for rows that are rebuilt exactly, 0 for no more than guessing. Of an attack that ranks rows by a column, the share of
+    what AUC the attacker without messages leaves to 1.
+    """
+    rebuilt = rebuilt.reindex(columns=[*dict.fromkeys((*rebuilt.columns, "mse", "attribute_auc"))])
+    keys, is_guess = ["run", "setting", "attack"], ~rebuilt.guess.isin(["", *OF_THE_TRUTH])
+    answers = rebuilt[rebuilt.guess == ""].groupby(keys, sort=False)[["mse", "attribute_auc"]].mean()
+    guesses = rebuilt[is_guess].groupby(keys, sort=False).agg(mse=("mse", "min"), attribute_auc=("attribute_auc", "max"))
+    beside = guesses.reindex(answers.index)
+    ranked = (answers.attribute_auc - beside.attribute_auc) / (1 - beside.attribute_auc)
+    gain = ranked.fillna(1 - answers.mse / beside.mse.where(beside.mse > 0)).replace([math.inf, -math.inf], math.nan)
+    return gain.rename("gain").reset_index().dropna()
+
+
+def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
+    """What every attack on features closes of the best guess's error."""
+    cells = over(gains(rebuilt), ["attack", "setting"], "gain", "r2")
+    if not 2 <= cells.setting.nunique() <= MOST_SETTINGS:
+        return None
+    order = [name for name in section.settings.index if name in set(cells.setting)]
+    score = section.over_seeds(section.utility)
+    facts = pd.DataFrame([("", section.titled(section.utility), name, text_of(score[name].mean)) for name in order])
+    facts = facts.set_axis(["group", "column", "row", "words"], axis=1)
+    whole = pd.MultiIndex.from_product([cells.attack.unique(), order], names=["attack", "setting"])
+    cells = cells.set_index(["attack", "setting"]).reindex(whole).reset_index()
+    cells["hover"] = [f"{p.setting}\n{p.attack}: {p.words}" for p in cells.itertuples()]
+    cells = (
+        cells.drop(columns="words")
+        .rename(columns={"attack": "column", "setting": "row", "y": "value"})
+        .assign(group="attacks")
+    )
+    note = (
+        "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less is no "
+        "better than guessing."
+    )
+    how = {"slug": f"{section.slug}_gains", "title": "Rebuilt beyond the best guess", "note": note, "low": 0.0}
+    return heat_map(pd.concat([facts, cells]), **how)
+
+
+def strongest(rebuilt: pd.DataFrame) -> str:
+    """The attack with the least error: by mse, or else by error_over_spread, or by wrong ids."""
+    answers = rebuilt[rebuilt.guess == ""]
+    for figure, sign in (("mse", 1), ("error_over_spread", 1), ("id_accuracy", -1)):
+        if figure in answers and answers[figure].notna().any():
+            return str((sign * answers.groupby("attack", sort=False)[figure].mean()).idxmin())
+    return str(rebuilt.attack.iloc[0])
+
+
+def bits_per_row(run: Run) -> float:
+    """Bits of embeddings to the label party per row of the last epoch's full batches, of all parties together."""
+    sent = [row for row in run.rows if (row.split, row.message, row.metric) == ("train", "embedding", "bytes_sent:label")]
+    last = max((row.epoch for row in sent), default=0)
+    rows, size = run.manifest.data.train_rows or 0, run.manifest.batch_size or 0
+    return 8 * sum(row.value for row in sent if row.epoch == last) / (rows // size * size) if rows >= size > 0 else math.nan
+
+
+def _of_one_data(rebuilt: pd.DataFrame, section: Section) -> list[tuple[str, pd.DataFrame]]:
+    """(end of a slug, lines) of settings with the same rows, for which guesses without messages are the same too."""
+    data = rebuilt.run.map({n: str(run.config.get("dataset")) for n, run in section.runs.run.items()})
+    parts = [of for _, of in rebuilt.groupby(data, sort=False) if 2 <= of.setting.nunique() <= MOST_SETTINGS]
+    return [(f"_{place}" * (len(parts) > 1), of) for place, of in enumerate(parts, 1)]
+
+
+def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
+    """A figure a quantity, a row a setting, a colour an attack; guesses as upright lines."""
+    answers = rebuilt[rebuilt.guess == ""]
+    order = [name for name in section.settings.index if name in set(answers.setting)]
+    for figure in [f for f in RECOVERY if f in answers and answers[f].notna().any()][:3]:
+        is_log = figure in _LOGARITHMIC  # an attacker who is misled is off by ten times as much as others
+        points = over(answers, ["attack", "setting"], figure).rename(columns={"y": "x", "low": "x_low", "high": "x_high"})
+        points["hover"] = [f"{p.setting}\n{p.attack}, {RECOVERY[figure]}: {p.words}" for p in points.itertuples()]
+        points = points.assign(label=points.attack, y=points.setting, line="none")
+        least = _LEAST if is_log else -math.inf  # an exact answer has a place too
+        points[["x", "x_low"]] = points[["x", "x_low"]].clip(lower=least)
+        axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
+        how = {"slug": f"{section.slug}_recovery_{figure}{end}", "title": f"What is rebuilt: {RECOVERY[figure]}"}
+        note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
+        how |= {
+            "note": note,
+            "levels": _guesses(rebuilt, figure, least),
+            "upright": True,
+            "height": max(120, 28 * len(order)),
+        }
+        yield curves(points, section.styles, *axes, **how)
+
+
+def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
+    """A quantity of the strongest attack against bits sent and against utility, a mark a setting; then its pictures."""
+    attack = strongest(rebuilt)
+    of = rebuilt[rebuilt.attack == attack]
+    answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
+    figure = next((f for f in ("ssim", *FIGURES) if f in answers and answers[f].notna().any()), None)
+    bits = answers.run.map(section.runs.run.map(bits_per_row))
+    utility = answers.run.map(section.values(section.utility))
+    score = section.titled(section.utility)
+    for what, values, axis in (
+        ("bits sent", bits, numbers(alt.X, "bits sent per row, all parties together", log=2)),
+        (score, utility, numbers(alt.X, f"{score} of the model")),
+    ):
+        if figure is None or not (values > 0).any():
+            continue
+        x = over(answers.assign(value=values), ["setting"], "value", section.utility if what == score else "bits")
+        x = x.rename(columns={"y": "x", "low": "x_low", "high": "x_high", "words": "across"})
+        points = over(answers, ["setting"], figure).merge(x, on="setting")
+        points["hover"] = [f"{p.setting}\n{figure} {p.words}\n{what} {p.across}" for p in points.itertuples()]
+        note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
+        kind = "bits" if what == "bits sent" else "utility"
+        how = {"slug": f"{slug}_{figure}_{kind}{end}", "title": f"Rebuilt data against {what}", "note": note}
+        axes = axis, numbers(alt.Y, figure.replace("_", " "))
+        points = points.assign(label=points.setting, line="none")
+        yield curves(points, section.styles, *axes, **how, levels=_guesses(of, figure))
+    firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
+    pairs = {s: pair for s, run in zip(firsts.setting, firsts.run, strict=True) if (pair := _pictures_of(run, attack))}
+    if pairs:
+        lines = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
+        said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
+        how = {"slug": f"{slug}_pictures{end}", "title": f"Rebuilt pictures: {attack}", "alt_text": said}
+        yield picture_figure([("", lines)], **how)
+
+
+def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[Level]:
+    """Levels at the means of some guesses without messages."""
+    means = rebuilt.groupby("guess")[figure].mean().dropna().clip(lower=least)
+    return [(f"no message: {g.replace('_', ' ')}", means[g], line, "") for g, line in _DRAWN.items() if g in means]
+
+
+# Pictures and tables
+
+
+def rebuilt_figures(section: Section, odd: list[Oddity]) -> list[Figure]:
+    """A figure for each of the first settings whose runs rebuilt data, of its first run. odd: takes what can't be read."""
+    made: dict[str, Figure] = {}
+    for setting, run in zip(section.runs.setting, section.runs.run, strict=True):
+        if setting not in made and len(made) < MOST_FIGURES:
+            try:
+                figure = rebuilt_figure(run, f"{section.slug}_rebuilt_{len(made) + 1}", setting)
+            except (OSError, UserError) as error:
+                odd.append(Oddity("foreign", run.folder / RECONSTRUCTIONS, shown(getattr(error, "problem", error))))
+                continue
+            made |= {setting: figure} if figure is not None else {}
+    return list(made.values())
+
+
+def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
+    """The run's reconstructions.npz: a part for each attack and party. None if there is no such file, or nothing to show.
+
+    Pictures, (n, height, width) or (n, height, width, channels), are in lines of ten, the true ones above the rebuilt ones.
+    A table (n, columns) is shown as two pictures side by side.
+    """
+    pairs = dict(_pairs(run))
+    blocks = []
+    for key, (truth, answer) in list(pairs.items())[:_MOST_PAIRS]:
+        attack, party, layer = [*key.split("/"), "", ""][:3]
+        title = f"{attack}: party {party}, {layer}"
+        starts = range(0, min(len(truth), _MOST_PICTURES), _ACROSS)
+        parts = (("true", truth), ("rebuilt", answer))
+        lines = [(part, of[start : min(start + _ACROSS, _MOST_PICTURES)]) for start in starts for part, of in parts]
+        blocks.append((title, parts if truth.ndim == 2 else lines))
+    if not blocks:
+        return None
+    left_out = len(pairs) - len(blocks)
+    note = f"Of one run; at most 20 pictures or 40 rows of each.{f' {left_out} more are in its file.' * bool(left_out)}"
+    said = f"True data beside what attacks rebuilt of it: {', '.join(pairs)}."
+    return picture_figure(blocks, slug=slug, title=f"Rebuilt data: {name}", note=note, alt_text=said)
+
+
+def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The true and the rebuilt pictures of a run, of whole pictures if there are any; None if there are none."""
+    pairs = [pair for name, pair in _pairs(run) if name.startswith(f"{attack}/") and pair[0].ndim > 2]
+    return pairs[-1] if pairs else None
+
+
+def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """`attack/party/layer`, truth and answer; only of the same shape, and such as can be shown."""
+    try:
+        arrays = read_arrays(run.folder / RECONSTRUCTIONS)
+    except FileNotFoundError:
+        return
+    for name in sorted(arrays):
+        key, _, part = name.rpartition("/")
+        truth, answer = arrays[name], arrays.get(f"{key}/answer")
+        if part != "truth" or answer is None or truth.shape != answer.shape or truth.ndim not in (2, 3, 4) or not truth.size:
+            continue
+        if max(truth.shape[1:3]) <= (1_000 if truth.ndim == 2 else 256):  # columns of a table, pixels of a picture
+            yield key, (truth, answer)
+
+
+def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
+    """The same pictures of the first seed: a part for each depth and number of levels, a line for each mechanism."""
+    runs = section.runs[section.runs.seed == section.runs.seed.min()]
+    options = {"depth": "model.bottom_layers", "levels": "defense.quantize.levels", "biased": "defense.binomial.biased"}
+    runs = runs.assign(**{name: [run.option(key) for run in runs.run] for name, key in options.items()})
+    if section.experiment != PICTURES or rebuilt.empty or not runs.levels.notna().any():
+        return None
+    attack = strongest(rebuilt)
+    noise = runs.biased.map({True: MECHANISMS[3], False: MECHANISMS[2]}).fillna(MECHANISMS[1])
+    runs["mechanism"] = noise.where(runs.levels.notna(), MECHANISMS[0])
+    shown_by = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")].set_index("run")
+    pairs = {n: pair for n, run in runs.run.items() if (pair := _pictures_of(run, attack))}
+    if not pairs:
+        return None
+    original = next(iter(pairs.values()))[0]
+    chosen = np.linspace(0, len(original) - 1, min(_ACROSS, len(original))).round().astype(int)
+    blocks = []
+    for depth, levels in sorted(set(zip(runs.depth, runs.levels, strict=True)) - {(depth, None) for depth in runs.depth}):
+        if levels != levels:
+            continue
+        lines = [("original", original[chosen])]
+        for mechanism in MECHANISMS:
+            name = f"quantized + {mechanism}" if mechanism in MECHANISMS[2:] else mechanism
+            of = runs[(runs.depth == depth) & (runs.mechanism == mechanism) & ((runs.levels == levels) | runs.levels.isna())]
+            found = next((n for n in of.index if n in pairs and np.array_equal(pairs[n][0], original)), None)
+            said = "not run"
+            if found is not None:
+                said = f"MSE {shown_by.mse[found]:.3f}, identified {shown_by.identified[found]:.0%}"
+            lines.append((f"{name}: {said}", original[:0] if found is None else pairs[found][1][chosen]))
+        blocks.append((f"{depth} layers, {levels:g} levels", lines))
+    title = f"Pictures rebuilt by {attack.replace('_', ' ')}"
+    said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
+    how = {"slug": f"{section.slug}_pictures_{slugged(attack)}", "title": title, "note": "Identified by chance: 5 %."}
+    return picture_figure(blocks, **how, alt_text=said)
+
+
+Lines = Sequence[tuple[str, np.ndarray]]
+"""Names of lines and their pictures, of which ten are shown side by side; two tables are shown side by side."""
+
+
+def picture_figure(blocks: Sequence[tuple[str, Lines]], *, slug: str, title: str, note: str = "", alt_text: str) -> Figure:
+    """Blocks of lines under titles, 340 pixels wide, so that it is as it should be on a telephone too."""
+    texts: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    wrong: list[dict[str, Any]] = []
+    y = 0.0
+    for head, lines in blocks:
+        for words in textwrap.wrap(text(head), _LETTERS):
+            texts.append({"x": 0, "y": y + _LINE / 2, "text": words, "soft": False})
+            y += _LINE
+        if lines[0][1].ndim == 2:
+            y = _table(lines[0][1], lines[1][1], y, texts, images, wrong)
         else:
-            _place_table(canvas, block)
-        canvas.y += 10
-    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, _WIDE], nice=False, zero=False))
-    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[canvas.y, 0], nice=False, zero=False))
-    layers: list[alt.Chart] = []
-    if canvas.pictures:
-        size: dict[str, Any] = {"width": alt.expr("datum.wide"), "height": alt.expr("datum.tall"), "aspect": False}
-        shown = alt.Chart(alt.NamedData(name="pictures")).mark_image(align="left", baseline="top", **size)
-        layers.append(shown.encode(x=x, y=y, url=alt.Url("url:N")))
-    if canvas.wrong:
-        crosses = alt.Chart(alt.NamedData(name="wrong"))
-        crosses = crosses.mark_text(text="\N{MULTIPLICATION SIGN}", color=WRONG, fontWeight=700, fontSize=12)
-        layers.append(crosses.encode(x=x, y=y))
-    for is_soft, colour in ((True, SOFT), (False, INK)):
-        texts = alt.Chart(alt.NamedData(name="texts")).transform_filter(f"datum.soft == {'true' if is_soft else 'false'}")
-        texts = texts.mark_text(align="left", baseline="middle", color=colour, fontWeight="normal" if is_soft else 600)
-        layers.append(texts.encode(x=x, y=y, text=alt.Text("text:N")))
-    data = {"pictures": canvas.pictures, "texts": canvas.texts, "wrong": canvas.wrong}
-    chart = alt.layer(*layers, width=_WIDE, height=max(round(canvas.y), 1))
-    return finished(chart, slug=slug, title=title, note=note, alt_text=alt_text, data=data, wide=_WIDE)
+            y = _lines(lines, y, texts, images)
+        y += 10
+    x_axis = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, _WIDE], nice=False, zero=False))
+    y_axis = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[y, 0], nice=False, zero=False))
+    size: dict[str, Any] = {"width": alt.expr("datum.wide"), "height": alt.expr("datum.tall"), "aspect": False}
+    shown_images = alt.Chart(alt.NamedData("pictures")).mark_image(align="left", baseline="top", **size).encode(url="url:N")
+    crosses = alt.Chart(alt.NamedData("wrong")).mark_text(text="\N{MULTIPLICATION SIGN}", color="#d55e00", fontWeight=700)
+    written = alt.Chart(alt.NamedData("texts")).encode(text="text:N")
+    soft = written.transform_filter("datum.soft").mark_text(align="left", baseline="middle", color=SOFT)
+    bold = written.transform_filter("!datum.soft").mark_text(align="left", baseline="middle", color=INK, fontWeight=600)
+    layers = [layer.encode(x=x_axis, y=y_axis) for layer in (shown_images, crosses, soft, bold)]
+    chart = alt.layer(*layers, width=_WIDE, height=max(round(y), 1))
+    data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts), "wrong": pd.DataFrame(wrong)}
+    return finished(chart, data, slug=slug, title=title, note=note, alt_text=alt_text, wide=_WIDE)
 
 
-def _place_lines(canvas: _Canvas, block: Block) -> None:
-    """Short names to the left of their pictures, longer ones above them."""
-    is_beside = all(len(line.name) <= 8 for line in block.lines)
-    left = _LEFT if is_beside else 0
-    side = min(_SIDE, (_WIDE - left) / ACROSS - _GAP)
-    for line in block.lines:
-        shown = line.pictures[:ACROSS]
-        tall = side * shown.shape[1] / shown.shape[2] if len(shown) else side
-        if is_beside:
-            canvas.write(text(line.name), y=canvas.y + tall / 2)
-        else:
-            for words in textwrap.wrap(text(line.name), _LETTERS + 6):
-                canvas.write(words)
-                canvas.y += _LINE
-        for place, picture in enumerate(shown):
-            canvas.show(left + place * (side + _GAP), canvas.y, side, tall, picture_url(picture))
-        canvas.y += tall + _GAP
+def _lines(lines: Lines, y: float, texts: list[dict[str, Any]], images: list[dict[str, Any]]) -> float:
+    """Short names to the left of their pictures, longer ones above them. Returns where the next part begins."""
+    left = 52 if all(len(name) <= 8 for name, _ in lines) else 0
+    side = min(_SIDE, (_WIDE - left) / _ACROSS - _GAP)
+    for name, pictures in lines:
+        tall = side * pictures.shape[1] / pictures.shape[2]
+        if left:
+            texts.append({"x": 0, "y": y + tall / 2, "text": text(name), "soft": True})
+        for words in textwrap.wrap(text(name), _LETTERS + 6) if not left else ():
+            texts.append({"x": 0, "y": y + _LINE / 2, "text": words, "soft": True})
+            y += _LINE
+        for place, picture in enumerate(pictures[:_ACROSS]):
+            images.append(
+                {"x": left + place * (side + _GAP), "y": y, "wide": side, "tall": tall, "url": picture_url(picture)}
+            )
+        y += tall + _GAP if len(pictures) else 0
+    return y
 
 
-def _place_table(canvas: _Canvas, block: TableBlock) -> None:
-    truth, answer = block.truth[:MOST_ROWS], block.answer[:MOST_ROWS]
-    wrong = ~(np.abs(truth - answer) < 0.5)  # nan is wrong as well
+def _table(
+    truth: np.ndarray,
+    answer: np.ndarray,
+    y: float,
+    texts: list[dict[str, Any]],
+    images: list[dict[str, Any]],
+    wrong: list[dict[str, Any]],
+) -> float:
+    """A table and what was rebuilt of it; entries wrong by 0.5 or more are marked. Returns where the next part begins."""
+    truth, answer = truth[:_MOST_ROWS].astype(float), answer[:_MOST_ROWS].astype(float)
+    is_wrong = ~(np.abs(truth - answer) < 0.5)  # nan is wrong as well
     wide, right = (_WIDE - 16) / 2, (_WIDE + 16) / 2
-    cell = wide / truth.shape[1], min(12.0, max(4.0, 120 / len(truth)))
-    canvas.write("true")
-    canvas.write(f"rebuilt: {wrong.sum()} of {wrong.size} wrong" if wrong.any() else "rebuilt: all right", x=right)
-    canvas.y += _LINE
-    for x, values in ((0.0, truth), (right, np.where(np.isfinite(answer), answer, 0.5))):
-        canvas.show(x, canvas.y, wide, cell[1] * len(truth), picture_url(1 - np.clip(values, 0, 1), 400))
-    for row, column in list(zip(*wrong.nonzero(), strict=True))[:_MOST_WRONG]:
-        canvas.wrong.append({"x": right + (float(column) + 0.5) * cell[0], "y": canvas.y + (float(row) + 0.5) * cell[1]})
-    canvas.y += cell[1] * len(truth)
+    across, down = wide / truth.shape[1], min(12.0, max(4.0, 120 / len(truth)))
+    said = f"rebuilt: {is_wrong.sum()} of {is_wrong.size} wrong" if is_wrong.any() else "rebuilt: all right"
+    texts += [{"x": x, "y": y + _LINE / 2, "text": words, "soft": True} for x, words in ((0, "true"), (right, said))]
+    y += _LINE
+    for x, values in ((0, truth), (right, np.where(np.isfinite(answer), answer, 0.5))):
+        url = picture_url(1 - np.clip(values, 0, 1), 400)
+        images.append({"x": x, "y": y, "wide": wide, "tall": down * len(truth), "url": url})
+    places = list(zip(*is_wrong.nonzero(), strict=True))[:2_000]
+    wrong += [{"x": right + (float(c) + 0.5) * across, "y": y + (float(r) + 0.5) * down} for r, c in places]
+    return y + down * len(truth)
 
 
 def picture_url(picture: np.ndarray, pixels: int = 56) -> str:
@@ -142,13 +390,5 @@ def picture_url(picture: np.ndarray, pixels: int = 56) -> str:
     times = max(1, round(pixels / max(shades.shape[:2])))
     image = Image.fromarray(shades.repeat(times, axis=0).repeat(times, axis=1))
     content = io.BytesIO()
-    (image.quantize(_COLOURS) if image.mode == "RGB" else image).save(content, "png", optimize=True)
+    (image.quantize(64) if image.mode == "RGB" else image).save(content, "png", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def lines_of_ten(parts: Mapping[str, np.ndarray], most: int) -> Iterator[Line]:
-    """The first `most` pictures of each part, in lines of ten, the parts below each other."""
-    count = min(most, *(len(pictures) for pictures in parts.values()))
-    for start in range(0, count, ACROSS):
-        for name, pictures in parts.items():
-            yield Line(name, pictures[start : min(start + ACROSS, count)])

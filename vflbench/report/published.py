@@ -1,17 +1,30 @@
-"""The published values of a section's experiment beside the values here."""
+"""Experiments that can be repeated: what configs/experiment says of them, and the published values beside the values here.
 
+NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. NAME.json, if there is one,
+holds what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the command
+line.
+"""
+
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
-from vflbench.report.groups import Group
-from vflbench.report.reproductions import PublishedExperiment, Value
-from vflbench.report.sections import Section
+from vflbench.places import config_folder
 from vflbench.results import quantity
 from vflbench.results.table_formats import Table
+
+if TYPE_CHECKING:
+    from vflbench.report.groups import Group
+    from vflbench.report.sections import Section
 
 NO_NUMBER = "no number is printed"
 NOT_MEASURED = "not measured here"
@@ -19,6 +32,102 @@ OVER_DAYS = "mean over days"
 """In the words on a published value that is one."""
 LOSS_OF = "loss_of:"
 """`loss_of:test_auc`: what the undefended run of the same seed has more of."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A published number. options: dotted key -> value of the runs that repeat it.
+
+    number: None if no number is printed; mark: the sign that is printed in its place, and reason: what it stands for, or why
+    there is no number. quantity: the quantity of the runs that it is compared with, as in
+    `vflbench.results.quantity`, or `loss_of:` and its name for what a defense costs; None if no run measures it.
+    """
+
+    what: str
+    number: float | None
+    quantity: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ""
+    data: str = ""
+    mark: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedExperiment:
+    """minutes: expected on 2 cores, nan if `cost` names none. sweep: option -> its values, as Hydra's sweeper takes them."""
+
+    name: str
+    does: str
+    source: str
+    cost: str
+    config: Mapping[str, Any]
+    data: str = ""
+    scale: str = ""
+    note: str = ""
+    values: tuple[Value, ...] = ()
+    reproduce: tuple[str, ...] = ()
+
+    @property
+    def minutes(self) -> float:
+        match = re.match(r"(?:about )?([0-9.]+) minutes?\b", self.cost)
+        return float(match[1]) if match else float("nan")
+
+    @property
+    def sweep(self) -> Mapping[str, Any]:
+        hydra = self.config.get("hydra") or {}
+        return (hydra.get("sweeper") or {}).get("params") or {}
+
+    @property
+    def is_sweep(self) -> bool:
+        return (self.config.get("hydra") or {}).get("mode") == "MULTIRUN"
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set that the experiment chooses; None if it leaves the choice to the user."""
+        for entry in self.config.get("defaults") or ():
+            if isinstance(entry, Mapping):
+                for key, value in entry.items():
+                    if key.removeprefix("override ").strip("/ ") == "dataset":
+                        return str(value)
+        return None
+
+
+def read_experiments(folder: Path | None = None, names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
+    """Name -> experiment for every YAML file in a folder; None: configs/experiment. names: those that are wanted."""
+    files = sorted((folder or config_folder() / "experiment").glob("*.yaml"))
+    return {file.stem: read_experiment(file) for file in files if names is None or file.stem in names}
+
+
+def read_experiment(file: Path) -> PublishedExperiment:
+    """file: NAME.yaml. Raises UserError if NAME.json beside it can't be read."""
+    comments = {key: text for key, text in comments_of(file).items() if key != "threat"}
+    beside = file.with_suffix(".json")
+    try:
+        published = json.loads(beside.read_text()) if beside.exists() else {}
+        values = tuple(Value(**value) for value in published.pop("values", ()))
+        reproduce = tuple(published.pop("reproduce", ()))
+        return PublishedExperiment(
+            name=file.stem,
+            config=yaml.safe_load(file.read_text()) or {},
+            values=values,
+            reproduce=reproduce,
+            **comments,
+            **published,
+        )
+    except (ValueError, TypeError) as error:
+        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=beside) from error
+
+
+def comments_of(file: Path) -> dict[str, str]:
+    """source, threat, cost: the comment lines that begin with `Source: `, ...  does: the first other comment line."""
+    comments = {"does": "", "source": "", "threat": "", "cost": ""}
+    for line in file.read_text("utf-8").splitlines():
+        if line.startswith("#") and "@package" not in line:
+            label, _, text = line.lstrip("# ").partition(": ")
+            key = label.lower() if label in ("Source", "Threat", "Cost") else "does"
+            comments[key] = comments[key] or (text if key != "does" else line.lstrip("# "))
+    return comments
 
 
 @dataclass(frozen=True)
@@ -53,7 +162,7 @@ class Compared:
         return self.here.low <= number <= self.here.high
 
 
-def published_table(section: Section, experiment: PublishedExperiment) -> Table:
+def published_table(section: "Section", experiment: PublishedExperiment) -> Table:
     """Published value, value here, and the difference; no rows if the experiment lists no values."""
     rows = []
     for one in (compared(value, section) for value in experiment.values):
@@ -73,7 +182,7 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     return Table(f"{section.slug}_published", "Beside the published values", columns, rows, note)
 
 
-def compared(value: Value, section: Section) -> Compared:
+def compared(value: Value, section: "Section") -> Compared:
     """The value beside the runs of the one group of the section that has its options.
 
     Only a value that was published as a mean over days is set beside the mean over groups of several days.
@@ -89,7 +198,7 @@ def compared(value: Value, section: Section) -> Compared:
     return Compared(value, over_runs(losses(groups, section, name)), scale_of(section))
 
 
-def losses(groups: Sequence[Group], section: Section, name: str) -> list[float]:
+def losses(groups: "Sequence[Group]", section: "Section", name: str) -> list[float]:
     """What the undefended run of the same seed, on the same day, has more of."""
     found = []
     for group in groups:
@@ -100,7 +209,7 @@ def losses(groups: Sequence[Group], section: Section, name: str) -> list[float]:
     return found
 
 
-def _but_for_the_day(group: Group) -> str:
+def _but_for_the_day(group: "Group") -> str:
     """What distinguishes it from other groups, without the day on which it is tested."""
     return str(
         [
@@ -111,18 +220,7 @@ def _but_for_the_day(group: Group) -> str:
     )
 
 
-def over_sections(value: Value, experiment: PublishedExperiment, parts: Sequence[Section]) -> list[Compared]:
-    """A comparison for each section of the experiment that repeats the value; of none, one without runs.
-
-    A value for a data set that the sections have by name is compared on that one alone.
-    """
-    data = (value.data or experiment.data).lower()
-    named = [part for part in parts if data.startswith(part.title.rpartition(" on ")[2].lower())]
-    made = [compared(value, part) for part in named or parts]
-    return [one for one in made if one.here.runs] or [Compared(value, over_runs([]))]
-
-
-def _has(group: Group, key: str, wanted: Any) -> bool:
+def _has(group: "Group", key: str, wanted: Any) -> bool:
     """Whether its option has this value; `defense` and `attack` are compared by the chosen names."""
     value = group.runs[0].option(key)
     if key in ("defense", "attack"):
@@ -132,23 +230,18 @@ def _has(group: Group, key: str, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def scale_of(section: Section) -> str:
+def scale_of(section: "Section") -> str:
     """The data of a section in words: rows, epochs, batches, seeds."""
-    data = [run.manifest.get("data") or {} for run in section.runs]
-    rows = sorted({int(d["train_rows"]) for d in data if isinstance(d.get("train_rows"), int)})
+    runs = section.runs
+    rows = {run.manifest.data.train_rows for run in runs} - {None}
+    epochs, batches = {run.summary.epochs for run in runs} - {0}, {run.manifest.batch_size for run in runs} - {None}
     parts = [section.title.rpartition(" on ")[2]]
     parts += [f"{_span(rows)} training rows"] if rows else []
-    epochs = sorted({int(e) for run in section.runs if isinstance(e := run.summary.get("epochs"), int)})
-    parts += [_counted(epochs, "epoch")] if epochs else []
-    batches = sorted({b for run in section.runs if isinstance(b := run.manifest.get("batch_size"), int)})
+    parts += [f"{_span(epochs)} epoch{'s' * (epochs != {1})}"] if epochs else []
     parts += [f"batches of {_span(batches)}"] if batches else []
-    seeds = {str(seed) for g in section.groups for seed in g.seeds}
-    return ", ".join([*parts, _counted([len(seeds)], "seed")])
+    seeds = len({str(seed) for g in section.groups for seed in g.seeds})
+    return ", ".join([*parts, f"{seeds} seed{'s' * (seeds > 1)}"])
 
 
-def _counted(values: list[int], noun: str) -> str:
-    return f"{_span(values)} {noun}{'' if values == [1] else 's'}"
-
-
-def _span(values: list[int]) -> str:
-    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
+def _span(values: Collection[Any]) -> str:
+    return f"{min(values):,}" if len(values) == 1 else f"{min(values):,} to {max(values):,}"

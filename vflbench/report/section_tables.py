@@ -10,7 +10,6 @@ from vflbench.report.detail_tables import details
 from vflbench.report.extras import extra_tables
 from vflbench.report.groups import Group, paired
 from vflbench.report.score import BETA, COIN, TOLERABLE, dcs_of, utility_at_tolerable_leak
-from vflbench.report.section_charts import ceiling
 from vflbench.report.sections import Section
 from vflbench.report.verdict_table import verdicts
 from vflbench.results import quantity
@@ -193,3 +192,9 @@ def _levels(section: Section) -> dict[str, str]:
 
 def _references(section: Section) -> list[str]:
     return list(dict.fromkeys(a for r in section.runs for a in quantity.by_attack(r, reference=True)))
+
+
+def ceiling(group: Group, messages: str) -> float:
+    """The highest `quantity.ceiling` among the runs of a group; nan without a promise."""
+    heights = [quantity.ceiling(run, messages) for run in group.runs]
+    return max((h for h in heights if not math.isnan(h)), default=math.nan)

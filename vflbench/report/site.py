@@ -9,19 +9,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflbench.errors import UserError
-from vflbench.report import embedded
-from vflbench.report.extra_figures import extra_figures
+from vflbench.report import charts, group
+from vflbench.report.charts import files
+from vflbench.report.experiments import experiment_figures
 from vflbench.report.facts import facts, threats
-from vflbench.report.figure import Figure
-from vflbench.report.figure_files import files
 from vflbench.report.guarded import without_bad_runs
 from vflbench.report.output import Output
 from vflbench.report.page_tables import Reading, on_page
 from vflbench.report.page_text import breakable, coded
-from vflbench.report.published import published_table, scale_of
-from vflbench.report.rebuilt import rebuilt_figures
-from vflbench.report.reproductions import PublishedExperiment, read_experiments
-from vflbench.report.section_charts import charts
+from vflbench.report.pictures import figures as rebuilt_figures
+from vflbench.report.published import PublishedExperiment, published_table, read_experiments, scale_of
 from vflbench.report.section_tables import dcs_sentence, tables
 from vflbench.report.sections import Section, Wishes, relative, sections
 from vflbench.report.verdict_table import alarms, verdicts
@@ -110,15 +107,17 @@ class _Part:
 
     shown: dict[str, Any]
     tables: list[Table]
-    figures: list[Figure]
+    figures: list[charts.Figure]
 
 
 def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> _Part:
     published = [published_table(section, experiment)] if experiment is not None else []
     made = tables(section, *published)
-    plane, several = f"{section.slug}_plane", len(section.groups) > 1
-    drawn = [*charts(section), *extra_figures(section), *rebuilt_figures(section.groups, section.slug, odd)]
-    drawn = [figure for figure in drawn if several or figure.slug != plane]  # one mark says nothing
+    several = len(section.groups) > 1
+    how = {"x": section.x, "y": section.y, "layer": section.layer or "cut", "by": section.by}
+    drawn = []
+    for of in group.sections(section.runs, **how):
+        drawn += [*charts.charts(of), *experiment_figures(of), *rebuilt_figures(of, odd)]
     first = 1 if several else len(drawn)  # so many stand before the tables
     shown_part = {
         "title": shown(section.title),
@@ -130,8 +129,8 @@ def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Od
         "sentences": [(shown(name), shown(text, _MOST_TEXT)) for name, text in defense_sentences(section)],
         "remarks": [shown(line, _MOST_TEXT) for line in remarks(section)],
         "alarms": [(shown(line, _MOST_TEXT), is_alarm) for line, is_alarm in alarms(section)],
-        "first": [embedded.on_page(figure) for figure in drawn[:first]],
-        "charts": [embedded.on_page(figure) for figure in drawn[first:]],
+        "first": [charts.on_page(figure) for figure in drawn[:first]],
+        "charts": [charts.on_page(figure) for figure in drawn[first:]],
         "is_open": {table.slug: _is_open(table, section) for table in made},
     }
     return _Part(shown_part, made, drawn)
@@ -167,9 +166,10 @@ def _page(tree: Tree, parts: Sequence[_Part], odd: Sequence[Table], wishes: Wish
         lstrip_blocks=True,
     )
     environment.filters |= {"breakable": breakable, "coded": coded}
-    style = embedded.style() + environment.get_template("page.css").render()
+    style = environment.get_template("figures.css").render() + environment.get_template("page.css").render()
     script = environment.get_template("page.js").render()
-    figure_scripts = [embedded.library(), embedded.script()] if any(part.figures for part in parts) else []
+    has_figures = any(part.figures for part in parts)
+    figure_scripts = [charts.library(), environment.get_template("figures.js").render()] * has_figures
     return environment.get_template("page.html").render(
         policy=_policy(style, script, *figure_scripts),
         style=Markup(style),  # nosec B704  # ours, as the next two
@@ -197,7 +197,7 @@ def _policy(style: str, *scripts: str) -> str:
     allowed = (
         "default-src 'none'",
         "img-src data:",
-        f"style-src {embedded.digest(style)}",
-        f"script-src {' '.join(map(embedded.digest, scripts))}",
+        f"style-src {charts.digest(style)}",
+        f"script-src {' '.join(map(charts.digest, scripts))}",
     )
     return "; ".join((*allowed, "base-uri 'none'", "form-action 'none'"))

@@ -7,6 +7,10 @@ LEVELS = ("messages only", "known labels", "active")
 """Nothing but messages and class shares; known labels as well; a party that sends and learns as it likes at its own seat."""
 REFERENCE = "reference"
 """The level of what is no verdict: the probe, and attacks on a party's own columns."""
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear")
+"""Answers that need no message, in the order of the tables, which stand beside what an attack rebuilds."""
+OF_THE_TRUTH = ("nearest_row", "true")
+"""Answers that take the truth: what copying could reach at most, and what a perfect answer gets."""
 PROBE = "probe"
 OWN_COLUMNS = " (own columns)"
 """Follows the name of an attack that is run once more on the party's own columns."""

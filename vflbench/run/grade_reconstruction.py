@@ -21,6 +21,7 @@ from vflbench.metrics.recogniser import Recogniser
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.numerics.decoder import Decoder, fit_decoder
 from vflbench.numerics.pixels import Area, area_of, put_together
+from vflbench.results.levels import GUESSES
 
 ROWS = 10_000
 """Training rows, evenly spread, for recognisers and line-ups; as many held-out rows are the basis of guesses."""
@@ -39,11 +40,6 @@ _DIRECTIONS = 20
 _SHRINK = 0.1
 _WIDTH, _STEPS = 128, 500
 _IDS = 32  # of a column, the most frequent ones, are inputs of the network of own columns
-
-GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear")
-"""Answers that need no message, in the order of the tables."""
-OF_THE_TRUTH = ("nearest_row", "true")
-"""Answers that take the truth: what copying could reach at most, and what a perfect answer gets."""
 
 
 class ReconstructionGrader:

@@ -19,20 +19,19 @@
   addEventListener("afterprint", () => paint(dark.matches));
 
   // On a narrow page a heat map is a table with names that stay in sight; the figure would show these and no column.
-  const heat = ({datasets: {cells}, usermeta: {heat: {rows, facts, groups}}}) => {
+  const heat = ({datasets: {cells}}) => {
     const make = (name, textContent = "", more = {}) => Object.assign(document.createElement(name), {textContent, ...more});
-    const columns = cells.filter((_, i) => i % rows.length === 0).map(cell => cell.column);
+    const rows = Map.groupBy(cells, cell => cell.row), groups = Map.groupBy([...rows.values()][0], cell => cell.group);
     const shaded = cell => {
-      const made = make("td", cell.words, {title: cell.name});
-      Object.assign(made.style, {background: cell.shade, color: cell.dark ? "#fff" : "#1c1c1c"});
+      const made = make("td", cell.words, {title: cell.hover});
+      if (cell.shade) Object.assign(made.style, {background: cell.shade, color: cell.dark ? "#fff" : "#1c1c1c"});
       return made;
     };
     const upright = text => { const made = make("th"); made.append(make("span", text)); return made; };
     const table = make("table", "", {className: "heat"}), head = table.createTHead(), body = table.createTBody();
-    head.insertRow().append(make("th"), ...facts.map(() => make("th")), ...groups.map(([text, colSpan]) => make("th", text, {colSpan})));
-    head.insertRow().append(make("th"), ...[...facts.map(fact => fact[0]), ...columns].map(upright));
-    rows.forEach((name, r) => body.insertRow().append(make("th", name), ...facts.map(([, values]) => make("td", values[r])),
-      ...columns.map((_, c) => shaded(cells[c * rows.length + r]))));
+    head.insertRow().append(make("th"), ...[...groups].map(([text, of]) => make("th", text, {colSpan: of.length})));
+    head.insertRow().append(make("th"), ...[...groups.values()].flat().map(cell => upright(cell.column)));
+    for (const [name, of] of rows) body.insertRow().append(make("th", name), ...of.map(shaded));
     return table;
   };
   const fit = place => place.classList.toggle("is-narrow", widths.get(place) < 480 && place.querySelector("table.heat") !== null);
@@ -62,21 +61,20 @@
     await view.signal("across", across).resize().runAsync();
   };
   const COLUMNS = {
-    points: ["series", "x", "x_low", "x_high", "y", "y_low", "y_high", "name"],
-    cells: ["row", "column", "value", "name"],
+    points: ["label", "x", "x_low", "x_high", "y", "low", "high", "hover"],
+    cells: ["row", "group", "column", "value", "words"],
   };
-  const table = ({datasets, usermeta}) => {
-    const kind = Object.keys(COLUMNS).find(name => name in datasets), titles = usermeta?.titles ?? {};
-    const named = Object.fromEntries(Object.entries(usermeta?.names ?? {}).map(([axis, pairs]) => [axis, new Map(pairs)]));
-    const saved = (row, column) => (named[column]?.has(row[column]) ? named[column].get(row[column]) : row[column]);
-    const columns = COLUMNS[kind].filter(column => datasets[kind].some(row => row[column] !== undefined));
+  const table = ({datasets, usermeta: {titles = {}}}) => {
+    const kind = Object.keys(COLUMNS).find(name => name in datasets);
+    const columns = COLUMNS[kind].filter(column => datasets[kind].some(row => (row[column] ?? "") !== ""));
     const cell = value => {
       let text = value === null || value === undefined ? "" : String(value).replaceAll("\n", "; ");
       if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;  // a spreadsheet would compute it
       return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
-    const heads = columns.map(column => titles[column[0]] && /^[xy]/.test(column) ? column.replace(/^[xy]/, titles[column[0]]) : column);
-    return [heads, ...datasets[kind].map(row => columns.map(column => saved(row, column)))].map(row => row.map(cell).join(",")).join("\n") + "\n";
+    const HEADS = {x: titles.x, x_low: `${titles.x}_low`, x_high: `${titles.x}_high`, y: titles.y, low: `${titles.y}_low`, high: `${titles.y}_high`};
+    const heads = columns.map(column => HEADS[column] ?? column);
+    return [heads, ...datasets[kind].map(row => columns.map(column => row[column]))].map(row => row.map(cell).join(",")).join("\n") + "\n";
   };
   const save = async (view, spec, name) => {
     let content;

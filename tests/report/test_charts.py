@@ -1,0 +1,359 @@
+"""Figures show what the runs measured: a point for each value, where it is, in the colour of its setting or attack."""
+
+import io
+import json
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+from builders import run_in
+from outputs_tree import leak, marvell, sweep, write_run
+from PIL import Image
+from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, section_of, texts_of
+
+from vflbench.attacks.kmeans import Kmeans
+from vflbench.attacks.norm import Norm
+from vflbench.data.digits import Digits
+from vflbench.models.mlp import Mlp
+from vflbench.report.charts import (
+    FIXED,
+    FORMATS,
+    GREY,
+    charts,
+    curves,
+    digest,
+    files,
+    heat_map,
+    library,
+    names,
+    numbers,
+    on_page,
+    svg,
+    text,
+)
+from vflbench.report.terminal import final_table
+
+HOSTILE = (
+    *("</script><script>alert(1)</script>", "datum.x", '{"signal":"width"}', "' + alert(1) + '", "'; dark=true; '"),
+    *("https://evil.example/x.png", "javascript:alert(1)", "<img src=x onerror=alert(1)>", "]]>", "&amp;", "$x^2$ {} %s"),
+    *("__proto__", "constructor", "toString", "valueOf", "hasOwnProperty", "length", "null", "undefined", "NaN"),
+    *("\x00\x1b[31m", "x" * 5000, "a\nb", "ü 漢字 ع"),
+)
+COMPLETION = "vflbench.attacks.completion.Completion"
+
+
+def drawn(folder, **how):
+    return by_name(charts(section_of(folder, **how)))
+
+
+def curve(points, x=None, y=None, **how):
+    axes = x or numbers(alt.X, "x"), y or numbers(alt.Y, "y")
+    return curves(pd.DataFrame(points), {}, *axes, slug="p", title="title", **how)
+
+
+def every(words):
+    """A figure with the texts wherever there can be some."""
+    points = [{"label": word, "x": word, "y": j, "low": j - 1, "high": j + 1, "hover": word} for j, word in enumerate(words)]
+    levels = [(word, j, "dotted", word) for j, word in enumerate(words)]
+    return curve(points, names(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
+
+
+def test_marks_stand_where_their_values_are():
+    """Equal steps are equally far apart, and what is larger stands higher."""
+    places = marks_of(curve([{"label": "a", "x": x, "y": y} for x, y in ((0, 0.1), (1, 0.5), (4, 0.9))]))
+    assert (places[2][0] - places[1][0]) / (places[1][0] - places[0][0]) == pytest.approx(3, abs=0.02)
+    assert (places[1][1] - places[2][1]) / (places[0][1] - places[1][1]) == pytest.approx(1, abs=0.02)
+    assert places[0][1] > places[1][1]
+
+
+def test_what_has_no_place_is_not_drawn():
+    unknown = [(float("nan"), 0.5), (1, float("nan")), (1, float("inf")), (float("-inf"), 0.5), (1, 0.5)]
+    figure = curve([{"label": "a", "x": x, "y": y, "low": 0.4, "high": float("inf")} for x, y in unknown])
+    (point,) = figure.spec["datasets"]["points"]
+    assert (point["x"], point["y"], point["low"], point["high"]) == (1, 0.5, 0.4, None)
+    assert len(marks_of(figure)) == 1
+
+
+@pytest.mark.slow
+def test_no_text_is_computed_with_or_ends_a_drawing_or_a_page():
+    """Expressions depend on how long texts are, and on nothing else of them."""
+    figure = every(HOSTILE)
+    as_long = [f"{number:>{len(text(word))}}" for number, word in enumerate(HOSTILE)]
+    assert expressions(figure.spec) == expressions(every(as_long).spec)
+    assert len(expressions(figure.spec)) > 20
+    assert {"datum.x", "constructor", "https://evil.example/x.png"} <= {word.strip() for word in texts_of(figure)}
+    assert "<script" not in svg(figure)
+    written = on_page(figure)["json"]
+    assert not set("<>&") & set(written)
+    assert written.isascii()
+    assert json.loads(written) == figure.spec
+
+
+def test_every_format_shows_the_figure_and_altair_knows_its_specification():
+    figure = curve([{"label": "a", "x": 1, "y": 0.5, "low": 0.4, "high": 0.6}], levels=[("a coin", 0.5, "dashed", "")])
+    alt.LayerChart.from_dict(figure.spec)  # which validates it
+    made = dict(files(figure))
+    assert list(made) == [f"p.{ending}" for ending in FORMATS]
+    assert made["p.pdf"].startswith(b"%PDF-")
+    pixels = np.asarray(Image.open(io.BytesIO(made["p.png"])).convert("RGB")).astype(int)
+    assert pixels.shape[1] > 1000
+    assert np.ptp(pixels) > 200
+    assert pixels[0, 0].tolist() == [255, 255, 255], "files are light"
+
+
+def test_the_library_is_of_the_version_that_altair_writes_for_and_can_stand_in_a_page():
+    assert alt.SCHEMA_URL.rpartition("/v")[2].rpartition(".")[0] in library()
+    assert "</script" not in library().lower()
+    assert "<!--" not in library()
+    assert "University of Washington Interactive Data Lab" in library()[:20_000]
+    assert digest("a") == "'sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs='"
+
+
+def test_of_many_labels_the_legend_names_some_and_the_note_says_so():
+    figure = curve([{"label": f"label {j}", "x": j, "y": j} for j in range(200)])
+    assert "The legend names 30 of 200." in figure.note
+    assert "200 points" in figure.alt
+
+
+def luminance(colour):
+    """WCAG's relative luminance of #rrggbb."""
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("colour", [GREY, *(style[0] for style in FIXED.values())])
+def test_every_colour_has_a_contrast_of_three_to_the_light_and_to_the_dark_page(colour):
+    light, dark = 1.05 / (luminance(colour) + 0.05), (luminance(colour) + 0.05) / (luminance("#16181b") + 0.05)
+    assert min(light, dark) >= 3
+
+
+def looks_of(figure):
+    """Label -> colour and symbol in a figure's legend."""
+    marks = next(layer for layer in reversed(figure.spec["layer"]) if "shape" in layer["encoding"])["encoding"]
+    colours, shapes = (marks[channel]["scale"] for channel in ("stroke", "shape"))
+    return {label: look for label, *look in zip(colours["domain"], colours["range"], shapes["range"], strict=True)}
+
+
+def test_a_label_looks_the_same_in_all_figures(tmp_path):
+    """Orange was label_gdp in one figure and no defense in the next."""
+    for name, defense in (("none", {}), ("a", {"alibi": {}}), ("m", {"max_norm": {}})):
+        leaks = [leak(attack, layer, 0.7) for attack in ("norm", "cosine") for layer in ("f1", "f2")]
+        for place, epochs in enumerate((1, 2)):
+            config = {"epochs": epochs}
+            write_run(tmp_path / f"{name}{place}", defense=defense, leaks=leaks[place:], config=config, test_auc=0.7)
+    looks = {}
+    for slug, figure in drawn(tmp_path).items():
+        for label, look in looks_of(figure).items():
+            if label in section_of(tmp_path).styles:
+                assert looks.setdefault(label, look) == look, (slug, label)
+    assert len({tuple(look) for look in looks.values()}) == len(looks) > 6
+
+
+def test_the_plane_has_a_mark_for_each_setting_and_a_front_of_those_that_may_be_compared(tmp_path):
+    sweep(tmp_path)
+    config = {"attack": {"other": {"_target_": "vflbench.attacks.norm.Norm"}}}
+    write_run(tmp_path / "other", defense={"max_norm": {}}, test_auc=0.9, leaks=[leak("other", "f2", 0.51)], config=config)
+    points = lines_of(plane := drawn(tmp_path)["plane"])
+    front = points.pop("Pareto front")
+    (other,) = [label for label in points if "max_norm" in label]
+    assert points[other] == [(0.9, 0.51)], "better than all in both, but read by another attack"
+    del points[other]
+    assert len(points) == 3
+    assert sorted(front) == sorted(point for of in points.values() for point in of)
+    hollow = {point["label"] for point in plane.spec["datasets"]["points"] if point["hollow"]}
+    assert hollow == {other}
+    assert "Hollow: on no front with the others" in plane.note
+
+
+@pytest.mark.parametrize(("holds", "words"), [(False, " (assumption fails in 2 of 3 runs)"), (True, ""), (None, "")])
+def test_the_label_of_a_ceiling_says_where_what_it_assumes_does_not_hold(tmp_path, holds, words):
+    """A figure in a paper has no note beside it."""
+    for seed, (sumkl, answer) in enumerate([(0.04, holds), (0.16, holds), (0.64, None)]):
+        keywords = marvell(sumkl, 0.6)
+        keywords["guarantees"]["marvell"] |= {"assumption": "they are Gaussians", "assumption_holds": answer}
+        write_run(tmp_path / str(seed), **keywords)
+    figure = drawn(tmp_path)["along_sumkl"]
+    labels = [label for label in lines_of(figure) if "ceiling" in label]
+    assert labels
+    assert all(label.startswith("promised ceiling, ") and label.endswith(words) for label in labels)
+    assert words or not any("assumption" in label for label in labels)
+    assert "The ceiling of marvell assumes that they are Gaussians" in figure.note
+
+
+def test_two_ceilings_that_are_equal_are_one_line(tmp_path):
+    for sumkl, one in ((0.04, 0.6), (0.16, 0.6)):
+        keywords = marvell(sumkl, 0.6)
+        keywords["guarantees"]["marvell"] |= {"leak_auc_one_message": one, "leak_auc_all_messages": one}
+        write_run(tmp_path / "same" / str(sumkl), **keywords)
+        keywords["guarantees"]["marvell"]["leak_auc_one_message"] = one - sumkl
+        write_run(tmp_path / "apart" / str(sumkl), **keywords)
+    same, apart = ([s for s in lines_of(drawn(tmp_path / n)["along_sumkl"]) if "ceiling" in s] for n in ("same", "apart"))
+    assert same == ["promised ceiling, one message and all of a run"]
+    assert len(apart) == 2
+
+
+def test_a_sweep_has_utility_attacks_and_references_at_each_value(tmp_path):
+    for seed, sumkl in enumerate((0.16, 0.04)):
+        read = [("norm", "gradient", 0.6 + seed / 10), ("probe", "none", 0.9), ("completion (own columns)", "none", 0.55)]
+        leaks = [leak(attack, "f2", value, message=message) for attack, message, value in read]
+        leaks += [leak(f"attack_{i}", "f2", 0.5 + 0.01 * i) for i in range(8)]
+        write_run(tmp_path / str(seed), leaks=leaks, **marvell(sumkl, 0.6))
+    figure = drawn(tmp_path)["along_sumkl"]
+    lines = lines_of(figure)
+    assert lines["norm on gradients"] == [("0.04", 0.7), ("0.16", 0.6)]
+    assert lines["probe, reference"] == [("0.04", 0.9), ("0.16", 0.9)]
+    assert lines["completion (own columns), reference"] == [("0.04", 0.55), ("0.16", 0.55)]
+    assert lines["test AUC"] == [("0.04", 0.76), ("0.16", 0.76)]
+    assert levels_of(figure) == {"0.5, a coin": 0.5}
+    assert "trained on the labels of half of the rows" in figure.note
+    assert "Drawn are 7 of 9 attacks, those with the largest leaks." in figure.note
+    assert "attack_0 on gradients" not in lines
+
+
+def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path):
+    for seed, defense in enumerate(({}, {"alibi": {}})):
+        leaks = [leak("norm", layer, value) for layer, value in (("f2", 0.7), ("f1", 0.6))]
+        write_run(tmp_path / str(seed), defense=defense, leaks=[*leaks, leak("norm", "h1", 0.9, visible=False)])
+    figure = drawn(tmp_path)["layers_norm_on_gradients"]
+    assert lines_of(figure)["alibi"] == [("f1", 0.6), ("f2 (cut)", 0.7), ("h1", 0.9)]
+    assert {p["x"] for p in figure.spec["datasets"]["points"] if p["hollow"]} == {"h1"}
+    assert "no attacker sees" in figure.note
+
+
+def test_epochs_have_the_utility_and_the_worst_leak_of_each(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"a{seed}", seed=seed, norm=0.7 + 0.1 * seed)
+        write_run(tmp_path / f"b{seed}", seed=seed, norm=0.6, defense={"alibi": {}})
+    figures = drawn(tmp_path)
+    assert lines_of(figures["epochs_utility"])["none"] == [(0, 0.75), (1, 0.76)]
+    assert lines_of(figures["epochs_leak"])["none"] == [(0, 0.8), (1, 0.8)]
+    (point,) = [p for p in figures["epochs_leak"].spec["datasets"]["points"] if (p["label"], p["x"]) == ("none", 1)]
+    assert 0.5 <= point["low"] < 0.8 < point["high"] <= 1.0
+
+
+def single(folder, rows, epochs=1, verdict=None):
+    """The figures of one run with these readings (layer, message, attack, value), in each epoch."""
+    folder = write_run(folder, leaks=[], **({"verdict": {"worst": verdict}} if verdict else {}))
+    lines = ["epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"]
+    for epoch in range(epochs):
+        lines += [f"{epoch},{split},,,,,auc,0.7,,," for split in ("test", "train")]
+        lines += [
+            f"{epoch},train,{party},{layer},{message},{attack},leak_auc_two_sided,{value},{value - 0.1},{value + 0.1},{seen}"
+            for party, layer, message, attack, value, seen in rows
+        ]
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    return drawn(folder)
+
+
+def test_a_run_has_its_leak_at_every_layer_beside_its_utility_and_references(tmp_path):
+    rows = [
+        ("a", "f2", "gradient", "norm", 0.8, "true"),
+        ("a", "f1", "gradient", "norm", 0.7, "true"),
+        ("label", "h1", "gradient", "norm", 0.9, "false"),
+        ("a", "features", "none", "completion (own columns)", 0.58, "true"),
+        ("a", "features", "none", "hints (own columns)", 0.61, "true"),
+        ("a", "messages", "none", "probe", 0.9, "true"),
+        ("a", "gradients", "none", "probe", 0.85, "true"),
+    ]
+    figures = single(tmp_path / "run", rows, epochs=2)
+    assert list(figures) == ["epochs", "layers"]
+    layers = figures["layers"]
+    assert lines_of(layers) == {"norm on gradients": [("f1", 0.7), ("f2 (cut)", 0.8), ("h1", 0.9)]}
+    assert levels_of(layers) == {
+        "test AUC 0.700": 0.7,
+        "train AUC 0.700": 0.7,
+        "0.5, a coin": 0.5,
+        "probe, half of the labels known 0.900": 0.9,
+        "hints (own columns), own features alone 0.610": 0.61,
+    }
+    low, high = ([p[end] for p in layers.spec["datasets"]["points"]] for end in ("low", "high"))
+    assert (low, high) == (pytest.approx([0.6, 0.7, 0.8]), pytest.approx([0.8, 0.9, 1.0]))
+    assert lines_of(figures["epochs"])["norm on gradients"] == [(0, 0.8), (1, 0.8)]
+    assert lines_of(figures["epochs"])["probe, half of the labels known"] == [(0, 0.9), (1, 0.9)]
+
+
+def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_and_the_note_says_so(tmp_path):
+    """Nine attacks on gradients read 1; the verdict names the last one; two read embeddings."""
+    read = [(f"attack_{i}", "gradient", 1.0) for i in range(9)]
+    read += [("direct", "gradient", 1.0), ("spectral", "embedding", 0.6), ("kmeans", "embedding", 0.55)]
+    rows = [("a", "f1", message, attack, value, "true") for attack, message, value in read]
+    figures = single(tmp_path / "run", rows, epochs=2, verdict={"attack": "direct", "message": "gradient"})
+    for figure in figures.values():
+        shown = {label.split(" ")[0] for label in lines_of(figure)} - {"test", "train"}
+        assert shown == {"direct", "spectral", *(f"attack_{i}" for i in range(5))}
+        assert "Drawn are 7 of 12 attacks: the worst of the verdict, the strongest on each kind of message" in figure.note
+
+
+def test_parties_are_kinds_of_lines_and_many_are_drawn_as_the_worst_of_them(tmp_path):
+    rows = [(party, "f1", "gradient", "norm", value, "true") for party, value in (("a", 0.6), ("b", 0.8))]
+    figure = single(tmp_path / "two", rows)["layers"]
+    assert lines_of(figure) == {"norm on gradients": [("f1", 0.6), ("f1", 0.8)]}
+    assert "Lines: solid party a, dashed party b." in figure.note
+    rows = [(f"party{i}", "f1", "gradient", "norm", 0.5 + i / 20, "true") for i in range(9)]
+    assert lines_of(single(tmp_path / "nine", rows)["layers"]) == {"norm on gradients": [("f1", 0.9)]}
+
+
+def test_more_than_two_classes_have_figures_of_their_own(tmp_path):
+    run = write_run(tmp_path / "run", leaks=[])
+    rows = ["epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"]
+    rows += [f"0,train,a,f2,embedding,kmeans,{m},{v},,,true" for m, v in (("leak_ami", 0.3), ("leak_accuracy", 0.4))]
+    (run / "metrics.csv").write_text("\n".join(rows) + "\n")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["data"]["train_class_ratios"] = [0.2, 0.5, 0.3]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    figures = drawn(tmp_path)
+    assert list(figures) == ["layers_ami", "layers_accuracy"]
+    assert lines_of(figures["layers_accuracy"]) == {"kmeans on embeddings": [("f2 (cut)", 0.4)]}
+    assert levels_of(figures["layers_accuracy"]) == {"0.500, always the most frequent class": 0.5}
+
+
+def test_known_labels_are_lines_with_a_point_for_each_number(tmp_path):
+    attacks = {
+        "few": {"_target_": COMPLETION, "known": 20},
+        "many": {"_target_": COMPLETION},  # 100, the default
+        "joined": {"_target_": COMPLETION, "known": 100, "message": "both"},
+        "norm": {"_target_": "vflbench.attacks.norm.Norm"},
+    }
+    for seed in (0, 1):
+        values = {"few": 0.6 + 0.02 * seed, "many": 0.7, "joined": 0.9, "norm": 0.99}
+        leaks = [leak(name, "f2", value, message="embedding") for name, value in values.items()]
+        write_run(tmp_path / str(seed), seed=seed, leaks=leaks, config={"attack": attacks})
+    figure = drawn(tmp_path)["along_known_labels"]
+    assert sorted(lines_of(figure)["none"]) == [("100", 0.7), ("100", 0.9), ("20", 0.61)]
+    assert "Lines: solid embeddings, dashed both." in figure.note
+
+
+def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():
+    cells = [("", "test AUC", "none", None, "0.7"), ("g", "norm", "none", 1.0, ""), ("g", "cosine", "none", 0.5, "")]
+    cells += [("g", "direct", "none", None, "")]
+    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words"])
+    figure = heat_map(frame, slug="h", title="Heat")
+    drawn_cells = {cell["column"]: (cell["words"].strip(), cell["shade"]) for cell in figure.spec["datasets"]["cells"]}
+    assert drawn_cells == {
+        "test AUC": ("0.7", ""),
+        "norm": ("1.00", "#a50026"),
+        "cosine": ("0.50", "#ffffff"),
+        "direct": ("", "#e4e4e4"),
+    }
+    assert {"0.7", "1.00", "0.50", "norm", "none"} <= set(texts_of(figure))
+
+
+def test_a_run_without_curves_is_still_a_run(tmp_path):
+    (write_run(tmp_path / "run") / "metrics.csv").write_text('epoch,split\nx,"')
+    assert drawn(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_a_run_on_digits_has_a_table_and_figures_of_its_classes(tmp_path):
+    attacks = {"kmeans": Kmeans(), "norm": Norm()}
+    run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
+    table = final_table(tmp_path / "run")
+    assert "always answers the most frequent class reaches 0.10" in table
+    assert "Not run: norm: " in table
+    figures = {figure.slug.rpartition("_")[2]: figure for figure in charts(section_of(tmp_path))}
+    assert list(figures) == ["epochs", "ami", "accuracy"]
+    (line,) = lines_of(figures["ami"]).values()
+    assert [x for x, _ in line] == ["f1", "f2 (cut)", "h1"]
+    assert line[0][1] > 0.3

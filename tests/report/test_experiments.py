@@ -1,0 +1,280 @@
+"""Tables and figures of special experiments, from runs written by hand."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from outputs_tree import interval, leak, write_run
+from report.drawn import by_name, lines_of, section_of
+
+from vflbench.report.experiments import (
+    commands,
+    experiment_figures,
+    experiment_tables,
+    published_seconds,
+    solver_figure,
+    solver_seconds,
+)
+from vflbench.results.runs import read_runs
+from vflbench.results.table_formats import text_of
+
+THREATS = {
+    "direct": {"level": "messages only", "text": "", "knows": ["gradients"]},
+    "spectral": {"level": "messages only", "text": "", "knows": ["embeddings"]},
+    "completion": {"level": "known labels", "text": "", "knows": ["embeddings"], "known_rows": 20},
+}
+ATTACKS = {name: {"_target_": f"vflbench.attacks.{name}.{name.title()}"} for name in THREATS}
+
+
+def table_of(folder, ending):
+    """The only table of this name, as text."""
+    section = section_of(folder)
+    (table,) = [table for table in experiment_tables(section) if table.slug == f"{section.slug}_{ending}"]
+    return table
+
+
+def drawn(folder):
+    return by_name(experiment_figures(section_of(folder)))
+
+
+def texts(table, columns=None):
+    places = [table.columns.index(name) for name in columns] if columns else range(len(table.columns))
+    return [[text_of(row[place]).split(" (")[0] for place in places] for row in table.rows]
+
+
+def attacked(folder, seed, *, direct, completion, **options):
+    leaks = [
+        leak("direct", "f1", direct - 0.1),
+        leak("direct", "f2", direct),
+        leak("direct", "h1", 1.0, visible=False),
+        leak("spectral", "f2", 0.3, message="embedding"),
+        leak("completion", "f2", completion, message="embedding"),
+        leak("completion (own columns)", "features", 0.55, message="none"),
+        leak("probe", "gradients", 0.8, message="none"),
+        leak("probe", "embeddings", 0.9, message="none"),
+    ]
+    facts = {"threats": THREATS, "cut_layers": {"a": ["f2"]}}
+    return write_run(folder, seed=seed, leaks=leaks, **{"config": {"attack": ATTACKS}, "facts": facts, **options})
+
+
+def promise(ceiling, holds=None):
+    return {"leak_auc_all_messages": ceiling, "assumption_holds": holds}
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    for seed in (0, 1):
+        auc = {"test_auc": 0.74 + 0.02 * seed, "experiment": "matrix"}
+        attacked(tmp_path / f"none{seed}", seed, direct=0.98, completion=0.7 + 0.1 * seed, **auc)
+        label_dp = {"label_dp": {"_target_": "vflbench.defenses.label_dp.LabelDp", "eps": 0.753}}
+        how = {"defense": label_dp, "guarantees": {"label_dp": promise(0.68)}, "experiment": "matrix"}
+        attacked(tmp_path / f"dp{seed}", seed, direct=0.6, completion=0.66, **how)
+        marvell = {"marvell": {"_target_": "vflbench.defenses.marvell.Marvell", "sumkl": 0.16}}
+        how = {"defense": marvell, "guarantees": {"marvell": promise(0.6, holds=False)}, "experiment": "matrix"}
+        attacked(tmp_path / f"m{seed}", seed, direct=0.95, completion=0.6, **how)
+    return tmp_path
+
+
+def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest_of_each_level(matrix):
+    table = table_of(matrix, "matrix")
+    assert table.columns == (
+        *("setting", "runs", "test AUC", "ceiling", "strongest, messages only", "which, messages only"),
+        *("strongest, known labels", "which, known labels", "direct, messages only", "spectral, messages only"),
+        *("completion, known labels", "probe, reference", "own columns, reference"),
+    )
+    rest = ["which, messages only", "which, known labels"]
+    assert texts(table, ["setting", "runs", "test AUC", "ceiling", "strongest, messages only", *rest]) == [
+        ["none", "2", "0.750", "-", "0.980", "direct", "completion"],
+        ["marvell", "2", "0.760", "refuted", "0.950", "direct", "completion"],
+        ["label_dp", "2", "0.760", "0.680", "0.700", "spectral", "completion"],
+    ]
+    assert texts(table, table.columns[8:]) == [
+        ["0.980", "0.700", "0.750", "0.900", "0.550"],
+        ["0.950", "0.700", "0.600", "0.900", "0.550"],
+        ["0.600", "0.700", "0.660", "0.900", "0.550"],
+    ]
+
+
+def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
+    """The script before averaged whatever had one defense."""
+    data = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "other.txt"}}
+    attacked(matrix / "other", 5, direct=0.6, completion=0.6, experiment="matrix", config={"attack": ATTACKS, **data})
+    names = [row[0] for row in texts(table_of(matrix, "matrix"))]
+    assert len(names) == 4
+    assert {name for name in names if name.startswith("none")} == {"none, path train.txt", "none, path other.txt"}
+
+
+def priced(folder, *, seed, lr, epochs, validation, test, eps=None, **data):
+    defense = {} if eps is None else {"label_dp": {"eps": eps, "mechanism": "zero_sum", "target": "auto"}}
+    dataset = {"_target_": "vflbench.data.criteo.Criteo", "path": "a b.txt", "min_count": 5, **data}
+    config = {"optimizer": {"lr": lr}, "epochs": epochs, "dataset": dataset}
+    auc = {"test_auc": test, "validation_auc": validation, "experiment": "price_of_privacy"}
+    run = write_run(
+        folder, seed=seed, defense=defense, guarantees={"label_dp": promise(0.68)} if eps else {}, config=config, **auc
+    )
+    manifest = json.loads((run / "manifest.json").read_text())
+    words = ["defense=label_dp", "defense.label_dp.mechanism=zero_sum", f"defense.label_dp.eps={eps}"] if eps else []
+    manifest |= {"overrides": words, "choices": manifest["choices"] | {"defense": "label_dp" if eps else "none"}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_shown(tmp_path):
+    for lr, validation, test in ((0.1, 0.70, 0.79), (0.2, 0.75, 0.71), (0.3, 0.72, 0.78)):
+        priced(tmp_path / f"z{lr}", seed=0, lr=lr, epochs=2, validation=validation, test=test, eps=0.75)
+    priced(tmp_path / "other", seed=1, lr=0.2, epochs=2, validation=0.5, test=0.73, eps=0.75)
+    priced(tmp_path / "best_elsewhere", seed=1, lr=0.3, epochs=2, validation=0.9, test=0.99, eps=0.75)
+    priced(tmp_path / "fewer_rows", seed=1, lr=0.2, epochs=2, validation=0.9, test=0.99, eps=0.75, rows=100)
+    priced(tmp_path / "none", seed=0, lr=0.1, epochs=1, validation=0.8, test=0.8)
+    table = table_of(tmp_path, "price")
+    assert table.columns[:5] == ("defense", "ceiling", "test AUC, 1 epoch", "rate, 1", "runs, 1")
+    assert texts(table) == [
+        ["none", "-", "0.800", "0.1", "1", "-", "-", "-"],
+        ["label_dp zero_sum", "0.680", "-", "-", "-", "0.720", "0.2", "2"],
+        ["label_dp zero_sum, rows 100", "0.680", "-", "-", "-", "0.990", "0.2", "1"],
+    ]
+
+
+def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
+    priced(tmp_path / "a", seed=0, lr=0.1, epochs=2, validation=0.7, test=0.7, eps=0.753)
+    priced(tmp_path / "b", seed=0, lr=0.1, epochs=2, validation=0.8, test=0.8)
+    start = "vflbench train experiment=price_of_privacy dataset=criteo 'dataset.path=a b.txt' dataset.min_count=5 epochs=2 "
+    zero_sum = "defense=label_dp defense.label_dp.mechanism=zero_sum defense.label_dp.eps="
+    assert sorted(commands(section_of(tmp_path))) == [
+        f"{start}optimizer.lr=0.1 seed=0,1,2 {zero_sum}1.076",
+        f"{start}optimizer.lr=0.1 seed=1,2 {zero_sum}0.753",
+        f"{start}optimizer.lr=0.1 seed=1,2 defense=none",
+    ]
+    write_run(tmp_path / "elsewhere" / "run")
+    assert commands(section_of(tmp_path / "elsewhere")) == []
+
+
+def guarded(folder, scores, honest, share=0.0):
+    line = "epoch 0 step {0}/99 party a: split_guard score {1:.6f} at batch {0}"
+    config = {"defense": {"split_guard": {"window": 2}}, "adversary": {"hijack": {"honest_share": share}}}
+    facts = {"adversary": {"hijack": {"party": "label", "text": "It cheats."}}}
+    write_run(folder, leaks=[], config=config, facts=facts)
+    write_run(folder / "honest", leaks=[], config={"defense": config["defense"]})
+    for place, values in ((folder, scores), (folder / "honest", honest)):
+        log = [line.format(10 * number, score) for number, score in enumerate(values, 1)]
+        (place / "train.log").write_text("\n".join(["training", *log, log[-1], ""]))  # the last batch again
+
+
+def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
+    guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
+    guarded(tmp_path / "three", [1.0, 1.0, 1.0], [0.9, 0.9, 0.9], share=0.5)
+    rows = [row for row in texts(table_of(tmp_path, "alarms")) if row[3] == "0.500"]
+    assert [row[1:3] + row[4:] for row in rows] == [
+        ["fast", "2", "1 of 1", "20", "20", "20", "1 of 1"],
+        ["average", "2", "1 of 1", "30", "30", "30", "0 of 1"],
+        ["voting", "2", "0 of 1", "-", "-", "-", "0 of 1"],
+        ["fast", "2", "0 of 1", "-", "-", "-", "0 of 1"],
+        ["average", "2", "0 of 1", "-", "-", "-", "0 of 1"],
+        ["voting", "2", "0 of 1", "-", "-", "-", "0 of 1"],
+    ]
+    (tmp_path / "one" / "train.log").write_text("party a: split_guard score 9999999 at batch x\n" * 3)
+    assert [row[4] for row in texts(table_of(tmp_path, "alarms"))][:1] == ["0 of 0"]
+
+
+def solved(folder, seed, rows, columns, seconds, **options):
+    figures = {
+        "solver_seconds": interval(seconds),
+        "ended": interval(1.0),
+        "unique": interval(0.75),
+        "matches": interval(2.0),
+    }
+    entry = {"attack": "batch_reconstruction", "message": "update", "party": "a", "layer": "f1", "batches": 10}
+    config = {"dataset": {"_target_": "vflbench.data.bernoulli.Bernoulli", "rows": rows, "features": columns, **options}}
+    kept = {
+        "reconstructions": [{**entry, "figures": figures}],
+        "experiment": "quantification_table1",
+        "dataset": "bernoulli",
+    }
+    write_run(folder, seed=seed, config=config, **kept)
+
+
+def test_solvers_stand_beside_the_published_seconds(tmp_path):
+    for seed in range(2):
+        solved(tmp_path / f"a{seed}", seed, 3, 5, 0.01 + 0.02 * seed)
+        solved(tmp_path / f"b{seed}", seed, 11, 20, 1.5)
+    table = table_of(tmp_path, "solvers")
+    rows = {(row[0], row[1]): row for row in table.rows}
+    assert len(rows) == 20, "published sizes have a line too"
+    assert rows[3, 5][3:] == [pytest.approx(0.02), 1.0, 2.0, 0.25]
+    assert rows[11, 20][3] == 1.5
+    assert rows[5, 5][3] is None
+    assert math.isnan(rows[5, 5][-1])
+    solved(tmp_path / "denser", 0, 3, 5, 100.0, density=0.9)
+    section = section_of(tmp_path)
+    several = [table for table in experiment_tables(section) if "solvers" in table.slug]
+    assert [table.title for table in several] == ["Seconds to rebuild a batch: density 0.9"] or len(several) == 2
+    firsts = sorted(next(row for row in table.rows if (row[0], row[1]) == (3, 5))[3] for table in several)
+    assert firsts == [pytest.approx(0.02), 100.0]
+
+
+def test_ordinary_runs_have_none_of_them(tmp_path):
+    write_run(tmp_path / "run")
+    assert experiment_tables(section_of(tmp_path)) == []
+    assert experiment_figures(section_of(tmp_path)) == []
+
+
+def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
+    for epochs, auc in ((1, 0.8), (5, 0.9)):
+        priced(tmp_path / f"n{epochs}", seed=0, lr=0.1, epochs=epochs, validation=0.8, test=auc)
+        priced(tmp_path / f"z{epochs}", seed=0, lr=0.1, epochs=epochs, validation=0.8, test=auc - 0.1, eps=epochs)
+    assert lines_of(drawn(tmp_path)["price"]) == {
+        "none": [("1", 0.8), ("5", 0.9)],
+        "label_dp zero_sum, ceiling 0.680": [("1", 0.7), ("5", 0.8)],
+    }
+
+
+def test_alarms_are_drawn_by_threshold(tmp_path):
+    guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
+    figures = drawn(tmp_path)
+    lines = lines_of(figures["alarms"])
+    (noticed,) = [of for label, of in lines.items() if label.endswith(": noticed")]
+    (accused,) = [of for label, of in lines.items() if label.endswith(": false alarms")]
+    assert [y for x, y in noticed] == [float(x > 0.2) for x, _ in noticed]
+    assert [y for x, y in accused] == [float(x > 0.55) for x, _ in accused]
+    assert {y for of in lines_of(figures["alarm_batches"]).values() for _, y in of} == {20.0, 30.0}
+
+
+def test_the_heat_map_of_the_matrix_has_the_numbers_of_its_table(matrix):
+    cells = drawn(matrix)["matrix"].spec["datasets"]["cells"]
+    values = {(cell["row"], cell["column"]): cell["value"] for cell in cells}
+    assert (values["none", "direct"], values["label_dp", "direct"], values["none", "probe"]) == (0.98, 0.6, 0.9)
+    words = {(cell["row"], cell["column"]): cell["words"] for cell in cells}
+    assert words["marvell", "ceiling"] == "refuted"
+    assert words["label_dp", "messages only"] == "0.70 spectral"
+
+
+def test_hostile_names_are_drawn_as_they_are(tmp_path):
+    for number, name in enumerate(("<b>&", "a'b\"c", "datum.x", "\u202egnp", "a\nb")):
+        leaks = [leak(f"{name}{i}", "f2", 0.5 + 0.05 * i) for i in range(6)]
+        write_run(tmp_path / str(number), leaks=leaks, defense={name: {"_target_": name}}, experiment="matrix")
+    (figure,) = drawn(tmp_path).values()
+    assert len(figure.spec["datasets"]["cells"]) == 5 * 32
+
+
+def test_all_20_published_sizes_are_there_and_two_are_marked():
+    published = published_seconds()
+    assert len(published) == 20
+    assert {size for size, value in published.items() if value.number is None} == {(9, 5), (11, 5)}
+    assert all((value.mark == "*") == (value.number is None) for value in published.values())
+
+
+def test_batches_of_several_runs_have_the_same_weight_and_searches_that_did_not_end_are_marked(tmp_path):
+    for number, (seconds, batches, ended) in enumerate([(0.001, 1, 1.0), (0.005, 3, 1.0), (2.0, 1, 0.5)]):
+        entry = {"attack": "cbc" if ended < 1 else "exact", "message": "update", "party": "all", "layer": "model"}
+        figures = {"solver_seconds": interval(seconds), "ended": interval(ended)}
+        config = {"dataset": {"rows": 8, "features": 20}}
+        kept = [{**entry, "figures": figures, "batches": batches}]
+        write_run(tmp_path / str(number), seed=number, config=config, reconstructions=kept)
+    write_run(tmp_path / "other")
+    seconds = solver_seconds(read_runs([tmp_path]))
+    assert seconds.solver_seconds[8, 20, "exact"] == pytest.approx(0.004)
+    cells = pd.DataFrame(solver_figure(seconds, "s").spec["datasets"]["cells"])
+    assert len(cells) == 3 * 5 * 4  # published, exact, cbc: all rows and columns
+    assert set(cells.words[cells.group == "cbc"].str.strip()) == {"", ">2"}
+    assert list(cells.words[cells.group == "published"]).count("*") == 2
+    assert set(cells.shade[cells.words == "1635"]) == {"#a50026"}

@@ -1,0 +1,226 @@
+"""What was rebuilt stands beside the truth, everything is named, and figures are of the right runs."""
+
+import base64
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from outputs_tree import interval, write_run
+from PIL import Image
+from report.drawn import by_name, levels_of, lines_of, section_of, texts_of
+
+from vflbench.report.pictures import (
+    bits_per_row,
+    figures,
+    gains,
+    picture_url,
+    rebuilt_by,
+    rebuilt_figure,
+    rebuilt_figures,
+    strongest,
+)
+from vflbench.results.runs import read_run
+from vflbench.results.schema import HEADER
+
+ATTACK = {"attack": {"inversion": {"_target_": "vflbench.attacks.model_inversion.ModelInversion"}}}
+
+
+def entry(layer, party="all", message="embedding", attack="inversion", **values):
+    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": True}
+    return place | {"figures": {name: interval(value) for name, value in values.items()}, "batches": 1}
+
+
+def save(folder, *reconstructions, seed=0, pictures=None, **options):
+    """A run of 100 training rows in batches of 32 that sent 96 rows of 16 bits each to the label party."""
+    how = {"seed": seed, "config": ATTACK | options.pop("config", {}), "leaks": [], **options}
+    run = write_run(folder, reconstructions=list(reconstructions), **how)
+    manifest = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(manifest.replace("9000", "100").replace('"batch_size": 64', '"batch_size": 32'))
+    rows = [f"{epoch},train,a,,embedding,,bytes_sent:label,{96 * 2 + epoch - 1},,," for epoch in (0, 1)]
+    rows += ["1,train,a,,gradient,,bytes_sent:label,9,,,", "1,test_prediction,a,,embedding,,bytes_sent:label,9,,,"]
+    (run / "metrics.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    if pictures is not None:
+        save_arrays(run, inversion=(pictures, pictures / 2))
+    return run
+
+
+def save_arrays(folder, **pairs):
+    arrays = {
+        f"{n}/all/f2/{part}": a for n, pair in pairs.items() for part, a in zip(("truth", "answer"), pair, strict=True)
+    }
+    np.savez(folder / "reconstructions.npz", **arrays)
+
+
+def pixels(url):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
+
+
+def drawn_of(folder, **pairs):
+    run = write_run(folder)
+    save_arrays(run, **pairs)
+    return rebuilt_figure(read_run(run), "s", "none")
+
+
+def test_wrong_and_unknown_entries_of_a_table_are_marked(tmp_path):
+    truth = np.eye(4)
+    answer = truth.copy()
+    answer[0, 0], answer[1, 2] = 0, np.nan
+    figure = drawn_of(tmp_path / "run", batch=(truth, answer))
+    left, right = figure.spec["datasets"]["pictures"]
+    cell = right["wide"] / 4, right["tall"] / 4
+    marked = [((m["x"] - right["x"]) / cell[0], (m["y"] - right["y"]) / cell[1]) for m in figure.spec["datasets"]["wrong"]]
+    assert marked == [pytest.approx((0.5, 0.5)), pytest.approx((2.5, 1.5))]
+    assert "rebuilt: 2 of 16 wrong" in texts_of(figure)
+    shown = pixels(left["url"])[50::100, 50::100, 0]  # 100 pixels an entry: 1 is black
+    assert np.array_equal(shown, 255 * (1 - truth))
+
+
+def test_pictures_stand_in_lines_of_ten_the_true_ones_above_the_rebuilt_ones_and_under_no_text(tmp_path):
+    pictures = np.random.default_rng(0).random((12, 8, 8))
+    figure = drawn_of(tmp_path / "run", inversion=(pictures, pictures / 2))
+    drawn, written = figure.spec["datasets"]["pictures"], figure.spec["datasets"]["texts"]
+    assert [one["url"] for one in drawn[:10]] == [picture_url(picture) for picture in pictures[:10]]
+    assert [one["url"] for one in drawn[10:20]] == [picture_url(picture / 2) for picture in pictures[:10]]
+    assert [one["url"] for one in drawn[20:]] == [picture_url(p) for p in (*pictures[10:], *(pictures[10:] / 2))]
+    assert len({one["y"] for one in drawn}) == 4
+    assert drawn[1]["x"] >= drawn[0]["x"] + drawn[0]["wide"]
+    assert all(p["x"] + p["wide"] <= 340 and p["y"] + p["tall"] <= figure.spec["height"] for p in drawn)
+    beside = [t["y"] for t in written if t["text"] in ("true", "rebuilt")]
+    assert len(beside) == 4
+    assert not any(
+        p["y"] < t["y"] + 7 and t["y"] - 7 < p["y"] + p["tall"] for p in drawn for t in written if t["y"] not in beside
+    )
+    assert figure.title == "Rebuilt data: none"
+
+
+def test_a_picture_keeps_its_values_and_colours():
+    grey = np.linspace(-0.5, 1.5, 64).reshape(8, 8)
+    grey[0, 0] = np.nan
+    shown = pixels(picture_url(grey))[3::7, 3::7, 0] / 255  # 7 pixels a value
+    assert shown[0, 0] == pytest.approx(0.5, abs=0.01)
+    assert shown.ravel()[1:] == pytest.approx(np.clip(grey, 0, 1).ravel()[1:], abs=0.01)
+    colours = np.zeros((32, 32, 3))
+    colours[:16, :, 0], colours[16:, :, 2] = 1, 1
+    assert [tuple(p) for p in pixels(picture_url(colours))[[0, -1], 5]] == [(255, 0, 0), (0, 0, 255)]
+
+
+def test_nothing_was_rebuilt_or_nothing_that_can_be_shown(tmp_path):
+    assert rebuilt_figure(read_run(write_run(tmp_path / "none")), "s", "") is None
+    shapes = {
+        "scalar": (),
+        "vector": (3,),
+        "none": (0, 4),
+        "wide": (2, 5000),
+        "large": (1, 900, 900),
+        "deep": (1, 2, 2, 2, 2),
+    }
+    assert (
+        drawn_of(tmp_path / "shapes", **{name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}) is None
+    )
+    assert drawn_of(tmp_path / "unlike", unlike=(np.zeros((2, 3)), np.zeros((3, 2)))) is None
+
+
+def test_the_first_run_of_each_setting_is_shown_and_what_cannot_be_read_is_named(tmp_path):
+    for number in range(10):
+        for seed in range(2):
+            run = write_run(tmp_path / f"{number}_{seed}", seed=seed, defense={"quantize": {"levels": number}})
+            save_arrays(run, inversion=(np.zeros((1, 4, 4)), np.zeros((1, 4, 4))))
+    (tmp_path / "0_0" / "reconstructions.npz").write_bytes(b"no archive")
+    odd = []
+    made = rebuilt_figures(section_of(tmp_path), odd)
+    assert [figure.slug for figure in made] == [f"runs_criteo_rebuilt_{number}" for number in range(1, 9)]
+    assert made[0].title == "Rebuilt data: quantize, levels 0"
+    assert [one.path.name for one in odd] == ["reconstructions.npz"]
+
+
+def test_figures_are_those_of_whole_pictures_else_means_over_parties(tmp_path):
+    save(tmp_path / "a", entry("f2", "a", ssim=0.1), entry("f2", ssim=0.5), entry("mean", message="none", ssim=0.2))
+    save(tmp_path / "b", entry("f2", "a", ssim=0.1), entry("f2", "b", ssim=0.5), seed=1)
+    frame = rebuilt_by(section_of(tmp_path)).set_index(["run", "guess"]).ssim
+    assert frame.to_dict() == {(0, ""): 0.5, (0, "mean"): 0.2, (1, ""): pytest.approx(0.3)}
+
+
+def test_bits_are_those_of_the_last_epochs_training_messages(tmp_path):
+    assert bits_per_row(read_run(save(tmp_path / "run"))) == 16
+
+
+def test_the_gain_is_over_the_best_guess_that_needs_no_truth():
+    lines = [
+        ("", 0.02, None),
+        ("mean", 0.1, None),
+        ("class_mean", 0.08, None),
+        ("true", 0.0, None),
+        ("nearest_row", 0.01, None),
+    ]
+    of = [("none", "inversion", *line) for line in lines]
+    of += [("none", "attribute", "", None, 0.9), ("none", "attribute", "no_message", None, 0.6)]
+    frame = pd.DataFrame(of, columns=["setting", "attack", "guess", "mse", "attribute_auc"]).assign(run=0)
+    made = gains(frame.astype({"mse": float, "attribute_auc": float})).set_index("attack").gain
+    assert made.to_dict() == {"inversion": pytest.approx(0.75), "attribute": pytest.approx(0.75)}
+
+
+def test_the_strongest_attack_has_the_least_error():
+    frame = pd.DataFrame({"attack": ["a", "b", "b"], "guess": ["", "", "mean"], "mse": [0.2, 0.1, 0.9]})
+    assert strongest(frame) == "b"
+    assert strongest(frame.rename(columns={"mse": "id_accuracy"})) == "a"
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    for seed in range(2):
+        pictures = np.random.default_rng(seed).random((4, 6, 6))
+        for levels, mse in ((2, 0.02), (16, 0.1)):
+            entries = [entry("f2", mse=mse, ssim=1 - mse), entry("mean", message="none", mse=0.1, ssim=0.4)]
+            how = {"defense": {"quantize": {"levels": levels}}, "test_auc": 0.7 + levels / 100, "pictures": pictures}
+            save(tmp_path / f"{levels}_{seed}", *entries, seed=seed, **how)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep):
+    made = by_name(figures(section_of(sweep), []))
+    two, sixteen = "quantize, levels 2", "quantize, levels 16"
+    cells = {(cell["row"], cell["column"]): cell["value"] for cell in made["gains"].spec["datasets"]["cells"]}
+    assert (cells[two, "inversion"], cells[sixteen, "inversion"]) == (pytest.approx(0.8), pytest.approx(0.0))
+    error = made["recovery_mse"]
+    assert {point["y"]: point["x"] for point in error.spec["datasets"]["points"]} == {two: 0.02, sixteen: 0.1}
+    assert levels_of(error) == {"no message: mean": 0.1}
+    assert lines_of(made["inversion_inversion_ssim_bits"]) == {two: [(16, 0.98)], sixteen: [(16, 0.9)]}
+    assert lines_of(made["inversion_inversion_ssim_utility"]) == {two: [(0.72, 0.98)], sixteen: [(0.86, 0.9)]}
+    grid = made["inversion_inversion_pictures"]
+    assert [word for word in texts_of(grid) if word != grid.title] == ["true", two, sixteen]
+    assert len(grid.spec["datasets"]["pictures"]) == 3 * 4
+    for levels in (2, 16):
+        config = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "train.txt", "rows": 5}}
+        entries = entry("f2", mse=0.02), entry("mean", message="none", mse=0.4)
+        save(sweep / f"fewer{levels}", *entries, defense={"quantize": {"levels": levels}}, config=config)
+    again = by_name(figures(section_of(sweep), []))
+    assert {"recovery_mse_1", "recovery_mse_2"} <= set(again), "guesses differ between data sets"
+    assert levels_of(again["recovery_mse_2"]) == {"no message: mean": 0.4}
+
+
+def test_an_exact_answer_has_a_place_on_a_logarithmic_axis(tmp_path):
+    for number, mse in enumerate((0.0, 0.7)):
+        save(tmp_path / str(number), entry("f2", mse=mse), defense={"quantize": {"levels": number}})
+    points = by_name(figures(section_of(tmp_path), []))["recovery_mse"].spec["datasets"]["points"]
+    assert [point["x"] for point in points] == [1e-6, 0.7]
+
+
+@pytest.mark.slow
+def test_the_picture_table_has_a_line_for_each_mechanism_and_says_what_was_not_run(tmp_path):
+    pictures = np.random.default_rng(0).random((20, 8, 8))
+    for depth in (2, 5):
+        for levels, binomial in ((None, None), (2, None), (2, True), (2, False), (8, None)):
+            defense = {} if levels is None else {"quantize": {"levels": levels}}
+            defense |= {} if binomial is None else {"binomial": {"biased": binomial}}
+            config = {"model": {"bottom_layers": depth}}
+            name = f"{depth}_{levels}_{binomial}"
+            done = entry("f2", mse=0.018, identified=1.0)
+            save(tmp_path / name, done, defense=defense, config=config, pictures=pictures, experiment="inversion_pictures")
+    figure = by_name(figures(section_of(tmp_path), []))["pictures_inversion"]
+    words = texts_of(figure)
+    assert {"2 layers, 2 levels", "2 layers, 8 levels", "5 layers, 2 levels", "original"} <= set(words)
+    assert sum("MSE 0.018, identified 100%" in word for word in words) == 2 * (4 + 2)
+    assert "quantized + unbiased noise: not run" in words
+    assert len(figure.spec["datasets"]["pictures"]) == 10 * 2 * (5 + 3)

@@ -1,0 +1,857 @@
+"""Figures of a report, by Altair: each is one function of a section, whose frames are long and whose styles are the page's.
+
+A figure is one Vega-Lite specification, of which a page, SVG, PNG and PDF are made without a network and without a browser.
+Texts of runs are values of data under fixed field names, or plain titles. None is part of an expression or of a field's
+name, so that no name of a run is ever computed with.
+"""
+
+import base64
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from vflbench.errors import UserError
+from vflbench.numerics.interval import Interval
+from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
+from vflbench.report.option_words import in_words, within
+from vflbench.report.option_words import shown as in_short
+from vflbench.results.layers import marked, merged_order
+from vflbench.results.levels import PROBE, REFERENCE, base_name, level_of
+from vflbench.results.runs import Run
+from vflbench.results.schema import COLUMNS
+from vflbench.results.table_formats import slugged, text_of
+from vflbench.results.untrusted import shown
+
+Styles = Mapping[str, tuple[str, str]]
+"""Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
+
+WIDTH = 560
+"""Pixels of a figure in a file; on a page it is as wide as its place."""
+FORMATS = ("svg", "png", "pdf")
+MOST_LINES, MOST_ATTACKS, MOST_SWEEPS = 7, 4, 4  # lines of a figure; figures of layers; figures of sweeps
+GREY, UTILITY = "#777777", "#6e6e6e"
+Level = tuple[str, float, str, str]
+"""A line across a figure: its label, place, kind of line, and the name of its style."""
+COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
+OWN = "own columns"
+FIXED: Styles = {
+    "test AUC": (UTILITY, "circle"),
+    "train AUC": (UTILITY, "circle"),
+    PROBE: ("#9b59ab", "cross"),
+    OWN: ("#8c564b", "cross"),
+}
+"""Styles of what is no setting and no attack."""
+INK, SOFT, RULE, PAPER = (
+    alt.expr(f"dark ? '{dark}' : '{light}'")
+    for dark, light in (("#ececec", "#1c1c1c"), ("#b4b9bf", "#55595e"), ("#3a3e44", "#e2e4e7"), ("#16181b", "#ffffff"))
+)
+_FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, Arial, DejaVu Sans, sans-serif"
+_DASHES = {"solid": [1, 0], "dashed": [7, 4], "dotted": [2, 3], "dashdot": [8, 3, 2, 3]}
+_STROKES = {
+    "solid": "M-1.6,0H1.6",
+    "dashed": "M-1.6,0h1.2m.8,0h1.2",
+    "dotted": "M-1.6,0h.4m.67,0h.4m.67,0h.4m.67,0h.4",
+    "dashdot": "M-1.6,0h1.3m.5,0h.4m.5,0h.5",
+}
+"""Lines without marks as symbols of a legend, in a square from -1 to 1."""
+_LETTER = 6.7  # pixels: the mean width of a letter
+_OF_REFERENCES = (
+    " References are no attacks: the probe reads all messages and is trained on the labels of half of the rows, own columns "
+    "are read without any message."
+)
+_LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
+_MOST_POINTS, _MOST_ENTRIES = 5_000, 30
+_DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
+_TEMPLATES = Path(__file__).with_name("templates")
+_VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+_OF_EVERY_OBJECT = frozenset(
+    (
+        *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
+        *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+    )
+)
+
+
+def _configuration() -> dict[str, Any]:
+    """Colours follow the parameter `dark`, which a page sets."""
+    axis = alt.AxisConfig(
+        labelColor=INK, titleColor=INK, gridColor=RULE, domainColor=SOFT, tickColor=SOFT, labelFontSize=12, titleFontSize=13,
+        titleFontWeight="normal", labelOverlap="greedy", titlePadding=8, titleLimit=300,
+    )  # fmt: skip
+    legend = alt.LegendConfig(
+        orient="bottom", direction="horizontal", labelColor=INK, labelFontSize=12, symbolSize=80, symbolStrokeWidth=1.8,
+        offset=12, rowPadding=4, titleColor=INK,
+    )  # fmt: skip
+    title = alt.TitleConfig(color=INK, fontSize=15, fontWeight=600, anchor="start", offset=12)
+    header = alt.HeaderConfig(labelColor=INK, titleColor=INK, labelFontSize=12)
+    config = alt.Config(aria=False, background=PAPER, font=_FONT, axis=axis, legend=legend, title=title, header=header)
+    return {**config.to_dict(), "view": {"stroke": None}, "text": {"color": INK.to_dict(), "fontSize": 12}}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """slug: the name of its files. note: sentences below it. alt: what it shows, for those who can't see it.
+
+    spec: Vega-Lite, its data in `datasets`. Its width is `container` or fixed. A page sets its parameters `dark`, and
+    `across`, the pixels that there are for the whole figure. is_wide: whether it needs a line of the page for itself.
+    """
+
+    slug: str
+    title: str
+    note: str
+    alt: str
+    spec: Mapping[str, Any]
+    is_wide: bool = False
+
+
+def finished(chart: Any, data: Mapping[str, pd.DataFrame], *, slug: str, title: str, note: str = "", alt_text: str = "",
+             is_wide: bool = False, wide: float = WIDTH, **meta: Any) -> Figure:  # fmt: skip
+    """The figure of a chart. data: its named data sets. meta: what the page's script needs to know."""
+    described = text(f"{title}. {alt_text}", 500)
+    spec = chart.to_dict(validate=False)  # a test validates one
+    spec["params"] = [*spec.get("params", ()), {"name": "dark", "value": False}, {"name": "across", "value": WIDTH}]
+    spec["datasets"] = {
+        name: json.loads(frame.to_json(orient="records", double_precision=8)) for name, frame in data.items()
+    }
+    spec |= {"description": described, "config": _configuration(), "usermeta": meta}  # late: a chart copies all it has
+    spec["title"] = {"text": text(title), "limit": wide}
+    return Figure(slug, title, note, described, spec, is_wide)
+
+
+def curves(
+    points: pd.DataFrame,
+    styles: Styles,
+    x: Any,
+    y: Any,
+    *,
+    slug: str,
+    title: str,
+    note: str = "",
+    height: int = 300,
+    levels: Sequence[Level] = (),
+    upright: bool = False,
+) -> Figure:
+    """Marks with intervals and lines, a legend that filters, and axes that zoom. points: as this module says.
+
+    x, y: Altair's channels of the fields x and y; `x:N` for an axis with names. levels: of lines across,
+    or upright ones.
+    """
+    points = _cleaned(points)
+    across = pd.DataFrame(
+        [level for level in levels if math.isfinite(level[1])], columns=["label", "place", "line", "style"]
+    )
+    across["label"] = across["label"].map(text)
+    looks = _looks(points, across, {**styles, **FIXED})
+    colours, fills, symbols = ([look[part] for look in looks.values()] for part in range(3))
+    legend = _legend(list(looks), points.y if y.shorthand == "y:N" else ())
+    stroke = alt.Stroke("label:N", scale=alt.Scale(domain=list(looks), range=colours), legend=legend)
+    fill = alt.Fill(
+        "label:N",
+        scale=alt.Scale(domain=list(looks), range=fills),
+        legend=legend,
+        condition={"test": "datum.hollow", "value": PAPER},
+    )
+    shape = alt.Shape("label:N", scale=alt.Scale(domain=list(looks), range=symbols), legend=legend)
+    dash = alt.StrokeDash("line:N", scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())), legend=None)
+    chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
+    base = alt.Chart(alt.NamedData("points")).transform_filter(chosen).encode(x=x, y=y, **_beside(points, x, y))
+    lines = base.transform_filter("datum.line != 'none'").mark_line(clip=True, strokeWidth=2)
+    layers = [lines.encode(stroke=stroke, strokeDash=dash, detail="part:N", order=alt.OrderValue(0))]
+    if len(across):
+        rules = alt.Chart(alt.NamedData("levels")).transform_filter(chosen).mark_rule(clip=True, strokeWidth=1.5)
+        place = {"x": alt.X("place:Q")} if upright else {"y": alt.Y("place:Q")}
+        layers.insert(0, rules.encode(**place, stroke=stroke, strokeDash=dash))
+    for low, high, channel in (("low", "high", alt.Y), ("x_low", "x_high", alt.X)):
+        if points[low].notna().any():
+            bars = base.transform_filter(f"datum.mark && isValid(datum.{low})").mark_rule(clip=True, strokeWidth=1.4)
+            layers.append(bars.encode(channel(f"{low}:Q"), (alt.Y2 if channel is alt.Y else alt.X2)(high), stroke=stroke))
+    marks = base.transform_filter("datum.mark").mark_point(clip=True, opacity=1, size=80 if len(points) <= 60 else 40)
+    tip = alt.Tooltip("hover:N")
+    zoom = alt.selection_interval(
+        name="zoom",
+        bind="scales",
+        encodings=[way for way, channel in (("x", x), ("y", y)) if channel.shorthand.endswith(":Q")],
+        zoom="wheel![event.ctrlKey || event.metaKey]",
+        translate="[mousedown, window:mouseup] > window:mousemove!",
+    )
+    layers.append(marks.encode(stroke=stroke, fill=fill, shape=shape, tooltip=tip).add_params(chosen, zoom))
+    names = list(dict.fromkeys(points.label))
+    return finished(
+        alt.layer(*layers, width="container", height=height),
+        {"points": points, "levels": across},
+        slug=slug,
+        title=title,
+        note=f"{note} The legend names {_MOST_ENTRIES} of {len(looks)}." if len(looks) > _MOST_ENTRIES else note,
+        alt_text=f"{len(points)} points of {', '.join(names[:8])}{', ...' * (len(names) > 8)}.",
+        is_wide=y.shorthand == "y:N",
+        titles={"x": x.to_dict().get("title"), "y": y.to_dict().get("title")},
+    )
+
+
+def _cleaned(points: pd.DataFrame) -> pd.DataFrame:
+    """All columns, without points that have no finite place; texts on one line."""
+    defaults = {"hover": "", "line": "solid", "mark": True, "hollow": False, "part": "", "style": ""}
+    for name, default in (defaults | dict.fromkeys(("low", "high", "x_low", "x_high"), math.nan)).items():
+        given = points[name] if name in points else [default] * len(points)
+        points = points.assign(**{name: [default if pd.isna(value) else value for value in given]})
+    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])[:_MOST_POINTS]
+    points["part"] = points.part.where(points.part != "", points.label)
+    points["style"] = points["style"].where(points["style"] != "", points.label)
+    points["hover"] = [
+        hover or f"{label}\n{x}, {y}"
+        for hover, label, x, y in zip(points.hover, points.label, points.x, points.y, strict=True)
+    ]
+    for name in ("label", "x", "y"):
+        if not pd.api.types.is_numeric_dtype(points[name]):
+            points[name] = points[name].map(text)
+    points["hover"] = ["\n".join(text(line, 1000) for line in hover.split("\n")[:8]) for hover in points.hover]
+    return points
+
+
+def _looks(points: pd.DataFrame, levels: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
+    """Label -> colour, fill and symbol. What is hollow everywhere, or has no mark, is so in the legend."""
+    looks = {}
+    for label, line, style in zip(levels.label, levels.line, levels["style"], strict=True):
+        looks[label] = (styles.get(style, (GREY, ""))[0], "transparent", _STROKES[line])
+    for label, of in points.groupby("label", sort=False):
+        colour, mark = styles.get(of["style"].iloc[0], (GREY, "circle"))
+        symbol = mark if of.mark.any() else _STROKES[of.line.iloc[0]]
+        looks[label] = (colour, colour if of.mark.any() and not of.hollow.all() else "transparent", symbol)
+    return looks
+
+
+def _legend(names: Sequence[str], beside: Sequence[str]) -> alt.Legend | None:
+    """In as many columns as there is room for. beside: the names beside the vertical axis."""
+    taken = min(_LETTER * max(map(len, beside), default=4) + 40, 440)
+    room = f"(across - min({taken:.0f}, across < 460 ? 190 : 440))"
+    columns = alt.expr(f"max(1, min({min(len(names), 4)}, floor({room} / {_LETTER * max(map(len, names)) + 40:.0f})))")
+    limit = alt.expr(f"{room} - 20")
+    return alt.Legend(values=list(names)[:_MOST_ENTRIES], columns=columns, labelLimit=limit, symbolLimit=0, title=None)
+
+
+def _beside(points: pd.DataFrame, x: alt.X, y: alt.Y) -> dict[str, Any]:
+    """Along an axis with names the marks of several labels stand beside each other."""
+    if points.label.nunique() < 2:
+        return {}
+    offset = {"field": "label", "type": "nominal", "scale": {"domain": list(dict.fromkeys(points.label))}}
+    return {f"{way}Offset": offset for way, channel in (("x", x), ("y", y)) if channel.shorthand == f"{way}:N"}
+
+
+def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
+    """The axis of the field x or y for numbers. channel: alt.X or alt.Y. whole: of whole numbers up to this one."""
+    which = "x" if channel is alt.X else "y"
+    kind = {"type": "log", "base": log} if log else {"zero": False}
+    axis = {"format": "d"} if whole else {"format": "~g"} if log else {}
+    count = alt.expr(f"min({whole or 99}, across / 90)") if which == "x" else 6
+    return channel(
+        f"{which}:Q",
+        title=text(title),
+        scale=alt.Scale(padding=12, nice=False, **kind),
+        axis=alt.Axis(tickCount=count, **axis),
+    )
+
+
+def names(channel: Any, title: str, order: Sequence[str]) -> Any:
+    """The axis of the field x or y for names, in this order; turned below it where they need more than their place."""
+    order = [text(name) for name in order]
+    room = len(order) * (_LETTER * max((min(len(name), 26) for name in order), default=1) + 8)
+    narrow = f"across < {room + 70:.0f}"
+    if channel is alt.Y:
+        axis = alt.Axis(
+            labelExpr="across < 460 ? split(datum.label, ', ') : datum.label",  # a line for each option where it is narrow
+            labelLimit=alt.expr("across < 460 ? 150 : 400"),
+            labelFontSize=alt.expr("across < 460 ? 10 : 12"),
+            labelLineHeight=10,
+            grid=False,
+        )
+    else:
+        axis = alt.Axis(
+            labelAngle=alt.expr(f"{narrow} ? -38 : 0"),
+            labelAlign=alt.expr(f"{narrow} ? 'right' : 'center'"),
+            labelBaseline=alt.expr(f"{narrow} ? 'middle' : 'top'"),
+            labelLimit=170,
+            labelOverlap=False if len(order) <= 24 else "greedy",
+            grid=False,
+        )
+    which = "x" if channel is alt.X else "y"
+    scale = alt.Scale(type="band", paddingInner=0.6, paddingOuter=0.3)
+    return channel(f"{which}:N", title=text(title), sort=order, scale=scale, axis=axis)
+
+
+def text(value: Any, most: int = 300) -> str:
+    """A text of others on one line, without characters that can't be printed.
+
+    Vega looks names up in objects, and finds there what every object of JavaScript has: such a name gets a space.
+    """
+    line = shown(value, most) or " "
+    return f"{line} " if line in _OF_EVERY_OBJECT else line
+
+
+def heat_map(
+    cells: pd.DataFrame,
+    *,
+    slug: str,
+    title: str,
+    note: str = "",
+    low: float = 0.5,
+    high: float = 1.0,
+    log: bool = False,
+) -> Figure:
+    """A table of values as colours, white at `low` and dark red at `high`, with each value in its cell.
+
+    cells: a line each, column by column. group, column, row: its place; value; words: what is written in place of the value;
+    hover. All but the place may be missing. A group without a name has no colours: facts on the rows. On a narrow page the
+    script of the page shows a table in place of the figure.
+    """
+    cells = cells.reindex(columns=["group", "column", "row", "value", "words", "hover"]).reset_index(drop=True)
+    cells = cells.astype({"value": float, "words": object, "hover": object}).fillna({"words": "", "hover": ""})
+    cells = cells.assign(**{name: cells[name].map(text) for name in ("group", "column", "row")})
+    place = cells.value.clip(lower=low)
+    place = (np.log(place / low) / np.log(high / low) if log else (place - low) / (high - low)).clip(0, 1)
+    is_fact = cells.group == " "
+    cells["shade"] = np.where(is_fact, "", [_shade(value) for value in place])
+    cells["dark"] = (place > _DARK) & ~is_fact
+    values = ["" if math.isnan(value) else f"{value:.2f}" for value in cells.value]
+    cells["words"] = cells.words.where(cells.words != "", values).map(lambda words: text(words, 32))
+    rows = list(dict.fromkeys(cells.row))
+    axis = alt.Axis(labelLimit=320, domain=False, ticks=False, labelPadding=8)
+    extent = min(_LETTER * cells.column.str.len().max() + 6, 206)
+    charts = []
+    for number, (group, of) in enumerate(cells.groupby("group", sort=False)):
+        wide = max(42.0, _LETTER * of.words.str.len().max() + 10)
+        head = alt.Axis(
+            orient="top",
+            labelAngle=-90,
+            labelLimit=200,
+            domain=False,
+            ticks=False,
+            title=group if group != " " else "\u00a0",
+            titleAnchor="start",
+            minExtent=extent,
+        )
+        x = alt.X(
+            "column:N",
+            sort=list(dict.fromkeys(of.column)),
+            axis=head,
+            scale=alt.Scale(type="band", paddingInner=0.02, paddingOuter=0),
+        )
+        y = alt.Y("row:N", sort=rows, title=None, axis=None if number else axis, scale=alt.Scale(type="band", padding=0.02))
+        base = alt.Chart(alt.NamedData("cells"), width=alt.Step(wide), height=alt.Step(23)).encode(x=x, y=y)
+        base = base.transform_filter(f"datum.part == {number}")
+        on_colours = {"condition": {"test": "datum.dark", "value": "#ffffff"}, "value": "#1c1c1c"}
+        words = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
+        boxes = base.mark_rect().encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
+        charts.append(words if group == " " else alt.layer(boxes, words))
+    cells["part"] = cells.groupby("group", sort=False).ngroup()
+    known = cells.value[~is_fact].dropna()
+    spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
+    described = f"{len(rows)} rows by {cells[~is_fact].column.nunique()} columns.{spread}"
+    chart = alt.hconcat(*charts, spacing=14)
+    return finished(chart, {"cells": cells}, slug=slug, title=title, note=note, alt_text=described, is_wide=True, heat=True)
+
+
+def _shade(place: float) -> str:
+    """From white at 0 to dark red at 1; grey for nan."""
+    if math.isnan(place):
+        return "#e4e4e4"
+    parts = (
+        np.interp(place, (0, 1 / 3, 2 / 3, 1), shades)
+        for shades in ((255, 253, 239, 165), (255, 219, 122, 0), (255, 160, 74, 38))
+    )
+    return "#" + "".join(f"{round(part):02x}" for part in parts)
+
+
+def charts(section: Section) -> list[Figure]:
+    """The figures of a section that show leaks and utility: plane, sweeps, layers and epochs; of one run its own."""
+    made = [plane(section)] if len(section.settings) > 1 else []
+    made += [*sweep_figures(section), known_labels_figure(section)]
+    made += run_figures(section) if len(section.runs) == 1 else [*layer_figures(section), *epoch_figures(section)]
+    return [figure for figure in made if figure is not None]
+
+
+def plane(section: Section) -> Figure | None:
+    """Utility against leak: a mark per setting, and the front through those of `Section.front` that none dominates."""
+    utility, leak = (over_seeds_of(section, name).set_index("label") for name in (section.x, section.y))
+    points = leak.assign(x=utility.y, x_low=utility.low, x_high=utility.high).dropna(subset=["x", "y"]).reset_index()
+    if points.empty:
+        return None
+    front, left_out = section.front
+    points["hollow"] = ~points.label.isin(front)
+    titles = [section.titled(name) for name in (section.x, section.y)]
+    points["hover"] = [
+        f"{label}\n{titles[0]} {utility.words[label]}\n{titles[1]} {words}\n{left_out.get(label, '')}".strip()
+        for label, words in zip(points.label, points.words, strict=True)
+    ]
+    low = [any(word in name for word in _LOWER_IS_BETTER) for name in (section.x, section.y)]
+    best = points[~points.hollow].sort_values(["x", "y"], ascending=[low[0], low[1]])
+    best = best[best.y == (best.y.cummin() if low[1] else best.y.cummax())].drop_duplicates("y")
+    line = best[["x", "y"]].assign(label="Pareto front", line="dashed", mark=False)
+    note = (
+        f"Each mark is one setting: mean over its seeds with 95 % t-interval. The leak is taken {section.where}, of the "
+        f"attack that reads most. {'Left' if low[0] else 'Right'} and {'low' if low[1] else 'high'} is better."
+    )
+    note += (
+        " Hollow: on no front with the others, for other attacks, rows or epochs, or as the model learned nothing."
+        * bool(left_out)
+    )
+    points = pd.concat([line] * (len(line) > 1) + [points.assign(line="none", mark=True)])
+    axes = numbers(alt.X, titles[0]), numbers(alt.Y, titles[1])
+    how = {"slug": f"{section.slug}_plane", "title": "Privacy and utility", "note": note, "levels": _coin(section.y)}
+    return curves(points, section.styles, *axes, **how)
+
+
+def sweep_figures(section: Section) -> list[Figure]:
+    """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
+    leaves = {str(name): flat(config) for name, config in section.settings.config.items()}
+    options = dict(section.settings.options.items())
+    families: dict[tuple[str, str], dict[str, float]] = {}
+    for key in dict.fromkeys(section.by or (key for of in options.values() for key in of)):
+        for name, of in leaves.items():
+            if isinstance(of.get(key), int | float) and not isinstance(of[key], bool) and of[key] == of[key]:
+                rest = in_words({other: of.get(other) for other in options[name] if other != key})
+                families.setdefault((key, ", ".join([section.settings.defense[name], *rest])), {})[name] = of[key]
+    several = sorted((item for item in families.items() if len(set(item[1].values())) > 1), key=lambda item: -len(item[1]))
+    keys = [key for (key, _), _ in several[:MOST_SWEEPS]]
+    return [
+        _sweep(section, key, rest, values, place * (len(set(keys)) < len(keys)))
+        for place, ((key, rest), values) in enumerate(several[:MOST_SWEEPS], 1)
+    ]
+
+
+def _sweep(section: Section, key: str, rest: str, values: Mapping[str, float], place: int) -> Figure:
+    """values: setting -> value. place: counted where an option has several sweeps, whose titles say what stays the same."""
+    option = key.rsplit(".", 1)[-1]
+    head = section.leak.partition(":")[0] if section.leak.partition(":")[0] in LEAKS else "leak_auc"
+    leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values)]
+    attacks = strongest(leaks, head)
+    largest = leaks.groupby([leaks.index, "setting", "attack", "is_reference"], sort=False)[head].max().reset_index()
+    largest = largest[largest.is_reference | largest.attack.isin(attacks[:MOST_LINES])]
+    points = over(largest.rename(columns={"attack": "label"}), ["label", "setting", "is_reference"], head)
+    points = points.assign(style=points.label, hollow=points.is_reference.eq(True))
+    points.loc[points.hollow, "style"] = np.where(points.label[points.hollow].str.startswith(PROBE), PROBE, OWN)
+    points["label"] += np.where(points.hollow, ", reference", "")
+    utility = over_seeds_of(section, section.x).rename(columns={"label": "setting"})
+    utility = utility[utility.setting.isin(values)].assign(label=section.titled(section.x), line="dashed")
+    runs = [run for run, setting in zip(section.runs.run, section.runs.setting, strict=True) if setting in values]
+    points = pd.concat([utility, points, pd.DataFrame(_ceilings(section, values))])
+    points = points.assign(value=points.setting.map(values)).sort_values("value", kind="stable")
+    points = points.assign(x=points.value.map(in_short), part=points.label)
+    points["hover"] = [f"{p.label}, {option} {p.x}: {p.words}" for p in points.itertuples()]
+    note = (
+        f"Leaks {section.where}: means over seeds with 95 % t-intervals. Ceilings are what the defenses promise for one run."
+        f"{_OF_REFERENCES * int(points.hollow.eq(True).any())}{assumptions(runs)}"
+        f"{_of_all(attacks[:MOST_LINES], attacks)}{f' Here: {rest}.' * bool(place)}"
+    )
+    title = f"Along {option}{f': {rest}' * bool(place)}"
+    axes = (
+        names(alt.X, key, points.x.unique()),
+        numbers(alt.Y, f"{'AUC' if 'auc' in head else 'share'}, leaks {section.where}"),
+    )
+    slug = f"{section.slug}_along_{slugged(option)}{f'_{place}' * bool(place)}"
+    return curves(points, section.styles, *axes, slug=slug, title=within(title, 62), note=note, levels=_coin(head))
+
+
+def _ceilings(section: Section, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the defenses promise, one line where one message and all have the same ceiling.
+
+    The label says in how many runs what the ceiling assumes was found not to hold.
+    """
+    found = []
+    for run, setting in zip(section.runs.run, section.runs.setting, strict=True):
+        promises = [promise for promise in run.summary.guarantees.values() if promise is not None]
+        for promise in promises if setting in settings else ():
+            fails = promise.assumption_holds is False
+            found.append((setting, id(run), promise.leak_auc_one_message, promise.leak_auc_all_messages, fails))
+    frame = pd.DataFrame(found, columns=["setting", "run", "one message", "all messages of a run", "fails"])
+    failed = frame.groupby("run").fails.any()
+    said = f" (assumption fails in {failed.sum()} of {len(failed)} runs)" if failed.any() else ""
+    heights = frame.drop(columns="fails").groupby(["setting", "run"], sort=False).min().groupby("setting", sort=False).max()
+    one, every = heights["one message"], heights["all messages of a run"]
+    if one.equals(every):
+        heights = every.to_frame("one message and all of a run")
+    return [
+        {
+            "label": f"promised ceiling, {what}{said}",
+            "setting": setting,
+            "y": height,
+            "words": text_of(height),
+            "mark": False,
+        }
+        | {"line": "dotted" if what == "one message" else "dashed"}
+        for what, line in heights.items()
+        for setting, height in line.dropna().items()
+    ]
+
+
+def assumptions(runs: Iterable[Run]) -> str:
+    """Sentences on what the ceilings of these runs assume, and what was found where it was tested; empty if nothing."""
+    tested: dict[tuple[str, str], list[bool | None]] = {}
+    for run in runs:
+        for name, promise in run.summary.guarantees.items():
+            if promise is not None and promise.assumption:
+                tested.setdefault((name, promise.assumption), []).append(promise.assumption_holds)
+    return "".join(
+        f" The ceiling of {name} assumes that {what}, which does not hold in {answers.count(False)} of {len(answers)} runs."
+        for (name, what), answers in tested.items()
+    )
+
+
+def layer_figures(section: Section) -> list[Figure]:
+    """For each of the strongest attacks its leak at every layer, a line per setting, at the party where it is largest."""
+    head = section.leak.partition(":")[0] if section.leak.partition(":")[0] in LEAKS else "leak_auc"
+    every = strongest(section.counted, head)
+    leaks, left_out = _some(section, section.leaks)
+    leaks = leaks[["setting", "attack", "layer", "visible", head]].assign(run=leaks.index)
+    same = ["setting", "run", "attack", "layer"]
+    leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")]
+    largest = leaks.groupby([*same, "visible"], sort=False)[head].max().reset_index()
+    layers = [run.layers for run in section.runs.run]
+    order, crossing = merged_order(layers), {name for of in layers for name in of.crossing}
+    made = []
+    for attack in every[:MOST_ATTACKS]:
+        points = over(largest[largest.attack == attack], ["setting", "layer", "visible"], head)
+        if points.layer.nunique() < 2:
+            continue
+        points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
+        points = _hidden(points.assign(x=[marked(layer, layer in crossing) for layer in points.layer], label=points.setting))
+        hidden = [", which no attacker sees" * hollow for hollow in points.hollow]
+        points["hover"] = [
+            f"{p.label}\n{attack} at {p.x}{how}: {p.words}" for p, how in zip(points.itertuples(), hidden, strict=True)
+        ]
+        note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
+        axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
+        how = {
+            "slug": f"{section.slug}_layers_{slugged(attack)}",
+            "title": f"Leak at every layer: {attack}",
+            "levels": _coin(head),
+        }
+        note = f"{note}{left_out}{_of_all(every[:MOST_ATTACKS], every)}".strip()
+        made.append(curves(points, section.styles, *axes, **how, note=note))
+    return made
+
+
+def epoch_figures(section: Section) -> list[Figure]:
+    """Utility per epoch, and the leak at the cut to the attack that is the worst in the last epoch."""
+    runs, left_out = _some(section, section.runs)
+    rows = pd.concat(
+        [measurements(run).assign(setting=s, run=n) for n, run, s in zip(runs.index, runs.run, runs.setting, strict=True)]
+    )
+    if not rows.epoch.max() > 0:
+        return []
+    metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
+    leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
+    utility = over(rows[(rows.split == "test") & (rows.metric == metric)], ["setting", "epoch"], "value", metric)
+    worst = section.worst
+    leaks = _readings(rows) if leak == "leak_auc" else rows[rows.metric == leak]
+    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.run.map(worst))]
+    leaks = leaks.groupby(["setting", "run", "epoch"], sort=False).value.max().reset_index()
+    score, name = f"test {metric.replace('auc', 'AUC')}", "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
+    made = []
+    for slug, title, axis, points, levels in (
+        ("utility", f"T{score[1:]} per epoch", score, utility, ()),
+        ("leak", "Worst leak at the cut per epoch", name, over(leaks, ["setting", "epoch"], "value", leak), _coin(leak)),
+    ):
+        points = points.assign(label=points.setting, x=points.epoch)
+        points["hover"] = [f"{p.label}\n{axis}, epoch {p.x}: {p.words}" for p in points.itertuples()]
+        axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, axis)
+        note = f"Means over seeds with 95 % t-intervals.{left_out}"
+        how = {"slug": f"{section.slug}_epochs_{slug}", "title": title, "note": note, "levels": levels}
+        made += [curves(points, section.styles, *axes, **how)] if len(points) else []
+    return made
+
+
+def run_figures(section: Section) -> list[Figure]:
+    """Of one run: AUC per epoch, and the last epoch's leak at every layer. Each attack where it is largest."""
+    run, styles = section.runs.run[0], section.styles
+    rows = measurements(run)
+    if rows.empty:
+        return []
+    worst = run.summary.verdict.worst
+    first = attack_on(worst.attack, worst.message) if worst else ""
+    last = rows[rows.epoch == rows.epoch.max()]
+    levels = [
+        (f"{split} AUC {value:.3f}", value, line, "")
+        for split, line in (("test", "dashdot"), ("train", "dotted"))
+        for value in last[(last.split == split) & (last.metric == "auc")].value
+    ]
+    made = [_run_epochs(rows, first, styles, section.slug)] if rows.epoch.max() > 0 else []
+    if (last.metric == "leak_auc_two_sided").any():
+        made.append(_run_layers(_readings(last), run, first, styles, f"{section.slug}_layers", "leak AUC", [*levels, COIN]))
+    elif (last.metric == "leak_accuracy").any():
+        majority = max(run.manifest.data.train_class_ratios, default=math.nan)
+        lines = [(f"{majority:.3f}, always the most frequent class", majority, "solid", "")]
+        for metric, name, at in (
+            ("leak_ami", "adjusted mutual information", [("0", 0.0, "solid", "")]),
+            ("leak_accuracy", "accuracy", lines),
+        ):
+            slug = f"{section.slug}_layers_{metric.removeprefix('leak_')}"
+            made.append(_run_layers(last[last.metric == metric], run, first, styles, slug, name, at))
+    return made
+
+
+def _run_epochs(rows: pd.DataFrame, first: str, styles: Styles, slug: str) -> Figure:
+    """Test and train AUC, and each attack's leak at the layer and party where it is largest."""
+    utility = rows[(rows.metric == "auc") & rows.split.isin(["test", "train"])]
+    utility = utility.assign(label=utility.split + " AUC", hollow=utility.split == "train")
+    utility["line"] = np.where(utility.hollow, "dotted", "solid")
+    seen = _readings(rows)
+    seen = seen if len(seen) else rows[rows.metric == "leak_macro_auc"]
+    seen = seen[seen.visible]
+    attacks, note = _few(seen[~seen.reference], first)
+    seen = pd.concat([seen[seen.attack.isin(attacks)], *_references(seen)])
+    largest = seen.loc[seen.groupby(["attack", "epoch"], sort=False).value.idxmax().dropna()]
+    points = pd.concat([utility, largest.assign(label=largest.label.fillna(largest.attack))])
+    where = "Each attack at the layer and party where it is largest."
+    axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, "AUC")
+    points = _of_batches(points.assign(x=points.epoch))
+    title = f"{'Model and leak' if len(utility) else 'Leak'} per epoch"
+    return curves(points, styles, *axes, slug=f"{slug}_epochs", title=title, note=f"{where} {note}".strip(), levels=[COIN])
+
+
+def _run_layers(
+    rows: pd.DataFrame, run: Run, first: str, styles: Styles, slug: str, name: str, levels: Sequence[Level]
+) -> Figure:
+    """The leak at every layer with intervals over batches; hollow: no attacker sees the layer. A kind of line per party."""
+    levels = [
+        *levels,
+        *(
+            (f"{of.label.iloc[0]} {of.value.max():.3f}", of.value.max(), "solid", of["style"].iloc[0])
+            for of in _references(rows)
+        ),
+    ]
+    attacks, note = _few(rows[~rows.reference], first)
+    points = rows[rows.attack.isin(attacks)].assign(label=lambda rows: rows.attack)
+    parties = list(points[points.visible].party.unique())
+    if len(parties) > len(_DASHES) - 1:
+        points = points.loc[points.groupby(["label", "layer"], sort=False).value.idxmax().dropna()]
+        parties = []
+    lines = dict(zip(parties, ("solid", "dashed", "dashdot"), strict=False))
+    order = [layer for layer in run.layers.order if layer in set(points.layer)]
+    points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
+    points = points.assign(x=[marked(layer, layer in run.layers.crossing) for layer in points.layer])
+    points = points.assign(line=[lines.get(party, "solid") for party in points.party], part=points.label + points.party)
+    points = _hidden(_of_batches(points))
+    said = f" Lines: {', '.join(f'{line} party {party}' for party, line in lines.items())}." * (len(lines) > 1)
+    what = f"Epoch {rows.epoch.max()}; means with 95 % intervals over batches."
+    hidden = " Hollow: no attacker sees the layer." * int(points.hollow.any())
+    axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, name)
+    title = f"Label leakage per layer{f', {name}' * (name != 'leak AUC')}"
+    return curves(points, styles, *axes, slug=slug, title=title, note=f"{what}{hidden}{said} {note}".strip(), levels=levels)
+
+
+def known_labels_figure(section: Section) -> Figure | None:
+    """What `completion` reads by the number of known labels: a colour per setting, a kind of line per message."""
+    found: dict[str, tuple[str, int]] = {}
+    for run in section.runs.run:
+        for name, node in (run.config.get("attack") or {}).items():
+            if str((node or {}).get("_target_")).endswith(".Completion"):
+                found[name] = (node.get("message", "embeddings"), node.get("known", 100))
+    leaks, left_out = _some(section, section.counted[section.counted.name.isin(list(found))])
+    leaks = leaks.assign(message=[found[name][0] for name in leaks.name], known=[found[name][1] for name in leaks.name])
+    if leaks.known.nunique() < 2:
+        return None
+    largest = leaks.groupby([leaks.index, "setting", "message", "known"]).leak_two_sided.max().reset_index()
+    points = over(largest.sort_values("known"), ["setting", "message", "known"], "leak_two_sided")
+    lines = dict(zip(sorted(leaks.message.unique(), reverse=True), _DASHES, strict=False))
+    points = points.assign(
+        label=points.setting,
+        x=points.known.astype(str),
+        line=points.message.map(lines),
+        part=points.setting + points.message,
+    )
+    points["hollow"] = points.line != "solid"
+    points["hover"] = [f"{p.label}, {p.message}\n{p.x} known labels: {p.words}" for p in points.itertuples()]
+    axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
+    said = ", ".join(f"{line} {message}" for message, line in lines.items())
+    note = f"Leaks {section.where}. Lines: {said}. Means over seeds with 95 % t-intervals.{left_out}"
+    how = {"slug": f"{section.slug}_along_known_labels", "title": "Leak by the number of known labels", "note": note}
+    return curves(points, section.styles, *axes, **how, levels=[COIN])
+
+
+def measurements(run: Run) -> pd.DataFrame:
+    """The rows of metrics.csv, none where it can't be read, with more columns.
+
+    attack: with its message, as `norm on gradients`. cut: whether the layer crosses at its party. reference: whether it is
+    no attack. label: nothing.
+    """
+    rows = pd.DataFrame(columns=COLUMNS)
+    with suppress(OSError, UserError):  # a run without curves is still a run
+        rows = pd.DataFrame(run.rows, columns=COLUMNS)
+    return rows.assign(
+        cut=[run.layers.crosses(*place) for place in zip(rows.party, rows.layer, strict=True)],
+        reference=(rows.message == "none") | rows.attack.map(lambda attack: level_of(attack, {}) == REFERENCE),
+        attack=[attack_on(*pair) for pair in zip(rows.attack, rows.message, strict=True)],
+        visible=rows.visible.eq(True),
+        label=None,
+    )
+
+
+def _readings(rows: pd.DataFrame) -> pd.DataFrame:
+    """What leaks count as: each row of `leak_auc_two_sided`, or that of `leak_auc_net` where this is larger."""
+    rows = rows[rows.metric.isin(["leak_auc_net", "leak_auc_two_sided"])]
+    ordered = rows.sort_values(["value", "metric"], kind="stable", na_position="first")  # of equal ones the two-sided
+    same = [name for name in ("run", "epoch", "party", "layer", "attack") if name in rows]
+    return ordered.drop_duplicates(same, keep="last").sort_index()
+
+
+def _few(rows: pd.DataFrame, first: str) -> tuple[list[str], str]:
+    """At most MOST_LINES attacks, and a sentence on those that are left out.
+
+    Those are the verdict's worst, the strongest on each kind of message, and the strongest of the others in the last epoch.
+    """
+    last = rows.assign(value=rows.value.where(rows.visible & (rows.epoch == rows.epoch.max()), -1.0))
+    strength = (
+        last.groupby(["attack", "message"], sort=False).value.max().sort_values(ascending=False, kind="stable").reset_index()
+    )
+    every = list(strength.attack)
+    kinds = strength.drop_duplicates("message").attack
+    drawn = list(dict.fromkeys([*(name for name in every if name == first), *kinds, *every]))[:MOST_LINES]
+    said = "the worst of the verdict, the strongest on each kind of message, and the strongest of the others"
+    return drawn, f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
+
+
+def _references(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The rows of the probe, and of the strongest attack on own columns."""
+    rows = rows[rows.reference & rows.visible & rows.value.notna()]
+    is_probe = rows.attack.map(base_name) == PROBE
+    for of, style, knows in (
+        (rows[is_probe], PROBE, "half of the labels known"),
+        (rows[~is_probe], OWN, "own features alone"),
+    ):
+        if len(of):
+            strongest_one = of.loc[of.value.idxmax(), "attack"]
+            yield of[of.attack == strongest_one].assign(label=f"{strongest_one}, {knows}", style=style)
+
+
+def over(frame: pd.DataFrame, by: list[str], column: str, figure: str = "") -> pd.DataFrame:
+    """y, low, high: mean over runs and its interval for each value of `by`. words: the same."""
+    values = over_seeds(frame, by, column, figure)
+    keys = values.index.to_frame(index=False)
+    ends = {"y": "mean", "low": "low", "high": "high"}
+    return keys.assign(
+        **{name: [getattr(v, end) for v in values] for name, end in ends.items()}, words=list(map(text_of, values))
+    )
+
+
+def over_seeds_of(section: Section, name: str) -> pd.DataFrame:
+    """`over` of a quantity, for each setting as `label`."""
+    return over(section.runs.assign(value=section.values(name), label=section.runs.setting), ["label"], "value", name)
+
+
+def strongest(leaks: pd.DataFrame, figure: str) -> list[str]:
+    """The attacks on messages, the one with the largest mean leak in any setting first."""
+    leaks = leaks[~leaks.is_reference]
+    of_runs = leaks.groupby(["attack", "setting", leaks.index], sort=False)[figure].max()
+    means = of_runs.groupby(["attack", "setting"], sort=False).mean().groupby("attack", sort=False).max()
+    return list(means.sort_values(ascending=False, kind="stable").index)
+
+
+def _some(section: Section, frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Lines of at most MOST_LINES settings, the first and the last among them, and a sentence on the others."""
+    every = list(section.settings.index)
+    if len(every) <= MOST_LINES:
+        return frame, ""
+    kept = [every[round(i * (len(every) - 1) / (MOST_LINES - 1))] for i in range(MOST_LINES)]
+    return frame[frame.setting.isin(kept)], f" {len(kept)} of {len(every)} settings, evenly chosen; the tables have all."
+
+
+def _coin(figure: str) -> list[Level]:
+    return [COIN] if "auc" in figure or figure in ("leak_two_sided", "leak_oriented", "leak_raw") else []
+
+
+def _of_all(drawn: Sequence[str], every: Sequence[str]) -> str:
+    """How many attacks have no line or figure; nothing where all have one."""
+    return f" Drawn are {len(drawn)} of {len(every)} attacks, those with the largest leaks." * (len(drawn) < len(every))
+
+
+def _of_batches(rows: pd.DataFrame) -> pd.DataFrame:
+    """Intervals and words of rows of metrics.csv."""
+    low, high = np.fmin(rows.ci_low, rows.value), np.fmax(rows.ci_high, rows.value)
+    values = [text_of(Interval(*value)) for value in zip(rows.value, low, high, strict=True)]
+    where = [
+        f"{layer}, epoch {epoch}" if layer else f"epoch {epoch}" for layer, epoch in zip(rows.layer, rows.epoch, strict=True)
+    ]
+    hover = [f"{label}\n{place}: {value}" for label, place, value in zip(rows.label, where, values, strict=True)]
+    return rows.assign(y=rows.value, low=low, high=high, hover=hover)
+
+
+def _hidden(points: pd.DataFrame) -> pd.DataFrame:
+    """What no attacker sees is hollow and dotted, and a line of its own."""
+    part = points.get("part", points.label) + np.where(points.visible, "", " ")
+    return points.assign(
+        hollow=~points.visible, line=np.where(points.visible, points.get("line", "solid"), "dotted"), part=part
+    )
+
+
+def files(figure: Figure, formats: Sequence[str] = FORMATS) -> Iterator[tuple[str, bytes]]:
+    """(name, content) for each of svg, png and pdf."""
+    import vl_convert  # 100 MB, which a page without figures does not need
+
+    drawn = svg(figure)
+    for ending in formats:
+        made = {
+            "svg": str.encode,
+            "png": lambda drawn: vl_convert.svg_to_png(drawn, scale=2.0),
+            "pdf": vl_convert.svg_to_pdf,
+        }
+        yield f"{figure.slug}.{ending}", bytes(made[ending](drawn))
+
+
+def svg(figure: Figure, *, dark: bool = False, across: int = 0) -> str:
+    """In its light colours, WIDTH pixels wide if it is as wide as its place."""
+    import vl_convert
+
+    across = across or (900 if figure.is_wide else WIDTH)  # names beside it take up to 400
+    values = {"dark": dark, "across": across}
+    params = [
+        param | {"value": values[param["name"]]} if param["name"] in values else param for param in figure.spec["params"]
+    ]
+    spec = {**figure.spec, "params": params}
+    if spec.get("width") == "container":
+        spec |= {"width": across, "autosize": {"type": "fit-x", "contains": "padding"}}
+    drawn = vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False), vl_version=_VEGA_LITE, allowed_base_urls=[])
+    return str(drawn)
+
+
+def on_page(figure: Figure) -> dict[str, Any]:
+    """What the macro `plot` of figures.html needs. No text in its JSON can end the script in which it stands."""
+    written = json.dumps(figure.spec, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        written = written.replace(sign, f"\\u{ord(sign):04x}")
+    has_data = not {"points", "cells"}.isdisjoint(figure.spec["datasets"])
+    shown_on_page = {
+        "slug": figure.slug,
+        "title": figure.title,
+        "alt": figure.alt,
+        "note": figure.note,
+        "has_data": has_data,
+    }
+    return {**shown_on_page, "json": Markup(written), "is_wide": figure.is_wide}  # nosec B704  # its <, > and & are escaped
+
+
+@functools.cache
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script, with their licences in its first comment.
+
+    They compute expressions by an interpreter, so that a page's Content-Security-Policy needs no `unsafe-eval`.
+    """
+    import vl_convert
+
+    licences = (_TEMPLATES / "vega_licences.txt").read_text("utf-8")
+    return f"/*!\n{licences}*/\n{vl_convert.javascript_bundle(vl_version=_VEGA_LITE)}\n"
+
+
+def digest(script: str) -> str:
+    """As a Content-Security-Policy names a script or a style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
