@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 5_307,
+    "vflbench/report": 4_374,
     "vflbench/results": 2_140,
     "vflbench/run": 4_647,
 }
