@@ -1,7 +1,7 @@
 """A number of a run by its name: what the axes and columns of a report show."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vflbench.results.levels import REFERENCE, level_of
@@ -140,17 +140,6 @@ def by_attack(run: Run, name: str = "leak_auc", layer: str | None = None, *, ref
         run.computed[key] = worst
     found: dict[str, float] = run.computed[key]
     return found
-
-
-def leaks_of(run: Run, attack: str, layer: str) -> Sequence[Mapping[str, Any]]:
-    """The leaks with that label at that layer, of all parties."""
-    if "leaks_of" not in run.computed:
-        by_place: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for leak in leaks(run):
-            by_place.setdefault((label(leak), leak["layer"]), []).append(leak)
-        run.computed["leaks_of"] = by_place
-    there: Sequence[Mapping[str, Any]] = run.computed["leaks_of"].get((attack, layer), ())
-    return there
 
 
 def value(run: Run, name: str, layer: str | None = None) -> float:
