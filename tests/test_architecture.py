@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 1_996,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 3_586,
+    "vflbench/cli": 3_585,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,
@@ -182,7 +182,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 4_374,
     "vflbench/results": 2_140,
-    "vflbench/run": 4_647,
+    "vflbench/run": 4_398,
 }
 
 

@@ -27,9 +27,7 @@ from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
-from vflbench.run.graded import grade
-from vflbench.run.offline import audit
-from vflbench.run.scores_only import write_scores
+from vflbench.run.offline import audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
 DEFENSES = {

@@ -5,13 +5,11 @@ import pytest
 import torch
 
 from vflbench.errors import UserError
-from vflbench.messages.row_files import Labels
 from vflbench.messages.score_files import ordered
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.metrics.leakage import LeakTable, class_figures
 from vflbench.numerics.arrays import array_of
 from vflbench.numerics.auc import auc
-from vflbench.run.labelled_rows import LabelledRows
 
 KEY = ("norm", "gradient", "a", "f1", True)
 TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -109,23 +107,3 @@ def test_ranks_of_halves_stay_apart():
     """In float16, and in bfloat16 from 256 on, different ranks would have become equal."""
     values = torch.arange(3000, dtype=torch.float32).mul(16).bfloat16().unique()
     assert len(np.unique(ordered(array_of(values)))) == len(values)
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-def test_labels_by_id(labelled):
-    rng = np.random.default_rng(5)
-    ids = rng.permutation(10**6)[:500].astype(np.int64)
-    labels = rng.integers(0, 3, 500) if labelled else ids
-    canary = rng.random(500) < 0.1
-    for order in (np.arange(500), ids.argsort()):
-        rows = LabelledRows(Labels(ids[order], labels[order], canary[order]), 3, labelled=labelled)
-        asked = rng.choice(ids, 60, replace=False)
-        wanted = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        assert rows.labels(asked).tolist() == [wanted[i] for i in asked.tolist()]
-        assert rows.labels(rows.ids[17:40]).tolist() == [wanted[i] for i in rows.ids[17:40].tolist()]
-        assert rows.labels(asked[:0]).tolist() == []
-        assert set(rows.canary_ids) == set(ids[canary])
-        shares = torch.bincount(torch.from_numpy(labels), minlength=3).double() if labelled else torch.ones(3).double()
-        assert rows.class_ratios == tuple((shares / shares.sum()).tolist())
-        with pytest.raises(UserError, match="no label of 1 rows"):
-            rows.labels(np.array([int(asked[0]), 10**7]))

@@ -1,8 +1,5 @@
 """An audit of recorded rounds has the numbers of the run that recorded them."""
 
-import importlib
-import threading
-
 import pytest
 import torch
 from builders import every_attack, run_in
@@ -10,7 +7,6 @@ from builders import every_attack, run_in
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
-from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
@@ -144,45 +140,6 @@ def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties
     assert audited_lines(tmp_path / "again.csv", result) == live
     scored = {line.split(",")[5] for line in live}
     assert {"probe", *names} <= scored | {"recurrence", "ungroup"}
-
-
-@pytest.mark.slow
-def test_threads_beside_the_main_one_change_no_bit(tmp_path, monkeypatch):
-    run_in(tmp_path / "run", **parts("messages"))
-    offline = importlib.import_module("vflbench.run.offline")
-    chosen = {"norm": Norm(), "cosine": Cosine(), "spectral": Spectral(), "hints": Hints(k=2), "likeness": Likeness()}
-    asked = {}
-    for count in (1, 3):
-        monkeypatch.setattr(offline, "helpers_beside", lambda _, count=count: count)
-        for probe in (False, True):
-            result = audit(tmp_path / "run" / "recording", chosen, batches="all", probe=probe)
-            asked[count, probe] = audited_lines(tmp_path / "again.csv", result)
-    assert asked[3, False] == asked[1, False]
-    assert asked[3, True] == asked[1, True]
-    assert len(asked[1, True]) > len(asked[1, False])
-
-
-class Breaks(Norm):
-    """Raises in the second round."""
-
-    only_reads = True
-
-    def batch(self, view):
-        if view.step:
-            raise ArithmeticError(f"step {view.step}")
-        return super().batch(view)
-
-
-@pytest.mark.slow
-def test_the_error_of_an_attack_in_a_thread_ends_the_audit(tmp_path, monkeypatch):
-    run_in(tmp_path / "run", **parts("messages"))
-    offline = importlib.import_module("vflbench.run.offline")
-    before = threading.enumerate()
-    for count in (1, 3):
-        monkeypatch.setattr(offline, "helpers_beside", lambda _, count=count: count)
-        with pytest.raises(ArithmeticError, match="step 1"):
-            audit(tmp_path / "run" / "recording", {"norm": Norm(), "breaks": Breaks()}, batches="all")
-        assert threading.enumerate() == before
 
 
 @pytest.mark.slow

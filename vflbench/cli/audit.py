@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from vflbench.cli.plugins import FLAG as PLUGINS
@@ -112,12 +113,12 @@ def obey(arguments: Sequence[str]) -> None:
             "results must not lie in the recording, which would change it", key="--out", value=options.out or folder
         )
     from vflbench.cli.audit_folder import audit_and_report
-    from vflbench.run.audited import audit_recording
+    from vflbench.run.offline import audit as audit_messages
 
     audit_and_report(
         made,
         recording,
-        lambda: audit_recording(messages, made.attacks, made.wanted),
+        lambda: audit_messages(messages, made.attacks, **asdict(made.wanted)),
         folder,
         gates,
         require_all=options.require_all,

@@ -23,7 +23,7 @@ from vflbench.cli.shared_files import is_ours, read
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results.loggers.base import Logger
-from vflbench.run.audited import AuditOptions
+from vflbench.run.offline import AuditOptions
 from vflbench.run.provenance import origin_of
 
 CONFIG_NAME = "audit"

@@ -21,8 +21,8 @@ from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
-from vflbench.run.audited import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.findings import AuditResult
+from vflbench.run.offline import KIND, audit_facts, audit_summary, recording_source
 from vflbench.run.provenance import described, provenance
 from vflbench.run.summary import finding_rows
 

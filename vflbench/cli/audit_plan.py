@@ -13,7 +13,7 @@ from vflbench.results.provenance import digest
 if TYPE_CHECKING:
     from vflbench.attacks.base import Attack
     from vflbench.results.loggers.base import Logger
-    from vflbench.run.audited import AuditOptions
+    from vflbench.run.offline import AuditOptions
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vflbench.attacks.base import Attack
 from vflbench.results.wrapping import wrapped
-from vflbench.run.contents import Contents, contents
+from vflbench.run.offline import Contents, contents
 
 
 def description(

@@ -14,7 +14,7 @@ from vflbench.results.wrapping import path_text, wrapped
 
 if TYPE_CHECKING:
     from vflbench.attacks.base import Attack
-    from vflbench.run.audited import AuditOptions
+    from vflbench.run.offline import AuditOptions
 
 _DESCRIPTION = """Grade the scores of `vflbench audit RECORDING --scores-only DIR` by labels. The
 results are those of an audit of the recording with these labels, without the
@@ -32,8 +32,8 @@ def scores_only(
 
     shares: of the classes, separated by commas, where they are known.
     """
-    from vflbench.run.recorded_facts import NEEDS_SHARES
-    from vflbench.run.scores_only import write_scores
+    from vflbench.run.offline import write_scores
+    from vflbench.run.recording import NEEDS_SHARES
 
     try:
         known = None if shares is None else [float(share) for share in shares.split(",")]
@@ -82,10 +82,9 @@ def grade(arguments: Sequence[str]) -> None:
     gates = [Gate.parse(text) for text in options.fail_above]
     from vflbench.cli.audit_folder import audit_and_report
     from vflbench.cli.audit_plan import AuditPlan, absolute, slug
-    from vflbench.run.audited import AuditOptions
-    from vflbench.run.graded import grade as graded
+    from vflbench.run.offline import AuditOptions, read_head
+    from vflbench.run.offline import grade as graded
     from vflbench.run.provenance import origin_of
-    from vflbench.run.scores_head import read_head
 
     scores, labels = absolute(options.scores), absolute(options.labels)
     if not scores.is_dir():

@@ -13,7 +13,7 @@ from vflbench.messages.manifest import MANIFEST, MESSAGES, Manifest, PartyLayers
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_files import write_batch_file, write_manifest
 from vflbench.messages.round import Facts
-from vflbench.run.round_recorder import ROUNDS
+from vflbench.run.recording import ROUNDS
 
 RECORDED: frozenset[type[Fact]] = frozenset(FACTS.values())
 _PER_EPOCH = 10**7

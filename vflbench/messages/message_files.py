@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ def write_batch_file(
     ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d). number: of the file; batches
     are read in the order of epoch and step, whatever their files' numbers.
     """
-    from safetensors.torch import save_file  # late: it loads torch
+    from safetensors.torch import save  # late: it loads torch
 
     if not PARTY.fullmatch(party):
         raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party)
@@ -61,7 +60,7 @@ def write_batch_file(
     place = json.dumps({"epoch": epoch, "step": step, "phase": phase})
     path = folder / MESSAGES / f"{party}-{number:08d}.safetensors"
     with replaced(path) as temporary:
-        save_file(_own_memory(plain), os.fspath(temporary), metadata={str(step): place})
+        temporary.write_bytes(save(_own_memory(plain), {str(step): place}))
     return path
 
 

@@ -1,14 +1,24 @@
-"""A promise of label DP held against rows as they are: what recorded messages tell about labels, beyond their features."""
+"""A promise of label DP that a recording makes, held against its messages: what they tell about labels, beyond features.
+
+docs/explain/observational.md says what is computed, under which assumption, and how often it is wrong.
+"""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vflbench.attacks.direct import Direct
 from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.manifest import LabelDpClaim
+from vflbench.messages.round import Facts, Round
+from vflbench.messages.threat import Level
+from vflbench.messages.view import View
 from vflbench.metrics.observational import (
     Cut,
     best_cut,
@@ -20,16 +30,16 @@ from vflbench.metrics.observational import (
 )
 from vflbench.metrics.proxy import better, proxy_scores
 from vflbench.numerics.auc import auc
+from vflbench.numerics.column_vectors import column_vectors
+from vflbench.run.attackers import Attacker
+from vflbench.run.recording import RecordedSource, Table
 
 Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
 """Features (n, d), outcome (n,) bool, places to learn from, places to ask, seed -> name -> (k,) log odds of the outcome."""
 
-ASSUMPTION = (
-    "the recording has every feature that the messages depend on; and either a row's guess, had its label been this or that,"
-    " depends on no feature, or labels are independent given the features and, of two rows in one stratum of the proxy, "
-    "neither has more than G times the odds of a positive label. Neither can be confirmed from the recording: features that "
-    "are missing can make a mechanism that keeps its promise look broken"
-)
+MOST_CHECKED_ROWS = 20_000
+"""Rows of a recording that are looked at, at most; with more the bound is hardly tighter."""
+_NARROW = 256  # columns that are features beside the embeddings
 _MOST_ROWS = 50_000  # that are audited, at random; with more the bound is hardly tighter
 _CHECKED_ROWS = 200  # of a class, to learn from and to ask about; of fewer, nothing is known about guesses
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
@@ -39,11 +49,12 @@ _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small 
 class ObservedPrivacy:
     """What the messages show against a promise.
 
-    claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under `assumption` with
-    G = odds_factor; 0 shows nothing. odds_factor: the larger of what was asked for and odds_factor_seen, what features
-    alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from which on the messages fit the
-    promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess about rows of one class; nan if
-    that could not be checked. reads_features: whether it is above 0.52 and 3 standard errors above 0.5.
+    claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
+    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: the larger of what was asked for and
+    odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
+    which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
+    about rows of one class; nan if that could not be checked. reads_features: whether it is above 0.52 and 3 standard errors
+    above 0.5.
     rows, counted: rows that were audited, and those in the tables of the decisive half. attack: whose scores.
     """
 
@@ -58,7 +69,6 @@ class ObservedPrivacy:
     rows: int
     counted: int
     attack: str
-    assumption: str = ASSUMPTION
 
     @property
     def outcome(self) -> str:
@@ -70,29 +80,22 @@ class ObservedPrivacy:
     @property
     def verdict(self) -> str:
         """For the reader of a report. It never says that a promise was kept, nor that it is proven broken."""
-        percent = f"{100 * self.confidence:g} %"
+        least, percent = f"at least eps {self.eps_low:.2f}", f"{100 * self.confidence:g} %"
         if self.outcome == "nothing":
-            return (
-                f"Nothing against the claimed eps {self.claimed:g} was found: what the messages show needs at least eps "
-                f"{self.eps_low:.2f} at {percent}. This proves nothing."
-            )
-        needs = (
-            f"The recording claims eps {self.claimed:g}; what {self.attack} reads from the messages would need at least eps "
-            f"{self.eps_low:.2f} at {percent}"
-        )
+            found = f"what the messages show needs {least} at {percent}"
+            return f"Nothing against the claimed eps {self.claimed:g} was found: {found}. This proves nothing."
+        needs = f"what {self.attack} reads from the messages would need {least} at {percent}"
+        needs = f"The recording claims eps {self.claimed:g}; {needs}"
         if self.outcome == "undecided":
-            why = (
-                f"it reads features as well (AUC {self.features_tell_guess:.3f} within a class)"
-                if self.reads_features
-                else "whether it reads features could not be checked"
-            )
+            why = f"it reads features as well (AUC {self.features_tell_guess:.3f} within a class)"
+            why = why if self.reads_features else "whether it reads features could not be checked"
             return (
                 f"{needs}, but {why}, and features may predict labels without a leak. Undecided: only canaries can decide."
             )
         return (
             f"{needs}, if features predict labels at most {self.odds_factor:.2f} times better, in odds, than the proxy "
-            f"knows, or don't enter the guess. The claim is refuted under this assumption; it can hold only if the factor "
-            f"is {self.odds_factor_needed:.2f} or more. This is evidence, no proof: planted canaries decide it."
+            f"knows, or don't enter the guess; with a factor of {self.odds_factor_needed:.2f} or more the claim can hold. "
+            "This is evidence, no proof: planted canaries decide it."
         )
 
     def plain(self) -> dict[str, Any]:
@@ -240,3 +243,141 @@ def _check(
     if wrong or labels.ndim != 1 or features.ndim != 2 or len(features) != len(labels):
         problem = "scores (n,), labels (n,) and features (n, d) must be of the same rows"
         raise UserError(problem, key="scores", value=wrong or tuple(features.shape))
+
+
+def joined(batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Ids in increasing order, and for each the share of its batches in which it was guessed positive.
+
+    batches: ids and scores, (n,) each, of one attack. A score is made a guess, so that it tells little but the label that
+    was trained on; how sure an attack is depends on features. Guessed positive is what lies above 0 where a batch has scores
+    of both signs; else above the middle of the two means of the best split in two groups.
+    """
+    every_id, every_guess = [], []
+    for ids, scores in batches:
+        every_id.append(ids.cpu())
+        every_guess.append(guesses(scores.double().cpu()))
+    if not every_id:
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+    ids, place = torch.cat(every_id).unique(return_inverse=True)
+    totals = torch.zeros(len(ids), dtype=torch.float64).index_add_(0, place, torch.cat(every_guess))
+    return ids, totals / place.bincount(minlength=len(ids))
+
+
+def guesses(scores: Tensor) -> Tensor:
+    """(n,) 0 or 1; 1/2 for a score that isn't a number."""
+    finite = scores[scores.isfinite()]
+    if not len(finite):
+        return torch.full_like(scores, 0.5)
+    threshold = 0.0 if finite.min() < 0 < finite.max() else _middle(finite.sort().values)
+    return torch.where(scores.isfinite(), (scores > threshold).double(), 0.5)
+
+
+def _middle(ordered: Tensor) -> float:
+    """The threshold between the two groups with the largest variance between them (Otsu, 1979)."""
+    n = len(ordered)
+    if n < 2 or ordered[0] == ordered[-1]:
+        return float(ordered[0])
+    count = torch.arange(1, n, dtype=torch.float64)
+    sums = ordered.cumsum(0)
+    lower, upper = sums[:-1] / count, (sums[-1] - sums[:-1]) / (n - count)
+    split = int((count * (n - count) * (upper - lower).square()).argmax())
+    return float((lower[split] + upper[split]) / 2)
+
+
+class ClaimCheck:
+    """Collects guesses of attacks without labels, and what features say, about some rows; then compares with the labels.
+
+    Features are the embedding of a row in the first batch in which it was recorded, of all parties, and their own columns.
+    Beside the attacks of the audit, which may see few of the batches, `direct` reads the gradients of every one.
+    """
+
+    def __init__(self, source: RecordedSource, claim: LabelDpClaim, epochs: int):
+        self._rows = source.rows
+        self._cut = {party: source.recording.manifest.cut(party) for party in source.recording.manifest.parties}
+        self.claimed = claim.eps * (epochs if claim.fresh else 1)
+        everyone = torch.from_numpy(source.ids)
+        ids = everyone[~torch.isin(everyone, source.rows.canary_ids)]
+        rng = Generators(source.seed)["claim check"]
+        self._ids = ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values
+        self._seen = torch.zeros(len(self._ids), dtype=torch.bool)
+        self._barred = torch.zeros(len(self._ids), dtype=torch.bool)
+        self._features: dict[str, Table] = {}
+        self._guesses: dict[str, tuple[Tensor, Tensor]] = {}
+        self._direct: dict[str, tuple[Direct, torch.Generator]] = {}
+
+    def see(self, round_: Round) -> None:
+        """A recorded round, in order: reads its gradients, and keeps features of rows that are met for the first time."""
+        for party, of_party in round_.facts.items():
+            self._read(party, round_, of_party)
+        place, there = self._places(round_.ids)
+        new = there.clone()
+        new[there] = ~self._seen[place[there]]
+        rows = new.nonzero()[:, 0]
+        if not len(rows):
+            return
+        self._seen[place[rows]] = True
+        for party, facts in round_.facts.items():
+            embeddings, columns = facts.get(Embeddings), facts.get(OwnColumns)
+            parts: dict[str, Tensor] = {}
+            if isinstance(embeddings, Embeddings):
+                parts |= {layer: embeddings.layers[layer][rows] for layer in self._cut[party] if layer in embeddings.layers}
+            if isinstance(columns, OwnColumns):
+                of_rows = columns.rows(rows)
+                vectors = column_vectors(of_rows.numeric, of_rows.categorical)
+                parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
+            if parts:
+                self._features.setdefault(party, Table()).put(round_.ids[rows], parts)
+
+    def hear(self, attacker: Attacker, layer: str, ids: Tensor, scores: Tensor, barred: Tensor) -> None:
+        """An attack's scores of rows. barred: (n,) bool, rows whose label it was given, and coins."""
+        if attacker.threat.level is not Level.MESSAGES or not attacker.visible or scores.ndim != 1:
+            return
+        place, there = self._places(ids)
+        self._barred[place[there & barred]] = True
+        self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
+
+    def _read(self, party: str, round_: Round, facts: Facts) -> None:
+        gradients = facts.get(Gradients)
+        if not isinstance(gradients, Gradients):
+            return
+        crossing = {layer: gradients.layers[layer] for layer in self._cut[party] if layer in gradients.layers}
+        attack, rng = self._direct.setdefault(party, (Direct(), torch.Generator().manual_seed(0)))
+        shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}
+        view = View(party, round_.epoch, round_.step, round_.ids, rng, attack.threat, shown)
+        for layer, scores in dict(attack.batch(view).layers).items() if crossing else ():
+            if scores.ndim == 1:
+                self._count(f"direct on every batch at {party} {layer}", round_.ids, scores)
+
+    def _count(self, name: str, ids: Tensor, scores: Tensor) -> None:
+        totals, counts = self._guesses.setdefault(
+            name, (torch.zeros(len(self._ids), dtype=torch.float64), torch.zeros(len(self._ids), dtype=torch.int64))
+        )
+        place, there = self._places(ids)
+        told = guesses(scores.double())[there]
+        totals.index_add_(0, place[there], told)
+        counts.index_add_(0, place[there], torch.ones_like(place[there]))
+
+    def outcome(self) -> dict[str, Any]:
+        """What it came to, for summary.json; on rows about which every attack that is used was asked."""
+        usable = self._seen & ~self._barred
+        used = self._widest(usable)
+        for name in used:
+            usable &= self._guesses[name][1] > 0
+        ids = self._ids[usable]
+        parts = [values for party in sorted(self._features) for values in self._features[party].filled(ids).values()]
+        features = torch.cat(parts, dim=1) if parts else torch.zeros(len(ids), 0)
+        scores = {name: self._guesses[name][0][usable] / self._guesses[name][1][usable] for name in used}
+        found = observed_privacy(scores, self._rows.labels(ids), features.float(), self.claimed)
+        return {**found.plain(), "attacks": list(used)}
+
+    def _widest(self, usable: Tensor) -> Sequence[str]:
+        """Attacks that were asked about at least half as many rows as the one that was asked about most."""
+        asked = {name: int((counts[usable] > 0).sum()) for name, (_, counts) in self._guesses.items()}
+        most = max(asked.values(), default=0)
+        return [name for name, count in asked.items() if count and 2 * count >= most]
+
+    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Places among the rows that are looked at, and (n,) bool: which are."""
+        place = torch.searchsorted(self._ids, ids).clamp_(max=max(len(self._ids) - 1, 0))
+        there = self._ids[place] == ids if len(self._ids) else torch.zeros_like(ids, dtype=torch.bool)
+        return place, there

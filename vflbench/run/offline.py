@@ -1,35 +1,70 @@
-"""An audit of recorded messages: the same auditor as in a run, and the same numbers."""
+"""An audit of recorded messages: the same auditor as in a run, and the same numbers.
 
+In one place, or in two halves: attacks where the messages are (`write_scores`), grades where the labels are (`grade`).
+"""
+
+import hashlib
+import json
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
+from pydantic import Field, TypeAdapter
 
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
+from vflbench.messages.manifest import LABELS, MOST_CLASSES, Figures, checked, read_json
+from vflbench.messages.message import Kind
+from vflbench.messages.message_files import write_json
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
+from vflbench.messages.row_files import named_labels
 from vflbench.messages.run_head import RUN, RunHead
+from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
 from vflbench.messages.threat import Seat
-from vflbench.run.audit_notes import as_they_knew, described, unread
+from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
+from vflbench.numerics.arrays import array_of
+from vflbench.options import Seed, Steps, options
+from vflbench.results.levels import LEVELS, base_name, level_of
+from vflbench.results.schema import Observed, Reasons, Record, Summary, Text, Threat
+from vflbench.run.attackers import Attacker, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
-from vflbench.run.claim_check import ClaimCheck
-from vflbench.run.findings import AuditResult, Findings
+from vflbench.run.findings import AuditResult, Findings, unanswered
 from vflbench.run.grade_scores import Tables
+from vflbench.run.guarantees import verdict
 from vflbench.run.known_rows import Canaries
-from vflbench.run.recorded_rows import EndOfEpoch, Table
-from vflbench.run.recorded_source import RecordedSource
+from vflbench.run.observed_privacy import ClaimCheck
+from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import threats_of
+from vflbench.run.summary import leak_quantities, threats_of, what_attacks_read
+
+KIND = "audit"
+"""The entry `kind` of an audit's manifest; runs that trained have none."""
+SCORES_HEAD = "scores.json"
 
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]
+
+
+@options
+class AuditOptions:
+    """What is asked of an audit, beside its attacks: the options of `audit`."""
+
+    seed: Seed | None = None
+    labels: str | None = None
+    batches: Steps | Literal["all", "auto"] | None = None
+    epochs: Epochs | None = None
+    probe: bool | None = None
 
 
 def audit(
@@ -56,17 +91,20 @@ def audit(
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     promised = recording.manifest.claims.label_dp
     check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
-    options: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
-    options["tables"] = Tables if check is None else partial(Tables, listener=check.hear)
+    tables = Tables if check is None else partial(Tables, listener=check.hear)
     with tuned(source):
-        auditor = auditor_of(source, running, **options)
+        auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
-    unscored = auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}
-    threats = threats_of(as_they_knew(auditor), attacks, probed=auditor.probes)
-    observed = {} if check is None else check.outcome()
     about = described(source, seed)
-    about["notes"] += unread(source, findings)
-    return AuditResult(findings, skipped, unscored, threats, observed=observed, **about)
+    about["notes"] += _unread(source, findings)
+    return AuditResult(
+        findings,
+        skipped,
+        auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {},
+        threats_of(_as_they_knew(auditor), attacks, probed=auditor.probes),
+        observed={} if check is None else check.outcome(),
+        **about,
+    )
 
 
 @contextmanager
@@ -91,28 +129,27 @@ def auditor_of(
     probe: bool | None = None,
     **options: Any,
 ) -> Auditor:
-    recording, head, rows = source.recording, source.head, source.rows
-    own = RunHead(batches="all") if head is None else head
-    crossing = {party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())}
+    """The auditor of a run, over a recording. Options as of `audit` and `Audited`."""
+    recording, rows = source.recording, source.rows
+    head = source.head or RunHead(batches="all")
     generators = Generators(source.seed if seed is None else seed)
     canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
-    can_probe = {Embeddings, Gradients} & offered
     audited = Audited(
         attacks=attacks,
         seats=recording.seats,
         train=rows,
         rows=rows,
-        group=recording.manifest.batch_size or source.ids.first,
-        steps_audited=Audit(batches=own.batches if batches is None else batches).audited,
+        group=source.batch_size,
+        steps_audited=Audit(batches=head.batches if batches is None else batches).audited,
         canaries=canaries,
-        cut_layers=crossing,
-        cheating=own.cheating,
+        cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
+        cheating=head.cheating,
         offered=offered,
-        last_only=(epochs or own.epochs) == "last",
-        samples=head is not None,
-        dcor=own.dcor,
-        probe=bool(can_probe) and (own.probe if probe is None else probe),
+        last_only=(epochs or head.epochs) == "last",
+        samples=source.head is not None,
+        dcor=head.dcor,
+        probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
         known=source.known(attacks, generators, canaries),
         **options,
     )
@@ -121,54 +158,373 @@ def auditor_of(
 
 def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round], None] | None = None) -> Iterator[Findings]:
     """What each epoch comes to. also: sees each round too."""
-    recording, head = source.recording, source.head
-    end = EndOfEpoch(recording, source.rows, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
-    epochs = recording.epochs
-    count = len(head.steps) if head is not None else len(epochs)
+    recording, head, epochs = source.recording, source.head, source.recording.epochs
+    end = EndOfEpoch(source, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
+    numbers = sorted(epochs) if head is None else range(len(head.steps))
     seen = 0
-    for number in range(count):
-        epoch = number if head is not None else sorted(epochs)[number]
-        there = epochs.get(epoch, [])
-        if head is not None:
-            _require(recording, head, epoch, there)
-            auditor.begin_epoch(number, head.steps[epoch], last=number + 1 == count)
+    for number, epoch in enumerate(numbers):
+        there, last = epochs.get(epoch, []), number + 1 == len(numbers)
+        if head is None:
+            auditor.begin_epoch(number, len(there), last=last, chosen=there)
         else:
-            auditor.begin_epoch(number, len(there), last=number + 1 == count, chosen=there)
+            _require(recording, head, epoch, there)
+            auditor.begin_epoch(number, head.steps[epoch], last=last)
         seen += len(auditor.audited.intersection(there))
         quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         end.begin_epoch(epoch)
-        for round_ in recording.rounds(epoch):
-            shown = source.with_columns(round_)
+        for recorded in recording.rounds(epoch):
+            round_ = source.with_columns(recorded)
             if end.wants:
                 followed, _, known = auditor.parts_at_the_end
-                kept = torch.cat([followed, known])
-                end.meet(shown.ids, shown.facts, kept, quota if round_.step in auditor.audited else 0)
+                end.meet(round_, torch.cat([followed, known]), quota if round_.step in auditor.audited else 0)
             if also is not None:
-                also(shown)
-            auditor.see(shown)
-        yield auditor.end_epoch(_at_the_end(source, auditor, end.tables(epoch)))
+                also(round_)
+            auditor.see(round_)
+        yield auditor.end_epoch(end.facts(epoch, auditor.rows_at_the_end, auditor.wants_at_the_end))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"
         raise UserError(problem, key="recording", value=recording.folder)
 
 
-def _at_the_end(source: RecordedSource, auditor: Auditor, tables: Mapping[str, Table]) -> dict[str, dict[type[Fact], Fact]]:
-    source.rows.known_columns |= source.own_columns
-    ids = auditor.rows_at_the_end
-    facts: dict[str, dict[type[Fact], Fact]] = {}
-    for party, table in tables.items():
-        facts[party] = {OwnModel: OwnModel(table.of)}
-        if OwnColumns in auditor.wants_at_the_end and party in source.rows.known_columns:
-            columns = source.rows.known_columns[party].filled(ids)
-            facts[party][OwnColumns] = OwnColumns(columns["numeric"], columns["categorical"])
-    return facts
-
-
 def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
     """Raises UserError if a round that the run recorded is missing."""
     present = set(there)
-    expected = head.expected(epoch, complete=recording.manifest.complete)
-    missing = next((step for step in expected if step not in present), None)
-    if missing is not None:
-        problem = f"rounds of epoch {epoch} are missing, the first at step {missing}"
+    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
+    if missing:
+        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
         raise UserError(problem, key="recording", value=recording.folder)
+
+
+def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
+    """What an audit says of its recording. seed: that was asked for."""
+    manifest = source.recording.manifest
+    return {
+        "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
+        "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
+        "class_shares": list(source.rows.class_ratios),
+        "listed": len(source.rows),
+        "batch_size": source.batch_size,
+        "seed": source.seed if seed is None else seed,
+        "model": dict(manifest.model),
+        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
+        "notes": list(source.notes),
+    }
+
+
+def _unread(source: RecordedSource, findings: Sequence[Findings]) -> list[str]:
+    """A line for each kind of message that is there, and of which no attack has a score."""
+    leaks = findings[-1].leaks if findings else []
+    read = {leak.message for leak in leaks if leak.visible and leak.batches}
+    kinds = {Embeddings: Kind.EMBEDDING, Gradients: Kind.GRADIENT}
+    there = [kind for fact, kind in kinds.items() if fact in source.offers(Seat.NON_LABEL)]
+    return [
+        f"no attack has read the {kind}s, so nothing is said of what they give away" for kind in there if kind not in read
+    ]
+
+
+def _as_they_knew(auditor: Auditor) -> list[Attacker]:
+    """The attackers, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
+    there = len(auditor.known.ids)
+    return [
+        replace(one, threat=replace(one.threat, known_rows=there)) if 0 < there < one.threat.known_rows else one
+        for one in auditor.attackers
+    ]
+
+
+def audit_facts(result: AuditResult) -> dict[str, Any]:
+    """What an audit's manifest says beside its provenance, as that of a run."""
+    shares = list(result.class_shares)
+    last = result.findings[-1:]
+    measured = [name for one in last for name in leak_quantities(one.leaks, one.reconstructions)]
+    return {
+        "seed": result.seed,
+        "batch_size": result.batch_size,
+        "data": {
+            "train_rows": result.listed,
+            "classes": len(shares),
+            "train_positive_ratio": shares[1] if len(shares) == 2 else None,
+            "train_class_ratios": shares,
+        },
+        "model": dict(result.model),
+        "claims": dict(result.claims),
+        "notes": list(result.notes),
+        "cut_layers": {party: list(layers) for party, layers in result.cut_layers.items()},
+        "layers": {party: list(layers) for party, layers in result.layers.items()},
+        "threats": {name: dict(threat) for name, threat in result.threats.items()},
+        "unscored": dict(result.unscored),
+        "adversary": {},
+        "threads": torch.get_num_threads(),
+        "quantities": sorted({"seconds", *result.model, *measured}),
+    }
+
+
+def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str]) -> Summary:
+    """The summary, with the keys of a run; what the messages don't say of the model is None.
+
+    seconds: that the audit took. skipped: attack -> why it did not run.
+    """
+    last = result.findings[-1] if result.findings else Findings([], [], [], {})
+    levels = {leak.attack: level_of(leak.attack, result.threats) for leak in last.leaks}
+    model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
+    return Summary(
+        epochs=len(result.findings),
+        **model,
+        **what_attacks_read(last),
+        verdict=verdict(last.leaks, levels, {}, result.model.get("test_auc", math.nan), (), result.cut_layers),
+        skipped=dict(skipped),
+        unscored=dict(result.unscored),
+        guarantees={},
+        claims_refused={},
+        privacy=None,
+        observed_privacy=Observed(**result.observed) if result.observed else None,
+        embedding_privacy=[],
+        failed=None,
+        figures=[],
+        seconds=round(seconds, 3),
+        facts={},
+    )
+
+
+def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:
+    """Where a recording lies, and its state: the names, sizes and times of its files, as a digest; the time of
+    change among them, which can't be set back.
+
+    A result of another state is never taken for one of this recording.
+    """
+    files = sorted(Path(place) / name for place, _, names in os.walk(recording) for name in names)
+    states = [(file, os.lstat(file)) for file in [*files, *([Path(labels)] if labels else [])]]
+    listed = [[os.path.relpath(file, recording), s.st_size, s.st_mtime_ns, s.st_ctime_ns] for file, s in states]
+    return {
+        "path": str(recording),
+        "files": len(states),
+        "bytes": sum(state.st_size for _, state in states),
+        "modified_ns": max((state.st_mtime_ns for _, state in states), default=0),
+        "state": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16],
+    }
+
+
+@dataclass(frozen=True)
+class Contents:
+    """facts: name -> text, on the whole. layers: (party, layer, width, whether it crosses), as text. kinds: (party, kind,
+    batches that have it). refused: attack -> why it can't run. notes: lines for the user.
+    """
+
+    facts: Mapping[str, str]
+    layers: Sequence[tuple[str, str, str, str]]
+    kinds: Sequence[tuple[str, str, str]]
+    refused: Mapping[str, str]
+    notes: Sequence[str]
+
+
+def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = None) -> Contents:
+    """What is in a recording, and which attacks can't run on it. Raises UserError.
+
+    Read are what holds for all batches, their headers and ids, and the labels if they are there.
+    """
+    recording = RecordedMessages(folder)
+    manifest, epochs = recording.manifest, recording.epochs
+    facts = {
+        "recording": str(folder),
+        "written by": manifest.producer,
+        "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in recording.seats.items() if parties),
+        "epochs": f"{len(epochs):,}",
+        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", maybe a sample of all"),
+        "classes": str(manifest.classes),
+    }
+    if labels is None and not (folder / LABELS).is_file():
+        cheating = (RunHead.read(folder) or RunHead()).cheating
+        refused = unmet_attacks(attacks, _offers(recording), manifest.classes, cheating=cheating, where="this recording")
+        notes = ["no labels are here: --labels FILE names them, and --scores-only DIR attacks without any"]
+    else:
+        source = RecordedSource(recording, None if labels is None else Path(labels))
+        shares = ", ".join(f"{share:.4f}" for share in source.rows.class_ratios)
+        facts |= {"training rows": f"{len(source.rows):,} with labels", "class shares": shares}
+        facts["ids"] = "a row has the same in every epoch" if source.repeat else "none comes in two epochs"
+        refused, notes = source.skipped(attacks), source.notes
+    if manifest.batch_size is not None:
+        facts["batch size"] = f"{manifest.batch_size:,}"
+    if manifest.claims.label_dp is not None:
+        claim = manifest.claims.label_dp
+        facts["claim"] = f"label DP with eps = {claim.eps:g}" + (", labels drawn again in each epoch" if claim.fresh else "")
+    facts["the model"] = ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items())
+    layers = [
+        (party, layer, str(width), "yes" if party != manifest.labels and layer in manifest.cut(party) else "no")
+        for party, of_party in manifest.parties.items()
+        for layer, width in of_party.layers.items()
+    ]
+    kinds = [
+        (party, kind, f"{count:,} of {coverage.batches:,}")
+        for party, coverage in recording.coverage.items()
+        for kind, count in sorted(coverage.kinds.items())
+    ]
+    return Contents({name: text for name, text in facts.items() if text}, layers, kinds, refused, notes)
+
+
+def _offers(recording: RecordedMessages) -> Callable[[Seat], frozenset[type[Fact]]]:
+    """The facts of each seat, as far as the messages alone say it."""
+
+    def offers(seat: Seat) -> frozenset[type[Fact]]:
+        offered = recording.offers(seat)
+        return offered | {OwnModel} if seat is Seat.NON_LABEL and Embeddings in offered else offered
+
+    return offers
+
+
+class ScoresHead(Record):
+    """scores.json: what stands beside scores without labels, of the recording and of the attacks that scored it."""
+
+    format: Literal["vflbench-scores/1"] = "vflbench-scores/1"
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
+    epochs: Annotated[int, Field(ge=1, le=10**4)]
+    threats: dict[Text, Threat]
+    layers: dict[Text, list[Text]]
+    cut_layers: dict[Text, list[Text]]
+    skipped: Reasons
+    attacks: list[Text]
+    rows: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    class_shares: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    model: Figures = Field(default_factory=dict)
+    notes: list[Text] = Field(default_factory=list)
+
+
+def read_head(folder: Path) -> ScoresHead:
+    """scores.json of a folder. Raises UserError."""
+    try:
+        head: ScoresHead = checked(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD))
+        unknown = [name for name in head.attacks if head.threats.get(name, Threat()).level not in LEVELS]
+        if unknown:
+            raise ValueError(f"threats: attack {unknown[0]!r} must be there, at one of the levels {', '.join(LEVELS)}")
+    except ValueError as error:
+        raise UserError(f"{SCORES_HEAD} can't be read: {error}", key="grade", value=folder) from error
+    return head
+
+
+class ScoreTable(LeakTable):
+    """Takes scores in place of their leak AUC. The truth that it is given are the rows' ids."""
+
+    def __init__(self, writer: ScoreWriter, epoch: int):
+        super().__init__()
+        self._writer, self._epoch = writer, epoch
+
+    def add(
+        self,
+        key: Key,
+        scores: Values,
+        truth: Values,
+        known: "Values | None" = None,
+        canary: "Values | None" = None,
+        candidates: "Values | None" = None,
+        difference: "Values | None" = None,
+    ) -> None:
+        assert not isinstance(scores, np.ndarray)  # attacks answer in tensors
+        scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
+        is_known = np.zeros(len(truth), np.bool_)
+        if known is not None:
+            is_known[array_of(known)] = True
+        columns = None
+        if candidates is not None:
+            of_each = array_of(candidates).reshape(len(truth), -1).T
+            columns = np.stack([ordered(column) for column in of_each], axis=1) if len(of_each) else None
+        apart = between(scores) if scores.ndim == 2 else None
+        order = None if apart is None else ordered(array_of(apart))
+        of_rows = ScoredRows(self._epoch, key, array_of(truth), is_known, ordered(array_of(scores)), columns, order)
+        self._writer.add(of_rows)
+        self._batches.setdefault(key, [])
+
+
+def write_scores(
+    recording: RecordedMessages | Path | str,
+    attacks: Mapping[str, Attack],
+    out: Path,
+    *,
+    seed: int | None = None,
+    batches: Batches | None = None,
+    epochs: Epochs | None = None,
+    shares: Sequence[float] | None = None,
+) -> ScoresHead:
+    """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
+
+    Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
+    the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell
+    most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
+    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. Raises UserError.
+    """
+    recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
+    if shares is not None:
+        recording.know_shares(shares)
+    if (out / SCORES).exists() or (out / SCORES_HEAD).exists():
+        raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
+    source = RecordedSource(recording, labelled=False)
+    skipped = source.skipped(attacks)
+    running = {name: attack for name, attack in attacks.items() if name not in skipped}
+    if not running:
+        names = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
+        reasons = "; ".join(f"{', '.join(names[reason])}: {reason}" for reason in names)
+        raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
+    out.mkdir(parents=True, exist_ok=True)
+    writer = ScoreWriter(out)
+    number = iter(range(10**6))
+    asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
+    try:
+        with tuned(source):
+            tables = lambda: Tables(leaks=ScoreTable(writer, next(number)))  # noqa: E731
+            auditor = auditor_of(source, running, **asked, tables=tables)
+            count = sum(1 for _ in findings_of(source, auditor))
+        writer.close()
+    except BaseException:
+        writer.drop()
+        raise
+    about = described(source, seed)
+    threats = threats_of(_as_they_knew(auditor), attacks)
+    head = ScoresHead(
+        classes=recording.manifest.classes,
+        epochs=count,
+        threats={name: Threat.model_validate(threat) for name, threat in threats.items()},
+        skipped=skipped,
+        attacks=list(running),
+        rows=about["listed"],
+        class_shares=about["class_shares"] if recording.manifest.class_shares else None,
+        **{key: about[key] for key in ("layers", "cut_layers", "batch_size", "seed", "model", "notes")},
+    )
+    write_json(out / SCORES_HEAD, head.model_dump(mode="json"))
+    return head
+
+
+def grade(folder: Path, labels: Path) -> AuditResult:
+    """Hold the scores in a folder against labels: the numbers that an audit with these labels has.
+
+    labels: a table id, label with every row that was scored; a column canary marks rows whose label is a coin. Raises
+    UserError.
+    """
+    head = read_head(folder)
+    truth = RecordedRows(named_labels(labels, head.classes, "LABELS"), head.classes)
+    tables = [LeakTable() for _ in range(head.epochs)]
+    for rows in read_scores(folder):
+        problem = ""
+        if rows.epoch >= head.epochs or base_name(rows.key[0]) not in head.threats:
+            problem = f"{SCORES} has epoch {rows.epoch} of attack {rows.key[0]!r}, which {SCORES_HEAD} doesn't know"
+        elif rows.scores.ndim == 2 and rows.scores.shape[1] != head.classes:
+            problem = f"{SCORES} has {rows.scores.shape[1]} scores a row, for {head.classes} classes"
+        if problem:
+            raise UserError(problem, key="grade", value=folder)
+        canary, known = np.isin(rows.ids, truth.canary_ids.numpy()), rows.known.nonzero()[0]
+        label = truth.labels(torch.from_numpy(rows.ids)).numpy()
+        tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
+    findings = [Findings(table.leaks(), [], [], {}) for table in tables]
+    scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
+    return AuditResult(
+        findings,
+        dict(head.skipped),
+        unanswered(list(head.attacks), scored),
+        {name: threat.model_dump() for name, threat in head.threats.items()},
+        layers=head.layers,
+        cut_layers=head.cut_layers,
+        class_shares=list(head.class_shares or truth.class_ratios),
+        listed=len(truth),
+        batch_size=head.batch_size,
+        seed=head.seed,
+        model=head.model,
+        notes=list(head.notes),
+    )

@@ -14,7 +14,7 @@ from vflbench.protocols.base import Session
 from vflbench.run.attackers import remembered
 from vflbench.run.auditor import Auditor
 from vflbench.run.findings import Findings
-from vflbench.run.round_recorder import RoundRecorder
+from vflbench.run.recording import RoundRecorder
 from vflbench.run.summary import LOSS_EVERY, EpochResult
 
 

@@ -33,7 +33,7 @@ from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
 from vflbench.run.guarantees import refusals, refused_lines
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
-from vflbench.run.round_recorder import RoundRecorder
+from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
 from vflbench.run.summary import run_facts
 

@@ -1,0 +1,534 @@
+"""A recording of a run's messages: written beside the run, and read again as what an auditor needs of it.
+
+Its files are described in docs/reference/messages.md.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflbench import __version__
+from vflbench.attacks.base import Attack
+from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows, evenly_spaced
+from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.errors import UserError
+from vflbench.generators import Generators
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Known,
+    OwnColumns,
+    OwnModel,
+    Updates,
+)
+from vflbench.messages.manifest import (
+    FEATURES,
+    KNOWN,
+    LABEL_PARTY,
+    LABELS,
+    MANIFEST,
+    MESSAGES,
+    Claims,
+    LabelDpClaim,
+    Manifest,
+    PartyLayers,
+    read_manifest,
+)
+from vflbench.messages.message_batch import FACTS, packed
+from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
+from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.private_files import write_private
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.round import Facts, Round
+from vflbench.messages.row_files import Labels, named_labels, read_features, read_ids, read_labels
+from vflbench.messages.run_head import SAMPLES, RunHead
+from vflbench.messages.threat import Seat
+from vflbench.messages.view import Unavailable
+from vflbench.metrics.privacy import Release
+from vflbench.plain_files import is_there
+from vflbench.protocols.base import Protocol, Session
+from vflbench.run.attackers import unmet_attacks
+from vflbench.run.auditor import ASKED_ROWS
+from vflbench.run.known_rows import USUALLY_KNOWN, Canaries, KnownRows
+from vflbench.run.settings import Settings
+
+ROUNDS = "recording"
+"""The folder within a run's folder."""
+NEEDS_SHARES = "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"
+"""Why an attack can't run where no labels are."""
+
+_PER_EPOCH = 10**7  # numbers of files
+_MOST_VISITS = 1.1  # of a row in an epoch; a run draws left-over rows again
+_MOST_SAMPLES = 10  # files; a run writes two
+
+
+class RoundRecorder:
+    """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
+    with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        protocol: Protocol,
+        session: Session,
+        train: EncodedRows,
+        rows: AlignedRows,
+        canaries: Canaries,
+        batch_size: int,
+        known: KnownRows,
+        cheating: Collection[str] = (),
+        release: Release | None = None,
+        followed: int = 0,
+    ):
+        self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
+        self._folder, self._session = folder / ROUNDS, session
+        self._last_only = settings.audit.epochs == "last"
+        offered = {fact for seat in session.seats() for fact in protocol.offers(seat)}
+        self._facts = frozenset(offered & {*FACTS.values()})
+        self._asks = Seat.NON_LABEL in session.seats() and OwnModel in protocol.offers(Seat.NON_LABEL)
+        self._head = RunHead(
+            seed=settings.seed,
+            batches=settings.audit.batches,
+            epochs=settings.audit.epochs,
+            probe=settings.audit.probe,
+            dcor=settings.audit.dcor,
+            cheating=tuple(cheating),
+            threads=torch.get_num_threads(),
+        )
+        self._batch_size, self._release, self._followed = batch_size, release, followed
+        self._manifest: Manifest | None = None
+        self._wanted: set[int] = set()
+
+    def begin_epoch(self, number: int, steps: int, audited: Collection[int], *, goes_on: bool = False) -> None:
+        """Note how many rounds the epoch has, and which are audited: the same in every audited epoch. goes_on: within it."""
+        if self.which == "none":
+            return
+        if number == 0 and not goes_on:
+            for path in (self._folder / MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
+                path.unlink()
+            self._manifest = None
+        elif self._manifest is None and (self._folder / MANIFEST).is_file():
+            self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
+        self._wanted = set(range(steps)) if self.which == "messages" else set(audited)
+        before: list[int] = [] if self._last_only else sorted(self._wanted)
+        recorded = [] if self.which == "messages" else [*[before] * number, sorted(self._wanted)]
+        self._head = replace(self._head, steps=[*[steps] * number, steps], recorded=recorded)
+
+    def wants(self, step: int) -> frozenset[type[Fact]]:
+        """The facts to collect of a round beside those that attacks read."""
+        return self._facts if step in self._wanted else frozenset()
+
+    @property
+    def wants_at_the_end(self) -> frozenset[type[Fact]]:
+        """The facts to collect at the end of an epoch."""
+        return frozenset({OwnModel, OwnColumns}) if self.which != "none" and self._asks else frozenset()
+
+    def see(self, round_: Round) -> None:
+        """Write the round if it is one of those to keep. Raises UserError if it can't be written."""
+        if self.which == "none" or round_.step not in self._wanted:
+            return
+        with self._writing():
+            if self._manifest is None:
+                self._manifest = self._manifest_of(round_)
+                self._write_beginning(self._manifest)
+            for party, facts in round_.facts.items():
+                kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == LABEL_PARTY))
+                tensors = {name: values for fact in kept for name, values in packed(fact).items()}
+                number = round_.epoch * _PER_EPOCH + round_.step
+                ids, epoch, step = round_.ids.cpu(), round_.epoch, round_.step
+                write_batch_file(self._folder, party, number, ids, tensors, epoch=epoch, step=step)
+            if round_.private is not None:
+                write_private(self._folder, round_.epoch, round_.step, round_.private)
+
+    def end_epoch(self, epoch: int, facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> None:
+        """Write what each party's network makes of these rows now. parts: ids (n,) each."""
+        if self._manifest is None:
+            return
+        ids = torch.cat(list(parts)).unique() if parts else torch.empty(0, dtype=torch.int64)
+        with self._writing():
+            self._write_head()
+            for party, of_party in facts.items() if len(ids) and self._wanted else ():
+                model = of_party.get(OwnModel)
+                if isinstance(model, OwnModel):
+                    columns = self._rows.features(party, ids)
+                    tensors = packed(Embeddings(model.embed(ids))) | packed(OwnColumns(columns.numeric, columns.categorical))
+                    number = (epoch + 1) * _PER_EPOCH - 1
+                    write_batch_file(self._folder, party, number, ids.cpu(), tensors, epoch=epoch, step=0, phase="end")
+
+    def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
+        """What the model is worth now, for comparison. utility: split -> metric -> value."""
+        if self._manifest is not None:
+            areas = {f"{split}_auc": float(of["auc"]) for split, of in utility.items() if "auc" in of}
+            self._manifest = replace(self._manifest, model={name: area for name, area in areas.items() if 0 <= area <= 1})
+            with self._writing():
+                write_manifest(self._folder, self._manifest)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            problem = f"messages can't be recorded: {error.strerror or error}"
+            raise UserError(problem, key="record", value=self.which) from error
+
+    def _manifest_of(self, round_: Round) -> Manifest:
+        parties = {}
+        for party in {**self._session.layers(), **round_.facts}:
+            embeddings = round_.facts.get(party, {}).get(Embeddings)
+            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
+            cut = [layer for layer in self._session.cut_layers().get(party, ()) if layer in layers]
+            parties[party] = PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
+        updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
+        release = self._release
+        try:
+            return Manifest(
+                classes=self._train.classes,
+                parties=parties,
+                producer=f"vflbench train, version {__version__}",
+                labels=LABEL_PARTY,
+                class_shares=list(self._train.class_ratios),
+                batch_size=self._batch_size,
+                complete=self.which == "messages",
+                claims=Claims() if release is None else Claims(LabelDpClaim(release.epsilon, release.fresh)),
+                rules=None if updates is None else updates.rules,
+            )
+        except ValueError as error:
+            raise UserError(f"this run can't be recorded: {error}", key="record", value=self.which) from error
+
+    def _write_beginning(self, manifest: Manifest) -> None:
+        """What is known before the first round; labels of every training row in their order, canaries' as trained on."""
+        write_manifest(self._folder, manifest)
+        self._write_head()
+        ids = torch.cat([block.ids for block in self._train.blocks(None)])
+        labels = torch.cat([self._rows.labels(some) for some in ids.split(BUFFER_ROWS)])
+        canary = torch.cat([self._canaries.among(some) for some in ids.split(BUFFER_ROWS)])
+        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": canary})
+        write_rows(self._folder / KNOWN, {"id": self._known.ids, "label": self._known.labels})
+        if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
+            for wanted in {ASKED_ROWS, self._followed} - {0}:
+                write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": self._train.sample(wanted).ids})
+
+    def _write_head(self) -> None:
+        """Nothing where parties live elsewhere: attacks of the run had more than what crossed, which is recorded here, so an
+        audit can't repeat its numbers.
+        """
+        if not self._session.remote():
+            self._head.write(self._folder)
+
+
+class Table:
+    """Values of rows by id: the last that were put in. names: name -> (n, d)."""
+
+    def __init__(self) -> None:
+        self._ids: list[Tensor] = []
+        self._parts: list[dict[str, Tensor]] = []
+
+    def put(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
+        if len(ids):
+            self._ids.append(ids)
+            self._parts.append(dict(values))
+
+    def of(self, ids: Tensor) -> dict[str, Tensor]:
+        """name -> (n, d) of these rows. Raises Unavailable if one isn't there."""
+        place, there, values = self._find(ids)
+        if not bool(there.all()):
+            raise Unavailable("the recording doesn't have what the network makes of all these rows")
+        return {name: of[place] for name, of in values.items()}
+
+    def filled(self, ids: Tensor) -> dict[str, Tensor]:
+        """The same, with zeros for rows that aren't there."""
+        place, there, values = self._find(ids)
+        made = {name: of.new_zeros(len(ids), *of.shape[1:]) for name, of in values.items()}
+        for name, of in values.items():
+            made[name][there] = of[place[there]]
+        return made
+
+    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Places among the rows, (n,) bool whether they are there, and the values. Keeps one copy of each row."""
+        if len(self._ids) > 1 or (self._ids and not bool((self._ids[0][1:] > self._ids[0][:-1]).all())):
+            joined = torch.cat(self._ids)
+            names = [name for name in self._parts[-1] if all(name in part for part in self._parts)]
+            ordered, order = joined.sort(stable=True)
+            is_last = torch.ones_like(ordered, dtype=torch.bool)
+            is_last[:-1] = ordered[1:] != ordered[:-1]
+            kept = order[is_last]
+            self._parts = [{name: torch.cat([part[name] for part in self._parts])[kept] for name in names}]
+            self._ids = [joined[kept]]
+        if not self._ids:
+            return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool), {}
+        place = torch.searchsorted(self._ids[0], ids).clamp_(max=len(self._ids[0]) - 1)
+        return place, self._ids[0][place] == ids, self._parts[0]
+
+
+class RecordedRows:
+    """Training rows by id, as far as a recording has them. It serves as population and as lookup.
+
+    table: their labels. shares: of the classes, where they are recorded; else those of the rows. listed: samples that the
+    recorded run drew, by how many rows it asked for. labelled: False for a table that has ids in place of labels.
+    """
+
+    def __init__(
+        self,
+        table: Labels,
+        classes: int,
+        shares: Sequence[float] | None = None,
+        listed: Mapping[int, np.ndarray] | None = None,
+        *,
+        labelled: bool = True,
+    ):
+        self.device, self.classes = torch.device("cpu"), classes
+        self._ids, self._listed = torch.from_numpy(table.ids), dict(listed or {})
+        self._order = self._ids.argsort()
+        self._sorted, self._labels = self._ids[self._order], torch.from_numpy(table.labels)
+        self.canary_ids = torch.from_numpy(table.ids[table.canary])
+        counts = torch.bincount(self._labels if labelled else self._labels[:0], minlength=classes).double()
+        own = counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / classes)
+        self.class_ratios: tuple[float, ...] = tuple(own.tolist()) if shares is None else tuple(shares)
+        self.known_columns: dict[str, Table] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def sample(self, wanted: int) -> VerticalTable:
+        """Training rows, spread evenly, as a run chooses them."""
+        listed = self._listed.get(wanted)
+        ids = self._ids[evenly_spaced(len(self), wanted)] if listed is None else torch.from_numpy(listed)
+        return VerticalTable(ids, {}, self.labels(ids), self.classes)
+
+    def labels(self, ids: Tensor) -> Tensor:
+        """(n,) int64. Raises UserError for a row that isn't there."""
+        place = torch.searchsorted(self._sorted, ids).clamp_(max=max(len(self) - 1, 0))
+        missing = ids[self._sorted[place] != ids] if len(self) else ids
+        if len(missing):
+            problem = f"there is no label of {len(missing)} rows of a batch, the first with id {int(missing[0])}"
+            raise UserError(problem, key="labels.parquet")
+        return self._labels[self._order[place]]
+
+    def features(self, party: str, ids: Tensor) -> Features:
+        """The party's columns, as far as they are known at the end of this epoch."""
+        if party not in self.known_columns:
+            raise Unavailable(f"the columns of party {party} at the end of an epoch are not in this recording")
+        columns = self.known_columns[party].of(ids)
+        return Features(Columns((), (), ()), columns["numeric"], columns["categorical"])
+
+    def rows(self, ids: Tensor) -> VerticalTable:
+        raise Unavailable("a recording has no columns of all parties")
+
+
+class RecordedSource:
+    """A recording with the labels that answers are graded against. labels: in place of labels.parquet. labelled: False to do
+    without; then the id of a row stands for its label, and attacks that know any but those in known.parquet can't run.
+
+    head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
+    all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
+    party -> its columns, of files beside the messages. notes: lines that a user must not miss.
+    """
+
+    def __init__(self, recording: RecordedMessages, labels: Path | None = None, *, labelled: bool = True):
+        self.recording, self.labelled = recording, labelled
+        self.head = RunHead.read(recording.folder) if labelled else None
+        if self.head is not None:
+            self.head.check_rounds(recording.epochs, recording.folder)
+        self.seed = 0 if self.head is None else self.head.seed
+        self.notes = _notes(recording)
+        visits = self._read_ids()
+        if visits > _MOST_VISITS:
+            text = f"rows come up to {visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
+            self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
+        manifest, own = recording.manifest, self.head is not None
+        table = (
+            self._labels(labels, every_row=own) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
+        )
+        listed = _listed(recording.folder / SAMPLES) if own else {}
+        self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
+        truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
+        if labelled and len(truth) and bool((truth == truth[0]).all()):
+            self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
+        self.own_columns = self._own_columns()
+
+    def _read_ids(self) -> float:
+        """Returns how often a row comes in an epoch, in the mean, at most."""
+        self.ids = self.first_ids = np.empty(0, np.int64)
+        self.repeat, visits, first = False, 1.0, 0
+        for number, epoch in enumerate(self.recording.epochs):
+            batches = list(self.recording.ids(epoch))
+            first = first or len(batches[0])
+            here = np.unique(np.concatenate(batches))
+            visits = max(visits, sum(map(len, batches)) / max(1, len(here)))
+            before, self.ids = len(self.ids), np.union1d(self.ids, here)
+            self.repeat = self.repeat or len(self.ids) < before + len(here)
+            self.first_ids = self.first_ids if number else here
+        self.batch_size = self.recording.manifest.batch_size or first
+        return visits
+
+    def _labels(self, path: Path | None, *, every_row: bool) -> Labels:
+        """every_row: also of rows that come in no message."""
+        named, path = path is not None, path or self.recording.folder / LABELS
+        if not is_there(path):
+            problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them,"
+            problem += " rec.label(ids, labels) of a Recording writes them, and --scores-only DIR attacks without any"
+            raise UserError(problem, key="recording", value=self.recording.folder)
+        classes = self.recording.manifest.classes
+        table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
+        if every_row:
+            return table
+        order = table.ids.argsort()
+        kept = order[np.isin(table.ids[order], self.ids)]
+        return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
+
+    def _own_columns(self) -> dict[str, Table]:
+        found: dict[str, Table] = {}
+        folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
+        for party in parties:
+            path = folder / FEATURES / f"{party}.parquet"
+            if len(parties) == 1 and not is_there(path):
+                path = folder / f"{FEATURES}.parquet"
+            if is_there(path):
+                held = read_features(path)
+                if not bool(np.isin(self.ids, held.ids).all()):
+                    raise UserError("it lacks rows of the messages", key=path.name, value=path)
+                values = {"numeric": torch.from_numpy(held.numeric), "categorical": torch.from_numpy(held.categorical)}
+                found.setdefault(party, Table()).put(torch.from_numpy(held.ids), values)
+        return found
+
+    def with_columns(self, round_: Round) -> Round:
+        """The round with the own columns of files beside the messages."""
+        facts = dict(round_.facts)
+        for party, table in self.own_columns.items():
+            if party in facts and OwnColumns not in facts[party]:
+                columns = table.of(round_.ids)
+                facts[party] = {**facts[party], OwnColumns: OwnColumns(columns["numeric"], columns["categorical"])}
+        return Round(round_.epoch, round_.step, round_.ids, facts=facts, private=round_.private)
+
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        """The facts that an attacker at that seat has in an audit."""
+        offered = self.recording.offers(seat)
+        if seat is Seat.NON_LABEL:
+            if self.own_columns and set(self.own_columns) == set(self.recording.manifest.non_label_parties):
+                offered |= {OwnColumns}
+            if Embeddings in offered:
+                offered |= {OwnModel}
+        return offered
+
+    def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
+        """Attack -> why it can't run on this recording."""
+        cheating = [] if self.head is None else self.head.cheating
+        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=cheating, where="this recording")
+        lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in found}
+        return found | {name: reason for name, reason in lacking.items() if reason}
+
+    def _lacking(self, attack: Attack) -> str:
+        """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""
+        knows = attack.threat.knows
+        if not self.labelled:
+            if not knows.isdisjoint({BatchHints, ClassHints}):
+                return "it is given the labels of some rows of each batch, and there are no labels here"
+            if Known in knows and not is_there(self.recording.folder / KNOWN):
+                return f"it knows the labels of some rows, and there is no {KNOWN} here"
+            if ClassShares in knows and self.recording.manifest.class_shares is None:
+                return NEEDS_SHARES
+        if Auxiliary in knows:
+            return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
+        if (attack.follows or attack.attends) and self.head is not None and not self.recording.manifest.complete:
+            return "it follows rows through every round, and this recording has the audited rounds only"
+        if attack.follows and self.head is None and not self.repeat:
+            return "it joins what is seen of a row over epochs, and no id comes in two of them"
+        return ""
+
+    def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> KnownRows | None:
+        """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
+        most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
+        path = self.recording.folder / KNOWN
+        if is_there(path):
+            known = read_labels(path, self.rows.classes, links=False)
+            kept = np.isin(known.ids, self.first_ids) if self.head is None else np.ones(len(known.ids), np.bool_)
+            if len(known.ids) and most > int(kept.sum()):
+                self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
+            return KnownRows.recorded(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
+        if not most or not self.labelled:
+            return KnownRows.recorded(*torch.empty((2, 0), dtype=torch.int64))
+        labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
+        rows = RecordedRows(Labels(self.first_ids, labels, np.zeros(len(labels), np.bool_)), self.rows.classes)
+        return KnownRows(rows, max(most, USUALLY_KNOWN), generators["known rows"], canaries)
+
+
+class EndOfEpoch:
+    """What parties' networks make of rows at the end of an epoch: as recorded, or else what was last sent for a row.
+
+    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it. wants:
+    whether anything is asked at the end.
+    """
+
+    def __init__(self, source: RecordedSource, *, wants: bool):
+        self._source, self.wants = source, wants
+        self._layers: dict[str, Table] = {}
+        self._there = torch.empty(0, dtype=torch.int64)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._there = self._source.recording.ids_at_the_end(epoch) if self.wants else self._there
+
+    def meet(self, round_: Round, wanted: Tensor, quota: int) -> None:
+        """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
+        kept = torch.isin(round_.ids, wanted)
+        kept[:quota] = True
+        kept &= ~torch.isin(round_.ids, self._there)
+        if bool(kept.any()):
+            self._put(round_, kept)
+
+    def facts(self, epoch: int, ids: Tensor, wants: Collection[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
+        """Party -> its model, which knows the layers of rows, and its columns of the rows `ids`."""
+        end = self._source.recording.end_of_epoch(epoch) if self.wants else None
+        if end is not None:
+            self._put(end, torch.ones_like(end.ids, dtype=torch.bool))
+        columns = self._source.rows.known_columns
+        columns |= self._source.own_columns
+        facts: dict[str, dict[type[Fact], Fact]] = {}
+        for party, table in self._layers.items():
+            facts[party] = {OwnModel: OwnModel(table.of)}
+            if OwnColumns in wants and party in columns:
+                own = columns[party].filled(ids)
+                facts[party][OwnColumns] = OwnColumns(own["numeric"], own["categorical"])
+        return facts
+
+    def _put(self, round_: Round, kept: Tensor) -> None:
+        for party, of_party in round_.facts.items():
+            embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
+            if isinstance(embeddings, Embeddings) and embeddings.layers:
+                values = {layer: h[kept] for layer, h in embeddings.layers.items()}
+                self._layers.setdefault(party, Table()).put(round_.ids[kept], values)
+            if isinstance(columns, OwnColumns):
+                parts = {"numeric": columns.numeric[kept], "categorical": columns.categorical[kept]}
+                self._source.rows.known_columns.setdefault(party, Table()).put(round_.ids[kept], parts)
+
+
+def _notes(recording: RecordedMessages) -> list[str]:
+    """What a reader must know of how values were recorded."""
+    there = {party for parties in recording.seats.values() for party in parties}
+    absent = [party for party in recording.manifest.non_label_parties if party not in there]
+    notes = [f"party {party} has no messages here: nothing is known of what it could learn" for party in absent]
+    if not there.difference({recording.manifest.labels}):
+        holder = recording.manifest.labels
+        notes.append(f"all messages are of party {holder}, which holds the labels, as `labels` in manifest.json says")
+    for party, coverage in recording.coverage.items():
+        for name in sorted(coverage.types - {"float32"}):
+            notes.append(f"messages of party {party} are recorded in {name}; attacks compute with these values in float32")
+    return notes
+
+
+def _listed(folder: Path) -> dict[int, np.ndarray]:
+    """Samples that the recorded run drew, by how many rows it asked for."""
+    if folder.is_symlink() or not folder.is_dir():
+        return {}
+    paths = [path for path in folder.glob("*.parquet") if path.stem.isdecimal() and len(path.stem) < 10]
+    return {int(path.stem): read_ids(path) for path in sorted(paths)[:_MOST_SAMPLES]}
