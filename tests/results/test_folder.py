@@ -45,7 +45,7 @@ def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp
     config = {"seed": 0}
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text("seed: 0")
-    (tmp_path / "manifest.json").write_text(json.dumps({"identity": origin()}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "identity": origin()}))
     assert look(tmp_path, config, origin()) is Earlier.BEGUN
     for other, words in (
         (origin(tools="cc"), r"made with other plug-ins \(tools.py\)"),
@@ -64,7 +64,7 @@ def test_a_finished_run_of_another_version_beside_it_is_named(tmp_path):
         folder = tmp_path / f"run_seed0_{end}"
         folder.mkdir()
         (folder / "config.yaml").write_text(f"seed: {of}")
-        (folder / "manifest.json").write_text(json.dumps({"identity": made}))
+        (folder / "manifest.json").write_text(json.dumps({"format": 1, "identity": made}))
         (folder / "summary.json").write_text("{}")
     (line,) = other_versions(tmp_path / "run_seed0_44444444", config, origin())
     assert "33333333 holds a run of these options made by another version of vflbench's code" in line

@@ -1,21 +1,19 @@
-"""Which layers cross, and in which order layers are shown: as recorded, else inferred."""
+"""Which layers cross, and in which order layers are shown."""
 
 from vflbench.results.layers import layers_of, marked, merged_order
-
-MEASURED = [("a", "f1", True), ("a", "f2", True), ("a", "wide", True), ("b", "f1", True), ("label", "h1", False)]
+from vflbench.results.schema import Manifest
 
 
 def test_a_layer_that_crosses_is_marked_once():
     assert [marked("f5", True), marked("f5", False), marked("cut", True)] == ["f5 (cut)", "f5", "cut"]
 
 
-def test_recorded_layers_are_taken_as_they_are():
-    manifest = {
-        "cut_layers": {"a": ["narrow", "wide"], "b": ["f1"]},
-        "layers": {"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]},
-    }
-    layers = layers_of(manifest, [("a", "conv", True), ("a", "last_seen", True)])
-    assert layers.recorded
+def test_recorded_layers_come_first_and_then_what_else_was_measured():
+    manifest = Manifest(
+        cut_layers={"a": ["narrow", "wide"], "b": ["f1"]},
+        layers={"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]},
+    )
+    layers = layers_of(manifest, [("a", "conv"), ("a", "last_seen")])
     assert layers.order == ("conv", "narrow", "wide", "f1", "head", "last_seen")
     assert layers.bottom == ("conv", "narrow", "wide", "f1")
     crossing = {(p, name) for p in ("a", "b", "label") for name in layers.order if layers.crosses(p, name)}
@@ -24,23 +22,10 @@ def test_recorded_layers_are_taken_as_they_are():
 
 
 def test_a_protocol_in_which_no_layer_crosses_records_that():
-    layers = layers_of({"cut_layers": {}}, MEASURED)
-    assert layers.recorded
-    assert not any(layers.crosses(party, layer) for party, layer, _ in MEASURED)
-
-
-def test_without_a_record_the_last_visible_layer_of_each_party_is_the_cut():
-    for manifest in ({}, {"cut_layers": None}, {"cut_layers": ["f2"]}):
-        layers = layers_of(manifest, MEASURED)
-        assert not layers.recorded
-        assert layers.cut == {"a": ("f2", "wide"), "b": ("f1",)}
-        assert layers.order == ("f1", "f2", "wide", "h1")
-    assert layers_of({}, []).cut == {}
+    assert not layers_of(Manifest(cut_layers={}), [("a", "f1")]).crosses("a", "f1")
 
 
 def test_layers_of_several_runs_keep_their_order():
-    runs = [
-        layers_of({"layers": {"a": names}}, [])
-        for names in (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
-    ]
+    lists = (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
+    runs = [layers_of(Manifest(layers={"a": names})) for names in lists]
     assert merged_order(runs) == ["stem", "f1", "f2", "wide", "f3", "h1"]

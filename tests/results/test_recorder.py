@@ -1,12 +1,16 @@
 import csv
+import errno
 import json
 import math
+import os
 
+import numpy as np
 import pytest
 
 from vflbench.errors import UserError
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import COLUMNS, HEADER, Row
+from vflbench.results.schema import Leak, Summary
 
 
 def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(tmp_path):
@@ -27,12 +31,12 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
     recorder.begin(device="cpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["end"] is None
     assert not (tmp_path / "summary.json").exists()
-    recorder.finish({"test_auc": math.nan, "leaks": [{"raw": math.inf}], "train_auc": 0.5})
+    recorder.finish(Summary(test_auc=math.nan, leaks=[Leak(coin=math.inf)], train_auc=0.5))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["end"] >= manifest["start"]
     assert manifest["device"] == "cpu"
     summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
-    assert summary == {"test_auc": None, "leaks": [{"raw": None}], "train_auc": 0.5}
+    assert summary == {"test_auc": None, "leaks": [{"coin": None}], "train_auc": 0.5}
 
 
 def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
@@ -40,7 +44,7 @@ def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
     first.begin()
     first.write([Row(0, "train", metric="loss", value=1.0)])
     first.log("a line")
-    first.finish({})
+    first.finish(Summary())
     for name in ("checkpoint.pt", "leak_per_layer.png", "mine.txt"):
         (tmp_path / name).write_text("")
     second = Recorder(tmp_path, "second: 2\n", {}, overwrite=True)
@@ -104,8 +108,43 @@ def test_an_honest_run_of_another_version_is_not_the_one_beside_this_run(tmp_pat
     old, new = ({"identity": {"vflbench": "1", "code": code, "plugins": []}} for code in ("a", "b"))
     honest = Recorder(tmp_path, "seed: 0", old).beside("honest", adversary={})
     honest.begin()
-    honest.finish({"test_auc": 0.5})
-    assert Recorder(tmp_path, "seed: 0", old).beside("honest").earlier_summary() == {"test_auc": 0.5}
+    honest.finish(Summary(test_auc=0.5))
+    assert Recorder(tmp_path, "seed: 0", old).beside("honest").earlier_summary() == Summary(test_auc=0.5)
     beside = Recorder(tmp_path, "seed: 0", new).beside("honest")
     assert beside.earlier_summary() is None
     assert not beside.is_of_same_origin
+
+
+def test_a_fault_in_the_table_is_shown_and_the_results_are_kept(tmp_path, capsys):
+    def faulty(_summary, _manifest):
+        raise KeyError("layer")
+
+    recorder = Recorder(tmp_path, "", {}, quiet=True)
+    recorder.begin()
+    recorder.finish(Summary(test_auc=0.5), faulty)
+    assert "table.txt could not be written (KeyError: there is no 'layer')" in capsys.readouterr().out
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"test_auc": 0.5}
+
+
+@pytest.mark.parametrize("write", ["rows", "arrays", "summary"])
+def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
+    recorder = Recorder(tmp_path, "", {}, quiet=True)
+    recorder.begin()
+
+    def full(_file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    writes = {
+        "rows": lambda: recorder.write([Row(0, "train", metric="loss", value=1.0)]),
+        "arrays": lambda: recorder.keep({"a": np.zeros(3)}),
+        "summary": lambda: recorder.finish(Summary()),
+    }
+    with pytest.raises(UserError, match="results can't be written there: No space left on device") as refused:
+        writes[write]()
+    assert str(tmp_path) in str(refused.value)
+
+
+def test_a_fact_that_no_manifest_has_is_a_mistake_of_ours(tmp_path):
+    with pytest.raises(TypeError, match=r"manifest\.json has no colour"):
+        Recorder(tmp_path, "", {}).note(colour="blue")

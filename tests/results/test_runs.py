@@ -1,37 +1,31 @@
 """What a run recorded about itself, and which folders hold runs."""
 
 import json
+import math
 
 import pytest
 from outputs_tree import write_adversarial_run, write_run
 
 from vflbench.results.files import finished_folders
 from vflbench.results.runs import Oddity, Run, entries, read_run, read_runs
+from vflbench.results.schema import FORMAT, Summary
 
 
-def test_facts_are_read_from_the_manifest_and_missing_ones_are_empty(tmp_path):
+def test_facts_are_read_from_the_manifest(tmp_path):
     write_run(tmp_path / "new", facts={"skipped": {"hints": "no label"}, "unscored": {"cosine": "too few rows"}})
     new = read_run(tmp_path / "new")
     assert new.threats["norm"]["knows"] == ["gradients"]
     assert (new.skipped, new.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert new.quantities == ("test_auc", "leak_auc")
+    assert new.quantities == ["test_auc", "leak_auc"]
     assert new.layers.crosses("a", "f2")
-    write_run(tmp_path / "old", facts=None, skipped={"hints": "no label"})
-    old = read_run(tmp_path / "old")
-    assert (old.threats, old.adversaries, old.quantities, old.unscored) == ({}, {}, (), {})
-    assert old.skipped == {"hints": "no label"}  # as older versions record it
-    assert (old.adversary, old.honest, old.layers.recorded) == ("none", None, False)
+    assert [row.metric for row in new.rows[:2]] == ["auc", "leak_auc_two_sided"]
 
 
-def test_facts_of_a_wrong_shape_make_no_run_and_missing_ones_do(tmp_path):
-    names = ("cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "adversary")
-    for wrong in (3, "x", [3], {"x": 3}):
-        for name in names:
-            odd = read_run(write_run(tmp_path / f"{name} {wrong}", facts={name: wrong}))
-            assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
-    run = read_run(write_run(tmp_path / "missing", facts=dict.fromkeys(names)))
-    assert (run.threats, run.skipped, run.unscored, run.quantities, run.adversaries) == ({}, {}, {}, (), {})
-    assert (run.honest, run.layers.recorded) == (None, False)
+@pytest.mark.parametrize("wrong", [3, "x", [3], {"x": 3}])
+@pytest.mark.parametrize("name", ["cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "adversary"])
+def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):
+    odd = read_run(write_run(tmp_path / "run", facts={name: wrong}))
+    assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
 
 
 def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):
@@ -53,14 +47,38 @@ def test_a_run_that_is_still_at_its_honest_run_is_half_written(tmp_path):
     assert (odd.kind, odd.path.name) == ("half-written", "run")
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "\x00"])
+@pytest.mark.parametrize("content", ["{", "[1]", "\x00", None])
 def test_a_manifest_that_cannot_be_read_makes_no_run(tmp_path, content):
-    folder = write_run(tmp_path / "run")
-    (folder / "manifest.json").write_text(content)
-    assert read_run(folder).kind == "half-written"
-    (folder / "manifest.json").unlink()
-    assert read_run(folder).manifest == {}
-    assert json.loads((folder / "summary.json").read_text())["epochs"] == 2
+    file = write_run(tmp_path / "run") / "manifest.json"
+    file.unlink() if content is None else file.write_text(content)
+    assert read_run(tmp_path / "run").kind == ("half-written" if content is None else "unreadable")
+
+
+@pytest.mark.parametrize("version", [0, FORMAT + 1, None, "1.0"])
+def test_a_record_of_another_version_is_refused_in_a_sentence_that_names_its_folder(tmp_path, version):
+    file = write_run(tmp_path / "run") / "manifest.json"
+    file.write_text(json.dumps({"format": version, "threats": "of another shape"}))
+    odd = read_run(tmp_path / "run")
+    assert (odd.kind, odd.path.name) == ("unreadable", "run")
+    assert odd.reason == "manifest.json can't be read: another version of vflbench made this run"
+
+
+def test_keys_that_this_version_does_not_know_are_ignored_and_missing_ones_have_their_default(tmp_path):
+    run = read_run(write_run(tmp_path / "run", something_new={"a": 1}))
+    assert not hasattr(run.summary, "something_new")
+    assert (run.summary.links, run.summary.privacy, run.manifest.kind) == ([], None, None)
+
+
+def test_a_summary_is_read_back_as_it_was_written_and_nan_is_null():
+    summary = Summary(epochs=2, test_auc=math.nan, loss=0.1 + 0.2, facts={"bayes_auc": math.inf, "class_rows": {"0": 5}})
+    text = summary.to_json()
+    assert json.loads(text) == {
+        "epochs": 2,
+        "test_auc": None,
+        "loss": 0.1 + 0.2,
+        "facts": {"bayes_auc": None, "class_rows": {"0": 5}},
+    }
+    assert summary.as_read().written() == json.loads(text)
 
 
 def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):

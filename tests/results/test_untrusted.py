@@ -1,59 +1,48 @@
 """Files that others may have written are read as data, or refused in one line; files are written through no link."""
 
-import io
 import json
 import math
 import os
 import subprocess
-import zipfile
 
 import numpy as np
 import pytest
 from hostile_runs import BOMB, deep
 from outputs_tree import write_run
-from vflbench.results.plain_values import read_json, read_yaml
 
 from vflbench.errors import UserError
 from vflbench.report.terminal import final_table
 from vflbench.results import load
 from vflbench.results.arrays import read_arrays
 from vflbench.results.folder import error_in, leave_error, recorded_config
+from vflbench.results.read import read_config, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import HEADER, Row
 from vflbench.results.runs import entries
-from vflbench.results.untrusted import Unreadable, shown
-
-
-def read(tmp_path, text, reader=read_yaml):
-    (tmp_path / "file").write_text(text)
-    return reader(tmp_path / "file")
+from vflbench.results.schema import Summary
+from vflbench.results.untrusted import MOST_BYTES, Unreadable, shown
 
 
 def test_aliases_and_infinity_are_options_of_runs(tmp_path):
-    assert read(tmp_path, "a: &x {b: [1, 2.5, .inf, null, true, yes]}\nc: *x\n0: 2020-01-01\n") == {
-        "a": {"b": [1, 2.5, math.inf, None, True, True]},
-        "c": {"b": [1, 2.5, math.inf, None, True, True]},
-        "0": "2020-01-01",
-    }
-
-
-@pytest.mark.parametrize("text", [BOMB, "a: &a [*a]", "a: &a {b: {c: *a}}", "a: [*b]", "a: " + deep(41), "a: .nan"])
-def test_yaml_that_grows_without_end_or_too_deep_is_refused_before_it_is_built(tmp_path, text):
-    for as_it_is in (False, True):
-        if text != "a: .nan":
-            with pytest.raises(Unreadable, match="file can't be read"):
-                read(tmp_path, text, lambda path, as_it_is=as_it_is: read_yaml(path, as_it_is=as_it_is))
-    with pytest.raises(Unreadable):
-        read(tmp_path, text)
+    (tmp_path / "config.yaml").write_text("a: &x {b: [1, 2.5, .inf, null, true, yes]}\nc: *x\n")
+    values = {"b": [1, 2.5, math.inf, None, True, True]}
+    assert read_config(tmp_path) == {"a": values, "c": values}
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": 1e101}', '{"a": ' + "1" * 21 + "}"]
+    "text", [BOMB, "a: &a [*a]", "a: &a {b: {c: *a}}", "a: [*b]", "a: " + deep(20_000), "[1]", "a: b: c"]
 )
-def test_numbers_that_are_none_in_json_are_refused(tmp_path, text):
-    with pytest.raises(Unreadable):
-        read(tmp_path, text, read_json)
-    assert read(tmp_path, '{"a": 1e100, "b": -12, "c": 1e-320}', read_json)["a"] == 1e100
+def test_a_config_that_grows_without_end_or_is_none_is_refused(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(Unreadable, match=r"config\.yaml can't be read"):
+        read_config(tmp_path)
+
+
+def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
+    with (tmp_path / "summary.json").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(Unreadable, match="at most 256,000,000 are read"):
+        read_summary(tmp_path)
 
 
 def test_texts_are_shown_in_one_printable_line():
@@ -85,7 +74,7 @@ def test_results_are_written_through_no_link(tmp_path):
     recorder.begin()
     recorder.write([Row(0, "test", metric="auc", value=0.5)])
     recorder.keep({"a": np.zeros(3)})
-    recorder.finish({"epochs": 1})
+    recorder.finish(Summary(epochs=1))
     assert victim.read_text() == "mine"
     assert json.loads((folder / "summary.json").read_text()) == {"epochs": 1}
     for name in ("train.log", "metrics.csv"):
@@ -107,41 +96,18 @@ def test_a_finished_run_of_pipes_ends_in_a_paragraph(tmp_path, name):
         recorded_config(folder) if name == "config.yaml" else final_table(folder)
 
 
-def test_what_results_lack_is_said_in_a_paragraph(tmp_path):
-    folder = write_run(tmp_path / "run")
-    (folder / "summary.json").write_text('{"epochs": 1, "leaks": [{"attack": "norm"}], "guarantees": {}}')
-    with pytest.raises(UserError, match="its results can't be shown"):
-        final_table(folder)
-
-
-def archive(**members):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, content in members.items():
-            made.writestr(f"{name}.npy", content)
-    return file.getvalue()
-
-
-def array(values, **options):
-    file = io.BytesIO()
-    np.lib.format.write_array(file, values, **options)
-    return file.getvalue()
-
-
-@pytest.mark.slow
-def test_arrays_are_numbers_of_the_size_that_they_claim(tmp_path):
+def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
     path = tmp_path / "reconstructions.npz"
     good = np.arange(6.0).reshape(2, 3, order="F")
     np.savez_compressed(path, a=good, b=np.array([True]))
     assert np.array_equal(read_arrays(path)["a"], good)
-    objects = archive(a=array(np.array([{}], object), allow_pickle=True))
-    claims = archive(a=array(good).replace(b"(2, 3)", b"(2000000000, 3)"[:6] + b""))
-    huge = archive(a=array(np.zeros(3)).replace(b"(3,), }         ", b"(3000000000,), }"))
-    zeros = archive(**{f"a{i}": bytes(110_000_000) for i in range(5)})
-    for content in (b"", b"PK\x03\x04", objects, claims, huge, zeros, archive(a=b"\x93NUMPY"), archive(a=b"x" * 99)):
+    for content in (b"", b"PK\x03\x04", b"x" * 99):
         path.write_bytes(content)
         with pytest.raises(Unreadable):
             read_arrays(path)
+    np.savez(path, a=np.array([{}], object))
+    with pytest.raises(Unreadable):
+        read_arrays(path)
 
 
 def test_a_table_of_all_runs_takes_odd_numbers_and_rows(tmp_path):
@@ -151,7 +117,8 @@ def test_a_table_of_all_runs_takes_odd_numbers_and_rows(tmp_path):
         file = write_run(tmp_path / name) / "metrics.csv"
         file.unlink()
         os.mkfifo(file) if text is None else file.write_text(text)
-    table = load(tmp_path, ["big"])
+    with pytest.warns(UserWarning, match="is left out"):
+        table = load(tmp_path, ["big"])
     assert set(table["run"].to_pylist()) == {"a", "b"}
     assert set(table["big"].to_pylist()) == {str(2**64), "1"}
 

@@ -1,7 +1,8 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +113,7 @@ class Recorder:
         metrics.csv comes last: a folder without it holds no run.
         """
         self.begun = True
-        try:
+        with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_temporaries(self.folder, _NAMES)
             again = self.length > 0 and not self.overwrite
@@ -122,9 +123,6 @@ class Recorder:
             self.note(**facts)
             self._write(METRICS, HEADER)
             self._begin_loggers()
-        except OSError as error:
-            problem = f"results can't be written there: {error.strerror}"
-            raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
         if again:
             self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
 
@@ -160,7 +158,7 @@ class Recorder:
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
-        with open_to_write(self.folder / LOG, "a") as file:
+        with self._writing(), open_to_write(self.folder / LOG, "a") as file:
             file.write(line + "\n")
 
     def say(self, line: str, *, always: bool = False, shown: str = "") -> None:
@@ -176,7 +174,7 @@ class Recorder:
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
-        with open_to_write(self.folder / METRICS, "a", newline="") as file:
+        with self._writing(), open_to_write(self.folder / METRICS, "a", newline="") as file:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -196,7 +194,7 @@ class Recorder:
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
         if arrays:
-            with written_whole(self.folder / RECONSTRUCTIONS) as file:
+            with self._writing(), written_whole(self.folder / RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
 
     def finish(self, summary: Summary, table: Table | None = None) -> None:
@@ -234,8 +232,17 @@ class Recorder:
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""
-        with written_whole(self.folder / name, "w") as file:
+        with self._writing(), written_whole(self.folder / name, "w") as file:
             file.write(text)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A full disk, or a folder that can't be written, is the user's to mend: one line."""
+        try:
+            yield
+        except OSError as error:
+            problem = f"results can't be written there: {error.strerror or error}"
+            raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
 
 
 def _versions(manifest: Manifest) -> tuple[tuple[str, ...], tuple[Any, ...]]:

@@ -4,6 +4,7 @@ import math
 from vflbench.results.loggers.base import Logger, Loggers, figures, tag
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
+from vflbench.results.schema import Summary
 
 
 class Memory(Logger):
@@ -24,7 +25,7 @@ class Memory(Logger):
         self._note("write", [row.value for row in rows])
 
     def finish(self, summary):
-        self._note("finish", dict(summary))
+        self._note("finish", summary.written())
 
     def stop(self):
         self._note("stop")
@@ -52,7 +53,7 @@ def test_a_logger_receives_all_rows_and_after_resuming_first_those_that_were_kep
     again = recorder_with(tmp_path, second=second)
     again.go_on(length, "epoch 1")
     again.write(row for row in [loss(1, 0.25)])
-    again.finish({"test_auc": 1.0})
+    again.finish(Summary(test_auc=1.0))
     again.loggers.stop()
     assert first.calls == [("begin", []), ("write", [0.5]), ("write", [0.75]), ("stop",)]
     assert second.calls == [("begin", [0.5]), ("write", [0.25]), ("finish", {"test_auc": 1.0})]
@@ -65,7 +66,7 @@ def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, 
         recorder.begin()
         recorder.write([loss(0, 0.5)])
         recorder.write([loss(1, 0.25)])
-        recorder.finish({"test_auc": 1.0})
+        recorder.finish(Summary(test_auc=1.0))
         assert len(bad.calls) == heard
         assert [call for call, *_ in good.calls] == ["begin", "write", "write", "finish"]
         assert (tmp_path / fails_at / "metrics.csv").read_text().count("loss") == 2

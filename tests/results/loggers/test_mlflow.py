@@ -3,6 +3,7 @@ import pytest
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
+from vflbench.results.schema import Summary
 
 pytest.importorskip("mlflow", reason="mlflow is an extra")
 
@@ -37,7 +38,7 @@ def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_p
     again = recorder(tmp_path / "it's a run", uri)
     again.go_on(length, "epoch 1")
     again.write(loss(1, 0.25))
-    again.finish({"test_auc": 0.75, "failed": None})
+    again.finish(Summary(test_auc=0.75, failed=None))
     assert not again.loggers.failed
 
     from mlflow.tracking import MlflowClient

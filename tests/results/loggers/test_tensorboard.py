@@ -5,6 +5,7 @@ import pytest
 from vflbench.results.loggers.base import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
+from vflbench.results.schema import Summary
 
 pytest.importorskip("tensorboard", reason="tensorboard is an extra")
 
@@ -45,7 +46,7 @@ def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_p
     again = recorder(tmp_path)
     again.go_on(length, "epoch 1")
     again.write(rows(1, 0.25))
-    again.finish({"test_auc": 0.75, "failed": None})
+    again.finish(Summary(test_auc=0.75, failed=None))
     assert scalars(tmp_path) == {
         "loss/train": [(0, 0.5), (1, 0.25)],
         "leak_auc/train/norm/gradient/a/f1": [(0, 0.5), (1, 0.75)],
