@@ -181,8 +181,8 @@ CAPS = {
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
     "vflbench/report": 4_374,
-    "vflbench/results": 2_140,
-    "vflbench/run": 4_398,
+    "vflbench/results": 2_139,
+    "vflbench/run": 4_397,
 }
 
 
