@@ -8,7 +8,7 @@ import pytest
 import yaml
 from warm_command import SMALL, command
 
-from vflbench.cli.audit import obey
+from vflbench.cli.audit import audit
 from vflbench.errors import UserError
 from vflbench.results import load
 from vflbench.results.files import finished_folders
@@ -208,7 +208,9 @@ MISTAKES = [
     (["live/recording", "seed=-1"], ["seed=-1"]),
     (["live/recording", "overwrite=3"], ["overwrite=3: it must be true or false"]),
     (["live/recording", "recording=x"], ["recording: it is given as RECORDING"]),
-    (["live/recording", "other"], ["other: it is no option"]),
+    (["live/recording", "other"], ["recording=other: there is no such folder"]),
+    (["live/recording", "attack=[norm,", "cosine]"], ["the shell splits it at its spaces"]),
+    (["live/recording", "live/recording", "--out", "x"], ["are for one recording"]),
     (["live/recording", "name=a/../../b", "attack=norm"], ["name=a/../../b: it is the beginning of the folder's name"]),
     (["live/recording", "--frobnicate"], ["--frobnicate"]),
     (["live/recording", "--fail-above"], ["--fail-above"]),
@@ -253,7 +255,7 @@ def test_the_folder_of_a_run_that_recorded_nothing_is_called_so(tmp_path):
     with pytest.raises(
         UserError, match="the folder of a run without recorded messages; the same command with record=messages"
     ):
-        obey([str(tmp_path)])
+        audit([str(tmp_path)])
 
 
 def test_help_names_every_key_and_flag(place):

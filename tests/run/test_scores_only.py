@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import every_attack, run_in
 
-from vflbench.cli.grade import scores_only
+from vflbench.cli.audit import scores_only
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError

@@ -1,19 +1,72 @@
-"""`vflbench audit RECORDING`: attack recorded messages, and say what they give away."""
+"""`vflbench audit RECORDING ...` and `vflbench grade DIR LABELS`: attack recorded messages, and say what they give away."""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+
+from vflbench.attacks.base import Attack
+from vflbench.cli.components import component, construct, named
+from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
+from vflbench.cli.guard import guarded
+from vflbench.cli.hydra_internals import current_config
+from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.cli.plugins import FLAG as PLUGINS
-from vflbench.cli.plugins import split_plugins, use_plugins
+from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
 from vflbench.cli.quoting import split_word
+from vflbench.cli.resolvers import names, plain
+from vflbench.cli.run_folder import run_name
+from vflbench.cli.shared_files import is_ours, read, read_ours
 from vflbench.cli.words import Words
 from vflbench.errors import UserError
+from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.places import config_folder
+from vflbench.report.sections import Wishes
+from vflbench.report.site import write_report
+from vflbench.report.terminal import result_text, write_table
+from vflbench.report.words import threshold
 from vflbench.results.files import METRICS
-from vflbench.results.gate import FLAG, KEYS, Gate
+from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
+from vflbench.results.gate import FLAG, KEYS, Gate, judge
+from vflbench.results.loggers.base import Logger, Loggers
+from vflbench.results.provenance import digest
+from vflbench.results.read import read_manifest, read_metrics, read_summary
+from vflbench.results.recorder import Recorder
+from vflbench.results.wrapping import path_text, wrapped
+from vflbench.run.findings import AuditResult
+from vflbench.run.offline import (
+    KIND,
+    AuditOptions,
+    audit_facts,
+    audit_summary,
+    contents,
+    read_head,
+    recording_source,
+    write_scores,
+)
+from vflbench.run.offline import audit as audit_messages
+from vflbench.run.offline import grade as graded
+from vflbench.run.provenance import described, origin_of, provenance
+from vflbench.run.recording import NEEDS_SHARES
+from vflbench.run.summary import finding_rows
 
-_DESCRIPTION = """Attack what a party has recorded of the messages that crossed the cut.
+_HELP = "vflbench audit --help"
+_EXIT_CODES = """
+
+Exit code: 0; 1 if something went wrong; 2 if a threshold of --fail-above is
+exceeded; 3 if none is, but one could not be judged: nothing has such a value,
+or too few batches were audited to tell a coin from a leak."""
+_AUDIT = f"""Attack what a party has recorded of the messages that crossed the cut. Several
+recordings are audited one after the other.
 
 Options:
   'attack=[norm,cosine]'    chooses attacks. Without it, all of `vflbench list
@@ -25,96 +78,160 @@ Options:
   audit.epochs=last         audits the last epoch only; or all
   audit.probe=false         leaves out the probe, a reference that knows labels
   overwrite=true            computes a finished audit again
-  logger=[...], name=...    as in vflbench train
+  logger=[...], name=...    as in vflbench train{_EXIT_CODES}"""
+_GRADE = f"""Grade the scores of `vflbench audit RECORDING --scores-only DIR` by labels. The
+results are those of an audit of the recording with these labels, without the
+probe and without attacks that need labels of each batch. No message is needed.{_EXIT_CODES}"""
 
-Exit code: 0; 1 if something went wrong; 2 if a threshold of --fail-above is
-exceeded; 3 if none is, but one could not be judged: nothing has such a value,
-or too few batches were audited to tell a coin from a leak."""
+
+@dataclass(frozen=True)
+class Plan:
+    """An audit that was asked for.
+
+    config: resolved, as config.yaml has it. origin: its provenance. attacks: by name. unusable: attack -> why it can't be
+    built, where all were asked for. named: whether attacks were chosen by name. choices: group -> what was chosen.
+    """
+
+    config: dict[str, Any]
+    origin: Mapping[str, Any]
+    wanted: AuditOptions
+    attacks: Mapping[str, Attack] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    loggers: Mapping[str, Logger] = field(default_factory=dict)
+    overwrite: bool = False
+    named: bool = False
+    overrides: Sequence[str] = ()
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    def folder(self, out: str | None) -> Path:
+        """The folder that was named, or outputs/audit_RECORDING_ATTACKS_DIGEST."""
+        return (
+            absolute(out)
+            if out
+            else Path("outputs").absolute() / f"{self.config['name']}_{digest(self.config, self.origin)}"
+        )
 
 
 def audit(arguments: Sequence[str]) -> None:
     """The command. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
-    try:
-        obey(arguments)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
-
-
-def obey(arguments: Sequence[str]) -> None:
-    """Do what the words ask for."""
-    named, words = split_plugins(arguments)
-    options = parser().parse_intermixed_args(words)
+    own, words = split_plugins(arguments)
+    options = audit_parser().parse_intermixed_args(words)
     gates = [Gate.parse(text) for text in options.fail_above]
-    wrong = [word for word in options.options if "=" not in word and not word.startswith("~")]
-    if wrong:
-        place = words.index(wrong[0])
-        if split := split_word(words[: place + 1], words[place + 1 :]):
-            raise UserError(split, see="vflbench audit --help")
-        problem = "it is no option: options are KEY=VALUE, and only one recording is audited at a time"
-        raise UserError(problem, key=wrong[0], see="vflbench audit --help")
-    placed = next(
-        (word for word in options.options if word.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep."))), None
-    )
-    if placed:
-        raise UserError(
-            "the results of an audit go where --out says", key=placed.partition("=")[0], see="vflbench audit --help"
-        )
-    from vflbench.cli.audit_plan import absolute
+    recordings = [word for word in options.words if Path(word).exists() or not ("=" in word or word.startswith("~"))]
+    overrides = [word for word in options.words if word not in recordings]
+    for word in recordings:
+        place = words.index(word)
+        if not Path(word).exists() and (split := split_word(words[: place + 1], words[place + 1 :])):
+            raise UserError(split, see=_HELP)
+    if not recordings:
+        raise UserError("it is missing: a folder of recorded messages", key="RECORDING", see=_HELP)
+    if len(recordings) > 1 and (options.out or options.scores_only or options.labels):
+        raise UserError("--out, --scores-only and --labels are for one recording", key=recordings[1], see=_HELP)
+    folders = use_plugins(own)
+    codes = []
+    for recording in [check_recording(word) for word in recordings]:
+        try:
+            audit_one(recording, overrides, folders, options, gates)
+        except Judged as ended:
+            codes.append(ended.code)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
+    if codes:
+        raise Judged(min(codes))
 
-    recording = absolute(options.recording)
+
+def audit_parser() -> argparse.ArgumentParser:
+    """The flags of the command, apart from --plugins DIR, which is read before."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Words(
+        prog="vflbench audit",
+        usage="vflbench audit RECORDING ... [KEY=VALUE ...] [FLAGS]",
+        description=_AUDIT,
+        formatter_class=form,
+        allow_abbrev=False,
+    )
+    recorded = "folders of recorded messages, as record=messages or vflbench.Recording writes them, and options of attacks"
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help=recorded)
+    add_gates(parser)
+    flags = {
+        "--require-all": "end with exit code 1 if an attack that attack= names could not run",
+        "--describe": "show what is in the recording and which attacks can run, and attack nothing",
+    }
+    for flag, text in flags.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    values = {
+        ("--scores-only", "DIR"): "write scores for `vflbench grade` into DIR; needs no labels",
+        ("--class-shares", "S0,S1"): "with --scores-only: the shares of the classes, if attackers may know them, as 0.9,0.1",
+        ("--labels", "FILE"): "a file with labels, in place of those in the recording",
+        ("--out", "DIR"): "the folder for the results; by default outputs/audit_...",
+        (PLUGINS, "DIR"): "a folder with attacks of your own; may be repeated",
+    }
+    for (flag, value), text in values.items():
+        parser.add_argument(flag, metavar=value, help=text)
+    return parser
+
+
+def add_gates(parser: argparse.ArgumentParser) -> None:
+    """--fail-above."""
+    text = (
+        "end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE, with 3 if that can't be "
+        f"judged; may be repeated. KEY: {', '.join(KEYS)}"
+    )
+    parser.add_argument(FLAG, action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def absolute(path: str) -> Path:
+    """Without following links: the path as the user knows it."""
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+def slug(folder: Path) -> str:
+    """The name of a recording as part of another folder's."""
+    return "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in folder.name)[:60] or "recording"
+
+
+def check_recording(word: str) -> Path:
+    """Raise UserError for what is no folder of messages."""
+    recording, problem = absolute(word), ""
     if not recording.is_dir():
         problem = "a recording is a folder, and this is a file" if recording.exists() else "there is no such folder"
-        raise UserError(problem, key="recording", value=options.recording)
-    if (recording / "recording").is_dir() and not (recording / "messages").is_dir():
-        problem = f"it is the folder of a run; what it recorded is in {Path(options.recording) / 'recording'}"
-        raise UserError(problem, key="recording", value=options.recording)
-    if (recording / METRICS).is_file() and not (recording / "messages").is_dir():
-        problem = (
-            "it is the folder of a run without recorded messages; the same command with record=messages makes one with them"
-        )
-        raise UserError(problem, key="recording", value=options.recording)
-    folders = use_plugins(named)
+    elif not (recording / "messages").is_dir():
+        if (recording / "recording").is_dir():
+            problem = f"it is the folder of a run; what it recorded is in {Path(word) / 'recording'}"
+        elif (recording / METRICS).is_file():
+            problem = (
+                "it is the folder of a run without recorded messages; the same command with record=messages makes one with "
+                "them"
+            )
+    if problem:
+        raise UserError(problem, key="recording", value=word)
+    return recording
+
+
+def audit_one(
+    recording: Path, overrides: list[str], folders: Sequence[Path], options: argparse.Namespace, gates: Sequence[Gate]
+) -> None:
+    """Do with one recording what the command line asks for."""
     labels = str(absolute(options.labels)) if options.labels else None
     if labels is not None and not Path(labels).is_file():
         raise UserError("there is no such file", key="--labels", value=options.labels)
-    if options.describe and not (folders or options.require_all):
-        from vflbench.cli.every_attack import chosen_attacks, every_attack
-
-        chosen = chosen_attacks(options.options) if options.options else {}
-        found = (chosen, {}) if chosen else None if options.options else every_attack()
-        if found is not None:
-            from vflbench.cli.describe import description
-
-            print(description(recording, *found, labels=labels))
-            return
-    from vflbench.cli.audit_config import plan
-
-    made = plan(recording, options.options, folders, labels)
+    with in_own_words():
+        made = plan(recording, overrides, folders, labels)
     if options.require_all and not made.named:
         raise UserError("it needs the attacks that must run, as attack=[NAME,...]", key="--require-all")
     if options.describe:
-        from vflbench.cli.describe import description
-
-        print(description(recording, made.attacks, made.unusable, labels=labels))
+        print(description(recording, made.attacks, made.unusable, labels))
         return
     if options.scores_only:
-        from vflbench.cli.grade import scores_only
-
         print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
         return
     if options.class_shares:
         raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
-    from vflbench.messages.recorded_messages import RecordedMessages
-
     messages = RecordedMessages(recording)  # before --out is looked at: what is no recording is said first
-    folder = absolute(options.out) if options.out else Path("outputs").absolute() / made.folder_name
+    folder = made.folder(options.out)
     if folder.is_relative_to(recording):
-        raise UserError(
-            "results must not lie in the recording, which would change it", key="--out", value=options.out or folder
-        )
-    from vflbench.cli.audit_folder import audit_and_report
-    from vflbench.run.offline import audit as audit_messages
-
+        problem = "results must not lie in the recording, which would change it"
+        raise UserError(problem, key="--out", value=options.out or folder)
     audit_and_report(
         made,
         recording,
@@ -125,38 +242,265 @@ def obey(arguments: Sequence[str]) -> None:
     )
 
 
-def parser() -> argparse.ArgumentParser:
-    """The flags of the command, apart from --plugins DIR, which is read before."""
+@contextmanager
+def in_own_words() -> Iterator[None]:
+    """While entered, what goes wrong is said in terms of `vflbench audit`."""
+    try:
+        yield
+    except Exception as error:
+        text = describe(error)
+        if text is None or isinstance(error, OSError):
+            raise
+        for others in ("vflbench train --cfg job", "vflbench train --help"):
+            text = text.replace(others, _HELP)
+        raise UserError(text.replace("In 'audit': ", "")) from error
+
+
+def plan(recording: Path, words: Sequence[str], plugins: Sequence[Path], labels: str | None = None) -> Plan:
+    """What configs/audit.yaml and the words come to. plugins: folders, which are in use already."""
+    keys = [word.split("=")[0].lstrip("+") for word in words]
+    for key in keys:
+        if key in ("recording", "labels"):
+            raise UserError("it is given as RECORDING and --labels FILE", key=key)
+        if key == "hydra.run.dir" or key.startswith("hydra.sweep."):
+            raise UserError("the results of an audit go where --out says", key=key, see=_HELP)
+    is_named = "attack" in keys
+    every = [] if is_named else [f"attack=[{','.join(single_attacks([config_folder(), *plugins]))}]"]
+    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("audit", overrides=[*every, *words], return_hydra_config=True)
+    with open_dict(config):
+        config.recording, config.labels = str(recording), labels
+        if config.name is None:
+            config.name = f"audit_{slug(recording)}_{names('attack', config) if is_named else 'every'}"
+        run_name(config.name)
+    with current_config(config):
+        options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        resolved = plain(options) | {"overwrite": False}
+        with_options = {key.split(".")[1] for key in keys if key.startswith("attack.")}
+        attacks, unusable = built(options.get("attack") or {}, None if is_named else with_options)
+        known = {"recording", "labels", "seed", "overwrite", "audit", "name", "attack", "logger"}
+        unknown = [key for key in resolved if key not in known]
+        if unknown:
+            raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
+        wanted = construct(AuditOptions, {"seed": resolved["seed"], "labels": labels}, "")
+        settings = {"seed": wanted.seed, "labels": labels, **(resolved["audit"] or {})}
+        if not isinstance(options.overwrite, bool):
+            raise UserError("it must be true or false", key="overwrite", value=options.overwrite, see=_HELP)
+        return Plan(
+            config=resolved,
+            origin=origin_of(resolved, recorded_folders(config)),
+            wanted=construct(AuditOptions, settings, "audit"),
+            attacks=attacks,
+            unusable=unusable,
+            loggers=named(plain(options).get("logger") or {}, "logger", Logger),
+            overwrite=options.overwrite,
+            named=is_named,
+            overrides=words,
+            choices=dict(config.hydra.runtime.choices),
+        )
+
+
+def single_attacks(folders: Sequence[Path]) -> list[str]:
+    """Every attack in these config folders: the entries of the group that are no set of several, and not `none`."""
+    found = set()
+    for file in (file for folder in folders for file in (folder / "attack").glob("*.yaml")):
+        content = read_ours(file) if is_ours(file) else read(file)
+        if isinstance(content, dict) and list(content) == [file.stem]:
+            found.add(file.stem)
+    return sorted(found)
+
+
+def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[str, str]]:
+    """Attacks by name, and why others can't be built; of those in `must`, None for all, each must be."""
+    if not OmegaConf.is_dict(nodes) and not isinstance(nodes, Mapping):
+        raise UserError("it must be a name or a list of names", key="attack", value=nodes, see="vflbench list attack")
+    attacks: dict[str, Attack] = {}
+    unusable: dict[str, str] = {}
+    for name, node in nodes.items():
+        try:
+            attacks[name] = component(plain(node, throw_on_missing=True), f"attack.{name}", Attack)
+        except Exception as error:
+            text = describe(error)
+            if must is None or name in must or text is None:
+                raise
+            unusable[name] = text
+    return attacks, unusable
+
+
+def description(
+    recording: Path, attacks: Mapping[str, Attack], unusable: Mapping[str, str], labels: str | None = None
+) -> str:
+    """Tables for the terminal: what is recorded, which attacks can run on it, and why others can't."""
+    there = contents(recording, attacks, labels)
+    refused = {**unusable, **there.refused}
+    able = [name for name in attacks if name not in refused]
+    width = max(map(len, there.facts)) + 2
+    lines = [line for key, value in there.facts.items() for line in wrapped(f"{key:<{width}}{value}", " " * width)]
+    lines += ["", *columns([("party", "layer", "width", "crosses"), *there.layers])]
+    lines += ["", *columns([("party", "kind", "batches"), *there.kinds])]
+    lines += ["", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  ")]
+    if refused:
+        lines += ["", f"attacks that can't ({len(refused)}), and why:"]
+        for reason, of in by_reason(refused).items():
+            lines += [*wrapped(f"  {', '.join(of)}:", "  "), *wrapped(f"    {reason}", "    ")]
+    notes = [line for note in there.notes for line in wrapped(note)]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Reason -> the attacks that it holds for."""
+    return {reason: [name for name in reasons if reasons[name] == reason] for reason in reasons.values()}
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines whose cells stand below one another."""
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def audit_and_report(
+    made: Plan,
+    source: Path,
+    result: Callable[[], AuditResult],
+    folder: Path,
+    gates: Sequence[Gate],
+    *,
+    require_all: bool = False,
+) -> None:
+    """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
+
+    source: the folder that is audited. result: audits it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone_in(folder):
+            notices = compute(made, source, result, folder)
+            lines, code = judge_all(folder, gates)
+            wishes = Wishes(title="What recorded messages give away", gates=tuple(lines), formats=())
+            page, summary = write_report([folder], folder / "report", wishes), read_summary(folder)
+            write_table(folder, gates=lines)
+            text = result_text(folder, colour=sys.stdout.isatty(), gates=lines, page=page)
+    finally:
+        remove_if_empty(folder)
+    print("\n".join([*notices, text]), flush=True)
+    if code:
+        raise Judged(code)
+    missing = {**made.unusable, **(summary.get("skipped") or {}), **(summary.get("unscored") or {})} if require_all else {}
+    if missing:
+        listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+        fail(f"--require-all: not every attack could be run and scored: {listed}")
+
+
+def compute(made: Plan, source: Path, result: Callable[[], AuditResult], folder: Path) -> list[str]:
+    """Write the result folder, unless this audit of this source, as it is now, is in it. Returns lines for the user."""
+    state = recording_source(source, made.wanted.labels)
+    earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.origin)
+    is_finished = earlier is Earlier.FINISHED
+    clear_error(folder)
+    if is_finished and read_manifest(folder).get("source") == state:
+        return [f"finished before, so not computed again (overwrite=true would): {folder}"]
+    record(made, state, result, folder, overwrite=made.overwrite or is_finished)
+    return ["the recording has changed since it was audited here, so it was audited again"] if is_finished else []
+
+
+def record(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
+    """Audit and write everything; summary.json last. state: of what is audited."""
+    known = provenance(seed=made.wanted.seed or 0, overrides=made.overrides, choices=made.choices, identity=made.origin)
+    manifest = {**known, "source": state, "kind": KIND, "plugins": described(())}
+    text = yaml.safe_dump(made.config, sort_keys=False)
+    recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
+    recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
+    start = perf_counter()
+    with leaving_errors(recorder):
+        recorder.begin()
+        found = result()
+        skipped = {**made.unusable, **found.skipped}
+        recorder.note(**audit_facts(found) | {"skipped": skipped})
+        recorder.say(f"{state['path']}: {found.listed:,} rows, {len(found.findings)} epochs")
+        for note in found.notes:
+            recorder.say(note)
+        for what, reasons in (("is skipped", skipped), ("could not be scored", found.unscored)):
+            for name, reason in reasons.items():
+                recorder.say(f"attack={name} {what}: {reason}")
+        for epoch, findings in enumerate(found.findings):
+            recorder.write(finding_rows(epoch, findings))
+            recorder.keep(findings.examples)
+        recorder.finish(audit_summary(found, perf_counter() - start, skipped))
+
+
+def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:
+    """A line for each gate, and the exit code: TOO_MUCH if one failed, else NOT_JUDGED if one can't be judged, else 0."""
+    rows, manifest, worst = read_metrics(folder), read_manifest(folder), read_summary(folder).verdict.worst
+    lines, states = [], []
+    for gate in gates:
+        try:
+            outcome = judge(gate, rows, manifest.threats, manifest.cut_layers, worst)
+            lines.append(threshold(outcome))
+            states.append(outcome.passed)
+        except UserError as error:
+            lines.append(f"NOT JUDGED: {error}")
+            states.append(None)
+    return lines, TOO_MUCH if False in states else NOT_JUDGED if None in states else 0
+
+
+def scores_only(
+    recording: Path, attacks: Mapping[str, Attack], wanted: AuditOptions, out: Path, shares: str | None = None
+) -> str:
+    """Write the scores of attacks to a folder that holds no label. Returns what is printed.
+
+    shares: of the classes, separated by commas, where they are known.
+    """
+    try:
+        known = None if shares is None else [float(share) for share in shares.split(",")]
+    except ValueError:
+        raise UserError("it must be a number for each class, as 0.9,0.1", key="--class-shares", value=shares) from None
+    if wanted.labels is not None:
+        raise UserError("attacks without labels take none; vflbench grade does", key="--labels", value=wanted.labels)
+    if out.is_relative_to(recording):
+        raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
+    head = write_scores(
+        recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs, shares=known
+    )
+    reasons = by_reason(head.skipped)
+    lines = []
+    if lacking := reasons.pop(NEEDS_SHARES, []):
+        need = "needs" if len(lacking) == 1 else "need"
+        given = ",".join(f"S{k}" for k in range(head.classes)) if head.classes < 4 else "S0,S1,..."
+        lines.append(
+            f"{len(lacking)} of {len(lacking) + len(head.attacks)} attacks {need} the class shares: give --class-shares "
+            f"{given}, and another folder"
+        )
+        lines.append(f"not run without them: {', '.join(lacking)}")
+    noun = "attack" if len(head.attacks) == 1 else "attacks"
+    lines.append(f"{len(head.attacks)} {noun} scored {head.rows:,} rows: {', '.join(head.attacks)}")
+    lines += [f"not run: {', '.join(of)}: {reason}" for reason, of in reasons.items()]
+    lines.append(f"scores: {path_text(out)}")
+    lines.append("they hold ids and the orders in which attacks put rows, no label; orders reveal much of an embedding")
+    text = [part for line in lines for part in wrapped(line, "  ")]
+    return "\n".join([*text, f"next: vflbench grade {path_text(out)} LABELS"])
+
+
+def grade(arguments: Sequence[str]) -> None:
+    """Compare scores with labels, and write the usual folder. Exit codes: as of `vflbench audit`."""
     form = argparse.RawDescriptionHelpFormatter
-    made = Words(prog="vflbench audit", description=_DESCRIPTION, formatter_class=form, allow_abbrev=False)
-    made.add_argument(
-        "recording",
-        metavar="RECORDING",
-        help="a folder of recorded messages, as record=messages or vflbench.Recording writes it",
-    )
-    made.add_argument("options", nargs="*", metavar="KEY=VALUE", help="attacks and their options")
-    made.add_argument(
-        FLAG,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE, with 3 if that "
-        "can't be judged; may be repeated. "
-        f"KEY: {', '.join(KEYS)}",
-    )
-    made.add_argument(
-        "--require-all", action="store_true", help="end with exit code 1 if an attack that attack= names could not run"
-    )
-    made.add_argument(
-        "--describe", action="store_true", help="show what is in the recording and which attacks can run, and attack nothing"
-    )
-    made.add_argument("--scores-only", metavar="DIR", help="write scores for `vflbench grade` into DIR; needs no labels")
-    made.add_argument(
-        "--class-shares",
-        metavar="S0,S1",
-        help="with --scores-only: the shares of the classes, if attackers may know them, as 0.9,0.1",
-    )
-    made.add_argument("--labels", metavar="FILE", help="a file with labels, in place of those in the recording")
-    made.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/audit_...")
-    made.add_argument(PLUGINS, metavar="DIR", help="a folder with attacks of your own; may be repeated")
-    return made
+    parser = Words(prog="vflbench grade", description=_GRADE, formatter_class=form, allow_abbrev=False)
+    parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")
+    parser.add_argument("labels", metavar="LABELS", help="a Parquet file with the columns id and label")
+    add_gates(parser)
+    parser.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/grade_...")
+    parser.add_argument("--overwrite", action="store_true", help="grade again, although there are finished results")
+    options = parser.parse_args(arguments)
+    gates = [Gate.parse(text) for text in options.fail_above]
+    scores, labels = absolute(options.scores), absolute(options.labels)
+    if not scores.is_dir():
+        raise UserError("there is no such folder", key="grade", value=options.scores)
+    if not labels.is_file():
+        raise UserError("there is no such file", key="grade", value=options.labels)
+    read_head(scores)
+    config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
+    wanted = AuditOptions(labels=str(labels))
+    made = Plan(config=config, origin=origin_of(config), wanted=wanted, overwrite=options.overwrite)
+    folder = made.folder(options.out)
+    if folder.is_relative_to(scores):
+        raise UserError("results must not lie among the scores", key="--out", value=options.out)
+    audit_and_report(made, scores, lambda: graded(scores, labels), folder, gates)

@@ -12,7 +12,7 @@ from vflbench.errors import nearest
 COMMANDS = {
     "train": ("vflbench.cli.train", "train"),
     "audit": ("vflbench.cli.audit", "audit"),
-    "grade": ("vflbench.cli.grade", "grade"),
+    "grade": ("vflbench.cli.audit", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
     "parties": ("vflbench.hosts.parties", "parties"),
     "report": ("vflbench.cli.report", "report"),
