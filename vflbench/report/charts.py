@@ -85,17 +85,15 @@ _OF_EVERY_OBJECT = frozenset(
 
 def _configuration() -> dict[str, Any]:
     """Colours follow the parameter `dark`, which a page sets."""
+    lines = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": RULE}
     axis = alt.AxisConfig(
-        labelColor=INK, titleColor=INK, gridColor=RULE, domainColor=SOFT, tickColor=SOFT, labelFontSize=12, titleFontSize=13,
-        titleFontWeight="normal", labelOverlap="greedy", titlePadding=8, titleLimit=300,
-    )  # fmt: skip
-    legend = alt.LegendConfig(
-        orient="bottom", direction="horizontal", labelColor=INK, labelFontSize=12, symbolSize=80, symbolStrokeWidth=1.8,
-        offset=12, rowPadding=4, titleColor=INK,
-    )  # fmt: skip
+        labelColor=INK, titleColor=INK, labelFontSize=12, titleFontSize=13, titleFontWeight="normal", **lines
+    )
+    axis = alt.AxisConfig(**axis.to_dict(), labelOverlap="greedy", titlePadding=8, titleLimit=300)
+    legend = alt.LegendConfig(orient="bottom", direction="horizontal", offset=12, rowPadding=4, symbolSize=80)
+    legend = alt.LegendConfig(**legend.to_dict(), labelColor=INK, labelFontSize=12, symbolStrokeWidth=1.8)
     title = alt.TitleConfig(color=INK, fontSize=15, fontWeight=600, anchor="start", offset=12)
-    header = alt.HeaderConfig(labelColor=INK, titleColor=INK, labelFontSize=12)
-    config = alt.Config(aria=False, background=PAPER, font=_FONT, axis=axis, legend=legend, title=title, header=header)
+    config = alt.Config(aria=False, background=PAPER, font=_FONT, axis=axis, legend=legend, title=title)
     return {**config.to_dict(), "view": {"stroke": None}, "text": {"color": INK.to_dict(), "fontSize": 12}}
 
 
@@ -115,8 +113,18 @@ class Figure:
     is_wide: bool = False
 
 
-def finished(chart: Any, data: Mapping[str, pd.DataFrame], *, slug: str, title: str, note: str = "", alt_text: str = "",
-             is_wide: bool = False, wide: float = WIDTH, **meta: Any) -> Figure:  # fmt: skip
+def finished(
+    chart: Any,
+    data: Mapping[str, pd.DataFrame],
+    *,
+    slug: str,
+    title: str,
+    note: str = "",
+    alt_text: str = "",
+    is_wide: bool = False,
+    wide: float = WIDTH,
+    **meta: Any,
+) -> Figure:
     """The figure of a chart. data: its named data sets. meta: what the page's script needs to know."""
     described = text(f"{title}. {alt_text}", 500)
     spec = chart.to_dict(validate=False)  # a test validates one
@@ -142,10 +150,12 @@ def curves(
     levels: Sequence[Level] = (),
     upright: bool = False,
 ) -> Figure:
-    """Marks with intervals and lines, a legend that filters, and axes that zoom. points: as this module says.
+    """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
-    x, y: Altair's channels of the fields x and y; `x:N` for an axis with names. levels: of lines across,
-    or upright ones.
+    points: a line each. label: its name in the legend; style: its name in `styles`, else the label; x, y: its place; x_low,
+    x_high, low, high: intervals; hover: what is shown at the mark; line: solid | dashed | dotted | dashdot | none; mark,
+    hollow: whether there is a mark, and whether it is hollow; part: what one line joins, else the label. All but label, x
+    and y may be missing. x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines across, or upright ones.
     """
     points = _cleaned(points)
     across = pd.DataFrame(
@@ -166,8 +176,10 @@ def curves(
     dash = alt.StrokeDash("line:N", scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())), legend=None)
     chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
     base = alt.Chart(alt.NamedData("points")).transform_filter(chosen).encode(x=x, y=y, **_beside(points, x, y))
-    lines = base.transform_filter("datum.line != 'none'").mark_line(clip=True, strokeWidth=2)
-    layers = [lines.encode(stroke=stroke, strokeDash=dash, detail="part:N", order=alt.OrderValue(0))]
+    layers = []
+    if (points["line"] != "none").any():
+        lines = base.transform_filter("datum.line != 'none'").mark_line(clip=True, strokeWidth=2)
+        layers.append(lines.encode(stroke=stroke, strokeDash=dash, detail="part:N", order=alt.OrderValue(0)))
     if len(across):
         rules = alt.Chart(alt.NamedData("levels")).transform_filter(chosen).mark_rule(clip=True, strokeWidth=1.5)
         place = {"x": alt.X("place:Q")} if upright else {"y": alt.Y("place:Q")}
@@ -325,27 +337,16 @@ def heat_map(
     values = ["" if math.isnan(value) else f"{value:.2f}" for value in cells.value]
     cells["words"] = cells.words.where(cells.words != "", values).map(lambda words: text(words, 32))
     rows = list(dict.fromkeys(cells.row))
-    axis = alt.Axis(labelLimit=320, domain=False, ticks=False, labelPadding=8)
+    bare: dict[str, Any] = {"domain": False, "ticks": False}
+    axis = alt.Axis(labelLimit=320, labelPadding=8, **bare)
     extent = min(_LETTER * cells.column.str.len().max() + 6, 206)
     charts = []
     for number, (group, of) in enumerate(cells.groupby("group", sort=False)):
         wide = max(42.0, _LETTER * of.words.str.len().max() + 10)
-        head = alt.Axis(
-            orient="top",
-            labelAngle=-90,
-            labelLimit=200,
-            domain=False,
-            ticks=False,
-            title=group if group != " " else "\u00a0",
-            titleAnchor="start",
-            minExtent=extent,
-        )
-        x = alt.X(
-            "column:N",
-            sort=list(dict.fromkeys(of.column)),
-            axis=head,
-            scale=alt.Scale(type="band", paddingInner=0.02, paddingOuter=0),
-        )
+        head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
+        across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
+        titled = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
+        x = alt.X("column:N", axis=head, scale=across, **titled)
         y = alt.Y("row:N", sort=rows, title=None, axis=None if number else axis, scale=alt.Scale(type="band", padding=0.02))
         base = alt.Chart(alt.NamedData("cells"), width=alt.Step(wide), height=alt.Step(23)).encode(x=x, y=y)
         base = base.transform_filter(f"datum.part == {number}")
@@ -580,24 +581,27 @@ def run_figures(section: Section) -> list[Figure]:
     worst = run.summary.verdict.worst
     first = attack_on(worst.attack, worst.message) if worst else ""
     last = rows[rows.epoch == rows.epoch.max()]
-    levels = [
-        (f"{split} AUC {value:.3f}", value, line, "")
-        for split, line in (("test", "dashdot"), ("train", "dotted"))
-        for value in last[(last.split == split) & (last.metric == "auc")].value
-    ]
-    made = [_run_epochs(rows, first, styles, section.slug)] if rows.epoch.max() > 0 else []
     if (last.metric == "leak_auc_two_sided").any():
-        made.append(_run_layers(_readings(last), run, first, styles, f"{section.slug}_layers", "leak AUC", [*levels, COIN]))
-    elif (last.metric == "leak_accuracy").any():
+        kinds = [("layers", "leak AUC", _readings(last), [*_of_model(last, run, "auc"), COIN])]
+    else:
         majority = max(run.manifest.data.train_class_ratios, default=math.nan)
-        lines = [(f"{majority:.3f}, always the most frequent class", majority, "solid", "")]
-        for metric, name, at in (
-            ("leak_ami", "adjusted mutual information", [("0", 0.0, "solid", "")]),
-            ("leak_accuracy", "accuracy", lines),
-        ):
-            slug = f"{section.slug}_layers_{metric.removeprefix('leak_')}"
-            made.append(_run_layers(last[last.metric == metric], run, first, styles, slug, name, at))
+        most = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
+        ami, accuracy = (last[last.metric == metric] for metric in ("leak_ami", "leak_accuracy"))
+        kinds = [("layers_ami", "adjusted mutual information", ami, [("0", 0.0, "solid", "")])]
+        kinds += [("layers_accuracy", "accuracy", accuracy, [*_of_model(last, run, "accuracy"), most])]
+    made = [_run_epochs(rows, first, styles, section.slug)] if rows.epoch.max() > 0 else []
+    for slug, name, of, levels in kinds:
+        made += [_run_layers(of, run, first, styles, f"{section.slug}_{slug}", name, levels)] if len(of) else []
     return made
+
+
+def _of_model(last: pd.DataFrame, run: Run, metric: str) -> Iterator[Level]:
+    """A line across for the test and the train figure of the model, or for what a recording says of it."""
+    for split, line in (("test", "dashdot"), ("train", "dotted")):
+        values = list(last[(last.split == split) & (last.metric == metric)].value)
+        for value in values or [getattr(run.manifest.model, f"{split}_{metric}", None)]:
+            if value is not None:
+                yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
 
 
 def _run_epochs(rows: pd.DataFrame, first: str, styles: Styles, slug: str) -> Figure:
