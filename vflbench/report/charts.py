@@ -155,7 +155,8 @@ def curves(
     points: a line each. label: its name in the legend; style: its name in `styles`, else the label; x, y: its place; x_low,
     x_high, low, high: intervals; hover: what is shown at the mark; line: solid | dashed | dotted | dashdot | none; mark,
     hollow: whether there is a mark, and whether it is hollow; part: what one line joins, else the label. All but label, x
-    and y may be missing. x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines across, or upright ones.
+    and y may be missing. x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines
+    across, or upright ones.
     """
     points = _cleaned(points)
     across = pd.DataFrame(
