@@ -18,7 +18,7 @@ def prepare_environment() -> None:
     """At the start of a command: idle threads sleep, and workers of a sweep can tell who set OMP_NUM_THREADS.
 
     A launcher of sweeps sets OMP_NUM_THREADS for its workers. VFLBENCH_THREADS=auto says that the user has not set it, so
-    that in a worker it limits the number of threads and does not determine it (vflbench/run/machine.py).
+    that in a worker it limits the number of threads and does not determine it (vflbench/run/settings.py).
     """
     wait_passively()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look through all packages for some
