@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -199,7 +200,7 @@ def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_what_was_written(tmp_path):
-    with pytest.raises(UserError, match=r"optimizer.lr=10000.0: .*epoch 0, step \d+"):
+    with pytest.raises(UserError, match=r"^optimizer: .*epoch 0, step \d+; .*optimizer.lr=10000.0"):
         run_in(tmp_path / "run", optimizer=Sgd(lr=1e4), attacks={"norm": Norm()})
     assert (tmp_path / "run" / "metrics.csv").exists()
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -323,7 +324,7 @@ def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
     assert sum(per_epoch) == counts["marvell.withheld_batches"]
     table = final_table(tmp_path / "run")
     assert f"marvell.withheld batches (a f2): {counts['marvell.withheld_batches']}" in table
-    assert "Leak AUC at most 0.680, error at least 40 %" in table
+    assert re.search(r"leak auc one message +0.68\b", table), table
     assert summary["guarantees"]["marvell"]["messages"] == 2
 
 
