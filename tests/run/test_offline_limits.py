@@ -22,7 +22,7 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat, Threat
-from vflbench.run.offline import audit
+from vflbench.run.offline import audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
 
@@ -176,3 +176,24 @@ def test_why_nothing_can_be_scored_is_said(tmp_path, holder, labels, expected):
     write_rows(tmp_path / "labels.parquet", {"id": ids, "label": labels})
     result = audit(tmp_path, every_attack("norm", "spectral"), probe=False)
     assert any(expected in note for note in result.notes), result.notes
+
+
+def test_a_row_of_huge_values_costs_only_the_attacks_that_make_no_finite_score_of_it(tmp_path):
+    rng = torch.Generator().manual_seed(3)
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}, class_shares=[2 / 3, 1 / 3]))
+    labels = torch.arange(400) % 3 == 0
+    for step, ids in enumerate(torch.arange(400).split(50)):
+        h, g = torch.randn(50, 4, generator=rng), torch.randn(50, 4, generator=rng) + labels[ids, None].float()
+        if step == 3:
+            h[9] = g[7] = torch.tensor([3e38, -3e38, 3e38, 1.0])
+        write_batch_file(tmp_path, "a", step, ids, {"embedding/cut": h, "gradient/cut": g}, epoch=0, step=step)
+    write_rows(tmp_path / "labels.parquet", {"id": torch.arange(400), "label": labels})
+    result = audit(tmp_path, every_attack("norm", "spectral", "directions"), probe=False)
+    assert set(result.unscored) == {"spectral", "directions"}
+    assert all("must be finite numbers" in reason for reason in result.unscored.values())
+    alone = audit(tmp_path, every_attack("norm"), probe=False)
+    assert str(result.findings) == str(alone.findings)
+    (tmp_path / "labels.parquet").rename(tmp_path / "mine.parquet")
+    head = write_scores(tmp_path, every_attack("norm", "spectral"), tmp_path / "scores")
+    assert (head.attacks, list(head.skipped)) == (["norm"], ["spectral"])
+    assert str(grade(tmp_path / "scores", tmp_path / "mine.parquet").findings[0].leaks) == str(alone.findings[0].leaks)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
 SCORES_HEAD = "scores.json"
 
+T = TypeVar("T")
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]
 
@@ -82,29 +83,51 @@ def audit(
     attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: how many are attacked, as
     `audit.batches` and `audit.epochs`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed
     0, all recorded batches, and the probe. labels: a table id, label in place of the recording's labels.parquet. An attack
-    that needs what the recording doesn't have is skipped, with the reason. Raises UserError for a recording that can't be
-    read.
+    that needs what the recording doesn't have is skipped, with the reason; one that gives no finite scores is unscored, and
+    the others have the numbers of an audit without it. Raises UserError for a recording that can't be read.
     """
     recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
     skipped = source.skipped(attacks)
     running = {name: attack for name, attack in attacks.items() if name not in skipped}
     promised = recording.manifest.claims.label_dp
-    check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
-    tables = Tables if check is None else partial(Tables, listener=check.hear)
-    with tuned(source):
-        auditor = auditor_of(source, running, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
+
+    def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
+        check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
+        tables = Tables if check is None else partial(Tables, listener=check.hear)
+        auditor = auditor_of(source, some, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
+        return auditor, findings, {} if check is None else check.outcome()
+
+    with tuned(source):
+        (auditor, findings, observed), failed = _without_failing(running, once)
     about = described(source, seed)
     about["notes"] += _unread(source, findings)
     return AuditResult(
         findings,
         skipped,
-        auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {},
+        failed | (auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}),
         threats_of(_as_they_knew(auditor), attacks, probed=auditor.probes),
-        observed={} if check is None else check.outcome(),
+        observed=observed,
         **about,
     )
+
+
+def _without_failing(attacks: Mapping[str, Attack], run: Callable[[Mapping[str, Attack]], T]) -> tuple[T, dict[str, str]]:
+    """What `run` makes of those attacks that give scores as they must, and attack -> what is wrong with another's.
+
+    One row of huge values can make an attack's scores infinite. It is run again without such an attack.
+    """
+    failed: dict[str, str] = {}
+    while True:
+        remaining = {name: attack for name, attack in attacks.items() if name not in failed}
+        try:
+            return run(remaining), failed
+        except UserError as error:
+            name = base_name(str(error.value))
+            if error.key != "attack" or name not in remaining:
+                raise
+            failed[name] = error.problem
 
 
 @contextmanager
@@ -207,7 +230,7 @@ def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
         "seed": source.seed if seed is None else seed,
         "model": dict(manifest.model),
         "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
-        "notes": list(source.notes),
+        "notes": list(dict.fromkeys(source.notes)),
     }
 
 
@@ -434,6 +457,10 @@ class ScoreTable(LeakTable):
         self._batches.setdefault(key, [])
 
 
+def _score_tables(writer: ScoreWriter, number: Iterator[int]) -> Tables:
+    return Tables(leaks=ScoreTable(writer, next(number)))
+
+
 def write_scores(
     recording: RecordedMessages | Path | str,
     attacks: Mapping[str, Attack],
@@ -464,26 +491,30 @@ def write_scores(
         reasons = "; ".join(f"{', '.join(names[reason])}: {reason}" for reason in names)
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
-    writer = ScoreWriter(out)
-    number = iter(range(10**6))
     asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
-    try:
-        with tuned(source):
-            tables = lambda: Tables(leaks=ScoreTable(writer, next(number)))  # noqa: E731
-            auditor = auditor_of(source, running, **asked, tables=tables)
+
+    def once(some: Mapping[str, Attack]) -> tuple[Auditor, int]:
+        writer, number = ScoreWriter(out), iter(range(10**6))
+        try:
+            tables = partial(_score_tables, writer, number)
+            auditor = auditor_of(source, some, **asked, tables=tables)
             count = sum(1 for _ in findings_of(source, auditor))
-        writer.close()
-    except BaseException:
-        writer.drop()
-        raise
+            writer.close()
+        except BaseException:
+            writer.drop()
+            raise
+        return auditor, count
+
+    with tuned(source):
+        (auditor, count), failed = _without_failing(running, once)
     about = described(source, seed)
     threats = threats_of(_as_they_knew(auditor), attacks)
     head = ScoresHead(
         classes=recording.manifest.classes,
         epochs=count,
         threats={name: Threat.model_validate(threat) for name, threat in threats.items()},
-        skipped=skipped,
-        attacks=list(running),
+        skipped=skipped | failed,
+        attacks=[name for name in running if name not in failed],
         rows=about["listed"],
         class_shares=about["class_shares"] if recording.manifest.class_shares else None,
         **{key: about[key] for key in ("layers", "cut_layers", "batch_size", "seed", "model", "notes")},
