@@ -182,7 +182,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 4_374,
     "vflbench/results": 2_139,
-    "vflbench/run": 4_397,
+    "vflbench/run": 4_409,
 }
 
 
