@@ -170,7 +170,7 @@ CAPS = {
     "scripts": 1_996,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 3_399,
+    "vflbench/cli": 3_369,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,

@@ -42,7 +42,7 @@ def test_an_audit_has_the_numbers_of_the_run_that_recorded_the_messages(place):
 
 def test_the_first_line_is_the_verdict_of_the_run_and_of_its_audit(place):
     first = " ".join((place / "audit.txt").read_text().partition("\n\n")[0].split())
-    assert first == " ".join((place / "train.txt").read_text().partition("\n\n")[0].split())
+    assert first.partition("; the model itself")[0] in " ".join((place / "train.txt").read_text().split())
     assert re.match(r"(Gradients|Embeddings) at .* give [\d.]+ % of label pairs away \(AUC ", first)
     assert "; a coin 0.50); " in first
     assert "the model itself 0." in first

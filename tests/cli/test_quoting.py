@@ -4,7 +4,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
 
-from vflbench.cli.quoting import quoting_mistake, split_word
+from vflbench.cli.mistakes import quoting_mistake, split_word
 
 SPLIT = [
     ("attack=[norm, spectral]", "'attack=[norm, spectral]'"),

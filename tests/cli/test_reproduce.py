@@ -5,9 +5,17 @@ from pathlib import Path
 import pytest
 from warm_command import command
 
-from vflbench.cli.reproduce import reproduce
-from vflbench.cli.reproduce_plan import LEAST_SCALE, SPENT, START, Plan, fitting_scale, overrides, parse_minutes
-from vflbench.cli.reproduce_runs import repeat
+from vflbench.cli.reproduce import (
+    LEAST_SCALE,
+    SPENT,
+    START,
+    Plan,
+    fitting_scale,
+    overrides,
+    parse_minutes,
+    repeat,
+    reproduce,
+)
 from vflbench.errors import UserError
 from vflbench.report.published import PublishedExperiment, read_experiments
 

@@ -1,5 +1,6 @@
 """Every experiment states its source and its cost, and its published values can be read."""
 
+import json
 import math
 
 import pytest
@@ -21,8 +22,8 @@ def test_every_experiment_states_what_it_shows_its_source_and_its_cost():
 
 
 def test_what_is_published_has_its_experiment_and_its_data():
-    beside = {file.stem for file in (config_folder() / "experiment").glob("*.json")}
-    assert {name for name, e in EXPERIMENTS.items() if e.data} == beside & set(EXPERIMENTS)
+    beside = json.loads((config_folder() / "experiment" / "published_values.json").read_text())
+    assert {name for name, e in EXPERIMENTS.items() if e.data} == {*beside} & {*EXPERIMENTS}
     assert EXPERIMENTS["bytedance_sumkl"].values[0].number == 0.04
 
 
@@ -32,8 +33,8 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
         "# @package _global_\n# Shows this. And that.\n# Source: somebody, 2022.\n# Cost: 1.5 minutes: 6 runs.\n"
         "defaults:\n  - override /dataset: mnist\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      seed: 0,1\n"
     )
-    (tmp_path / "mine.json").write_text(
-        '{"data": "MNIST", "reproduce": ["dataset.path={data}/x"], "values": [{"what": "a", "number": null}]}'
+    (tmp_path / "published_values.json").write_text(
+        '{"mine": {"data": "MNIST", "reproduce": ["dataset.path={data}/x"], "values": [{"what": "a", "number": null}]}}'
     )
     mine = read_experiment(file)
     assert (mine.does, mine.source, mine.minutes) == ("Shows this. And that.", "somebody, 2022.", 1.5)
@@ -44,8 +45,8 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
 def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
     (tmp_path / "mine.yaml").write_text("# Mine.\n")
     for text in ('{"data": ', '{"what": 1}', '{"values": [{"wath": 1}]}'):
-        (tmp_path / "mine.json").write_text(text)
-        with pytest.raises(UserError, match=r"mine\.json"):
+        (tmp_path / "published_values.json").write_text(f'{{"mine": {text}}}')
+        with pytest.raises(UserError, match=r"published_values\.json"):
             read_experiment(tmp_path / "mine.yaml")
 
 

@@ -19,10 +19,9 @@ from vflbench.cli.components import component, construct, named
 from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.guard import guarded
 from vflbench.cli.hydra_internals import current_config
-from vflbench.cli.mistakes import describe, leaving_errors
+from vflbench.cli.mistakes import describe, leaving_errors, split_word
 from vflbench.cli.plugins import FLAG as PLUGINS
 from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
-from vflbench.cli.quoting import split_word
 from vflbench.cli.resolvers import names, plain
 from vflbench.cli.run_folder import run_name
 from vflbench.cli.shared_files import is_ours, read, read_ours

@@ -1,8 +1,8 @@
 """Experiments that can be repeated: what configs/experiment says of them, and the published values beside the values here.
 
-NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. NAME.json, if there is one,
-holds what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the command
-line.
+NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. published_values.json has,
+under NAME, what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the
+command line.
 """
 
 import json
@@ -100,11 +100,11 @@ def read_experiments(folder: Path | None = None, names: Collection[str] | None =
 
 
 def read_experiment(file: Path) -> PublishedExperiment:
-    """file: NAME.yaml. Raises UserError if NAME.json beside it can't be read."""
+    """file: NAME.yaml. Raises UserError if published_values.json beside it can't be read."""
     comments = {key: text for key, text in comments_of(file).items() if key != "threat"}
-    beside = file.with_suffix(".json")
+    beside = file.with_name("published_values.json")
     try:
-        published = json.loads(beside.read_text()) if beside.exists() else {}
+        published = json.loads(beside.read_text()).get(file.stem, {}) if beside.exists() else {}
         values = tuple(Value(**value) for value in published.pop("values", ()))
         reproduce = tuple(published.pop("reproduce", ()))
         return PublishedExperiment(

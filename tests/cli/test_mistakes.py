@@ -2,7 +2,7 @@
 
 import pytest
 
-from vflbench.cli.hints import choices, lacking_runs, nearest_options
+from vflbench.cli.mistakes import choices, lacking_runs, nearest_options
 from vflbench.places import config_folder
 
 HINTS = {

@@ -1,12 +1,19 @@
-"""`vflbench reproduce asynchronous_range`: the local step sizes at which asynchronous training reveals its batches."""
+"""`vflbench reproduce asynchronous_range` and `no_defense`: what is measured by itself."""
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from vflbench.cli.words import Words
 from vflbench.errors import UserError
 
-_DESCRIPTION = """The local step sizes at which asynchronous training reveals its batches, measured on random binary batches.
+if TYPE_CHECKING:
+    from vflbench.numerics.interval import Interval
+    from vflbench.run.experiment import Experiment
+
+
+_RANGE = """The local step sizes at which asynchronous training reveals its batches, measured on random binary batches.
 
 A party sends theta_n - theta_0 after n local steps on batches of m rows with d columns. Over the reals this does not
 determine the batches; for integers the sum of all alphas follows while the rate is small. Rates are those of summed
@@ -32,7 +39,7 @@ examples:
 
 def asynchronous_range(arguments: Sequence[str]) -> None:
     """Print the table, line by line as it is measured."""
-    options = _parser().parse_args(arguments)
+    options = _range_parser().parse_args(arguments)
     shapes = [_shape(text) for text in options.shapes.split(",")]
     if options.draws < 1:
         raise UserError("at least 1", key="--draws", value=options.draws)
@@ -42,10 +49,10 @@ def asynchronous_range(arguments: Sequence[str]) -> None:
         _ranges(options, shapes, _numbers(options.batches, "--batches", int))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _range_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vflbench reproduce asynchronous_range",
-        description=_DESCRIPTION,
+        description=_RANGE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--shapes", default="4x10,8x10,8x20,11x20,16x32", help="rows x columns, separated by commas")
@@ -112,3 +119,96 @@ def _by_rate(options: argparse.Namespace, shapes: Sequence[tuple[int, int]], rat
         measured = shares_by_rate(rows, columns, rates, rng, draws=options.draws, density=options.density, dtype=dtype)
         for at in measured:
             print(f"{rows:>4}{columns:>4}{at.rate:>9g}{at.sums:>8.0%}{at.batches:>8.0%}{at.proved_wrong:>8.0%}", flush=True)
+
+
+DEFENSES: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "dcor, alpha_d 0.02": ("defense=dcor", "defense.dcor.alpha_d=0.02"),
+    "label_gdp, mu 0.661": ("defense=label_gdp", "defense.label_gdp.mu=0.661"),
+    "zero_sum, eps 0.753": ("defense=label_dp", "defense.label_dp.mechanism=zero_sum", "defense.label_dp.eps=0.753"),
+    "label_dp, eps 0.753": ("defense=label_dp", "defense.label_dp.eps=0.753"),
+}
+"""Row of the table -> the options of its defense."""
+KNOWN = (5, 10, 20, 50, 100, 200, 400, 1000)
+SPLITS = ("test", "train")
+_NO_DEFENSE = """What no defense can do: new rows ranked by whoever has the embeddings and k labelled rows.
+
+The label party has no columns of its own. For each defense and seed it trains one network; KEY=VALUE are options of
+`vflbench train`. Then it takes k training rows at random, of both classes. It fits the head of `completion` to their labels
+and to what the non-label party's own network makes of them. With that it ranks the test rows, on which nobody trained, and
+training rows, up to 20,000 each. Beside it stands the model itself. k = 0 is `directions`: no label, but the gradients of
+the last epoch, two-sided. "Own columns" is the same head on the party's raw columns, which takes no label party at all.
+
+Prints two Markdown tables, of test rows and of training rows: AUC, means over the seeds with Student's 95 % intervals of
+means over --draws draws of labelled rows.
+
+examples:
+  vflbench reproduce no_defense dataset.rows=4000 --seeds 0 --draws 3     # quickly, on synthetic rows
+  vflbench reproduce no_defense dataset=criteo dataset.path=train.txt.gz
+"""
+_Key = tuple[str, str, int | str]
+
+
+def no_defense(arguments: Sequence[str]) -> None:
+    """Print the tables, and on stderr a line for each network that was trained."""
+    parser = Words(
+        prog="vflbench reproduce no_defense",
+        description=_NO_DEFENSE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "options", nargs="*", metavar="KEY=VALUE", help="options of vflbench train, as dataset=criteo epochs=2"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--draws", type=int, default=10, help="random draws of labelled rows, for each number of rows")
+    parser.add_argument("--known", type=int, nargs="+", default=list(KNOWN))
+    options = parser.parse_intermixed_args(arguments)
+    if options.draws < 1:
+        raise UserError("at least 1", key="--draws", value=options.draws)
+    if min(options.known) < 2:
+        raise UserError("at least 2, one of each class", key="--known", value=min(options.known))
+    from vflbench.numerics.interval import UNIT, over_runs  # late, as the next: --help waits for nothing that trains
+    from vflbench.run.no_defense import MODEL, Readings, readings
+
+    runs: list[Readings] = []
+    for seed in options.seeds:
+        found: Readings = {}
+        for name, overrides in DEFENSES.items():
+            experiment = _configured(*options.options, *overrides, f"seed={seed}")
+            found |= readings(experiment, name, options.known, options.draws)
+            print(f"seed {seed}, {name}: test AUC {found[name, 'test', MODEL]:.4f}", file=sys.stderr, flush=True)
+        runs.append(found)
+    means = {key: over_runs((run[key] for run in runs), UNIT) for key in runs[0]}
+    for split in SPLITS:
+        print(f"\n{split} rows\n\n{markdown(means, split, options.known)}")
+
+
+def _configured(*overrides: str) -> "Experiment":
+    """Without attacks, and on all labels as they are."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    from vflbench.cli.build import build
+    from vflbench.cli.guard import guarded
+    from vflbench.cli.hydra_internals import current_config
+    from vflbench.places import config_folder
+
+    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+        words = ["attack=none", "audit.canaries=0", "name=no_defense", *overrides]
+        config = compose("train", overrides=words, return_hydra_config=True)
+        with current_config(config):
+            return build(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+
+
+def markdown(means: "Mapping[_Key, Interval]", split: str, known: Sequence[int]) -> str:
+    """A line for each defense, and one for the party's own columns."""
+    from vflbench.numerics.interval import interval_text
+    from vflbench.run.no_defense import MODEL, NO_LABEL, OWN
+
+    columns: list[int | str] = [MODEL, NO_LABEL, *known]
+    header = ["defense", MODEL, *(f"{k} labels" for k in columns[1:])]
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for name in (*DEFENSES, OWN):
+        cells = [interval_text(means[name, split, column]) if (name, split, column) in means else "" for column in columns]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return "\n".join(lines)
