@@ -48,9 +48,9 @@ def test_a_mark_says_what_it_is_and_the_legend_filters(browser, file):
         assert marks.count() == 3
         marks.first.hover()
         assert "test AUC 0.7" in shown.page.locator("#plot_tip").inner_text()
-        label = figure.locator(".role-legend-label text", has_text="marvell")
+        label = figure.locator(".role-legend-label text", has_text="sumkl 0.04")
         label.click()
-        shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 2")
+        shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 1")
         label.click()
         shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 3")
         assert shown.complaints == []
@@ -88,8 +88,8 @@ def test_what_is_saved_is_light_whatever_the_page_is(browser, file, dark):
         assert pixels[0, 0].tolist() == [255, 255, 255]
         assert np.ptp(pixels.astype(int)) > 200
         head, *rows = csv.reader(io.StringIO(saved(shown, figure, "csv").decode()))
-        assert head[:4] == ["series", "test AUC", "test AUC_low", "test AUC_high"]
-        assert {row[0] for row in rows} >= {"none", "marvell"}
+        assert head[:4] == ["label", "test AUC", "test AUC_low", "test AUC_high"]
+        assert {row[0] for row in rows} >= {"none", "marvell, sumkl 0.04"}
         shown.page.wait_for_timeout(200)
         colour = figure.locator("svg").evaluate("s => s.style.backgroundColor")
         assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")

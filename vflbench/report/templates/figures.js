@@ -45,7 +45,7 @@
     place.classList.toggle("is-fixed", spec.width !== "container");
     if (spec.width !== "container") place.tabIndex = 0;  // it may scroll, also by keys
     if (spec.width === "container") Object.assign(spec, {width: widths.get(place), autosize: {type: "fit-x", contains: "padding"}});
-    const {view} = await vegaEmbed(place, spec, {ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: show});
+    const {view} = await vegaEmbed(place, spec, {ast: true, actions: false, renderer: "svg", defaultStyle: false, logLevel: 1, tooltip: show});
     place.querySelector("svg").setAttribute("aria-hidden", "true");  // the place has the text for who can't see it
     if (spec.usermeta?.heat) place.append(heat(spec));
     fit(place);
