@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 4_374,
+    "vflbench/report": 3_650,
     "vflbench/results": 2_139,
     "vflbench/run": 4_409,
 }

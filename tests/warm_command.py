@@ -29,7 +29,7 @@ _UNCHANGED = {"COMP_LINE", "HYDRA_FULL_ERROR", "VFLBENCH_CACHE"}
 _WARM = (
     *("torch._dynamo", "scipy.optimize", "sklearn.metrics"),
     *("vflbench.cli.build", "vflbench.cli.launcher", "vflbench.cli.mistakes", "vflbench.cli.train"),
-    *("vflbench.cli.audit", "vflbench.report.site"),
+    *("vflbench.cli.audit", "vflbench.report.page"),
 )
 """Modules that the process imports before it forks; a run would import most of them, which takes seconds."""
 

@@ -17,7 +17,6 @@ from vflbench.report.experiments import (
     solver_seconds,
 )
 from vflbench.results.runs import read_runs
-from vflbench.results.table_formats import text_of
 
 THREATS = {
     "direct": {"level": "messages only", "text": "", "knows": ["gradients"]},
@@ -39,8 +38,8 @@ def drawn(folder):
 
 
 def texts(table, columns=None):
-    places = [table.columns.index(name) for name in columns] if columns else range(len(table.columns))
-    return [[text_of(row[place]).split(" (")[0] for place in places] for row in table.rows]
+    frame = table.texts[list(columns)] if columns else table.texts
+    return frame.map(lambda text: text.split(" (")[0]).to_numpy().tolist()
 
 
 def attacked(folder, seed, *, direct, completion, **options):
@@ -78,7 +77,7 @@ def matrix(tmp_path):
 
 def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest_of_each_level(matrix):
     table = table_of(matrix, "matrix")
-    assert table.columns == (
+    assert tuple(table.frame) == (
         *("setting", "runs", "test AUC", "ceiling", "strongest, messages only", "which, messages only"),
         *("strongest, known labels", "which, known labels", "direct, messages only", "spectral, messages only"),
         *("completion, known labels", "probe, reference", "own columns, reference"),
@@ -89,7 +88,7 @@ def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest
         ["marvell", "2", "0.760", "refuted", "0.950", "direct", "completion"],
         ["label_dp", "2", "0.760", "0.680", "0.700", "spectral", "completion"],
     ]
-    assert texts(table, table.columns[8:]) == [
+    assert texts(table, tuple(table.frame)[8:]) == [
         ["0.980", "0.700", "0.750", "0.900", "0.550"],
         ["0.950", "0.700", "0.600", "0.900", "0.550"],
         ["0.600", "0.700", "0.660", "0.900", "0.550"],
@@ -127,7 +126,7 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
     priced(tmp_path / "fewer_rows", seed=1, lr=0.2, epochs=2, validation=0.9, test=0.99, eps=0.75, rows=100)
     priced(tmp_path / "none", seed=0, lr=0.1, epochs=1, validation=0.8, test=0.8)
     table = table_of(tmp_path, "price")
-    assert table.columns[:5] == ("defense", "ceiling", "test AUC, 1 epoch", "rate, 1", "runs, 1")
+    assert tuple(table.frame)[:5] == ("defense", "ceiling", "test AUC, 1 epoch", "rate, 1", "runs, 1")
     assert texts(table) == [
         ["none", "-", "0.800", "0.1", "1", "-", "-", "-"],
         ["label_dp zero_sum", "0.680", "-", "-", "-", "0.720", "0.2", "2"],
@@ -198,7 +197,7 @@ def test_solvers_stand_beside_the_published_seconds(tmp_path):
         solved(tmp_path / f"a{seed}", seed, 3, 5, 0.01 + 0.02 * seed)
         solved(tmp_path / f"b{seed}", seed, 11, 20, 1.5)
     table = table_of(tmp_path, "solvers")
-    rows = {(row[0], row[1]): row for row in table.rows}
+    rows = {(row[0], row[1]): row for row in table.frame.to_numpy().tolist()}
     assert len(rows) == 20, "published sizes have a line too"
     assert rows[3, 5][3:] == [pytest.approx(0.02), 1.0, 2.0, 0.25]
     assert rows[11, 20][3] == 1.5
@@ -208,7 +207,9 @@ def test_solvers_stand_beside_the_published_seconds(tmp_path):
     section = section_of(tmp_path)
     several = [table for table in experiment_tables(section) if "solvers" in table.slug]
     assert [table.title for table in several] == ["Seconds to rebuild a batch: density 0.9"] or len(several) == 2
-    firsts = sorted(next(row for row in table.rows if (row[0], row[1]) == (3, 5))[3] for table in several)
+    firsts = sorted(
+        next(row for row in table.frame.to_numpy().tolist() if (row[0], row[1]) == (3, 5))[3] for table in several
+    )
     assert firsts == [pytest.approx(0.02), 100.0]
 
 

@@ -10,8 +10,7 @@ from browser_pages import launched, opened
 from outputs_tree import sweep
 from PIL import Image
 
-from vflbench.report.sections import Wishes
-from vflbench.report.site import write_report
+from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
 MARKS = "#figure_runs_criteo_plane .mark-symbol.role-mark path"

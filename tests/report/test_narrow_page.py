@@ -4,8 +4,7 @@ import pytest
 from browser_pages import launched, opened
 from outputs_tree import leak, write_run
 
-from vflbench.report.sections import Wishes
-from vflbench.report.site import write_report
+from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
 ATTACKS = ("norm", "direct", "spectral", "residual", "posterior", "completion_both", "hidden_subset_sum")

@@ -10,8 +10,7 @@ from browser_pages import SCREENS, launched, opened
 from hostile_runs import TEXTS
 from outputs_tree import FACTS, interval, leak, marvell, sweep, write_adversarial_run, write_run
 
-from vflbench.report.sections import Wishes
-from vflbench.report.site import write_report
+from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
 WORST = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC", "readings": 34}

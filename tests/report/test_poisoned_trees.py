@@ -151,7 +151,7 @@ def state(folder, without):
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutation_ends_a_report(tmp_path, monkeypatch, capsys, part):
     """800 damaged runs, 20 in a tree; each is also read alone, as a finished run is shown on the terminal."""
-    monkeypatch.setattr("vflbench.report.site.files", lambda *_: ())
+    monkeypatch.setattr("vflbench.report.charts.files", lambda *_: ())
     rng = random.Random(part)
     originals = sources(tmp_path / "originals")
     victim = tmp_path / "victim"

@@ -3,13 +3,13 @@
 import pytest
 from outputs_tree import marvell, write_run
 
+from vflbench.report.group import sections
 from vflbench.report.published import Value, compared
-from vflbench.report.sections import Wishes, sections
 from vflbench.results.tree import read_tree
 
 
 def section_of(folder):
-    (section,) = sections(read_tree([folder]).runs, Wishes())
+    (section,) = sections(read_tree([folder]).runs)
     return section
 
 

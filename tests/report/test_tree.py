@@ -6,7 +6,7 @@ import shutil
 import pytest
 from outputs_tree import sweep, write_run
 
-from vflbench.report.site import write_report
+from vflbench.report.page import write_report
 from vflbench.results.tree import read_tree
 
 
@@ -38,20 +38,20 @@ def test_everything_is_reported_with_its_reason(tmp_path):
     assert reasons["failed", "failed"] == "dataset.path=nowhere: there is no such file"
     assert "promise" in reasons["failed", "broken promise"]
     assert "no summary.json" in reasons["half-written", "stopped"]
-    assert "can't be read" in reasons["half-written", "torn"]
+    assert "can't be read" in reasons["unreadable", "torn"]
     assert "no config.yaml" in reasons["half-written", "headless"]
-    assert "config.yaml can't be read: it holds no options" in reasons["half-written", "listed"]
+    assert "config.yaml can't be read: it holds no options" in reasons["unreadable", "listed"]
     assert "counted once" in reasons["repeated", "none0"]
     assert {name for kind, name in reasons if kind == "foreign"} == {"notes.txt", "cat.png"}
 
 
 @pytest.mark.slow
 def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.report.site.files", lambda *_: ())
+    monkeypatch.setattr("vflbench.report.charts.files", lambda *_: ())
     root = messy(tmp_path / "outputs")
     page = write_report([root], root / "report")
     text = page.read_text()
-    for word in ("no such file", "notes.txt", "stopped", "Failed runs (2)", "Half-written runs (4)", "counted once"):
+    for word in ("no such file", "notes.txt", "stopped", "Failed runs (2)", "Half-written runs (2)", "counted once"):
         assert word in text
     assert "4 finished runs" in text
     assert read_tree([root]).odd == read_tree([root, root / "report"]).odd
@@ -69,7 +69,7 @@ def test_the_same_folder_twice_counts_once(tmp_path):
 
 def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
     folder = write_run(tmp_path / "bare")
-    (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}], "guarantees": None}))
+    (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}]}))
     (folder / "metrics.csv").unlink()
     assert "1 finished run in" in write_report([tmp_path], tmp_path / "report").read_text()
 

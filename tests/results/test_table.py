@@ -16,7 +16,7 @@ from hostile_runs import TEXTS
 from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
-from vflbench.report.groups import group_runs
+from vflbench.report.group import sections
 from vflbench.results import load
 from vflbench.results.table import COLUMNS, ENDINGS, export, run_names
 from vflbench.results.tree import read_tree
@@ -102,7 +102,9 @@ def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_
     settings = {line["run"]: line["setting"] for line in records(out, file=tmp_path / "r.jsonl")}
     assert settings["a"] == settings["b"] == settings["other rows"]
     assert len(set(settings.values())) == len(others)
-    groups = [[run.folder.name for run in group.runs] for group in group_runs(read_tree([out]).runs)]
+    groups = [
+        [run.folder.name for run in group.runs] for section in sections(read_tree([out]).runs) for group in section.groups
+    ]
     assert sorted(groups) == sorted([["a", "b", "other rows"], *([name] for name in others if name != "other rows")])
 
 
@@ -284,9 +286,9 @@ def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypat
     example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0].replace('"f5"', '"f2"')
     found = {}
     exec(compile(example, "results.md", "exec"), found)
-    (group,) = group_runs(read_tree([tmp_path / "out"]).runs)
+    (section,) = sections(read_tree([tmp_path / "out"]).runs, layer="cut")
     ((*_, sumkl, _, attack, value, runs),) = found["leaks"].rows()
-    assert (sumkl, attack, value, runs) == ("0.5", "norm", pytest.approx(group.interval("leak_auc").mean), 2)
+    assert (sumkl, attack, value, runs) == ("0.5", "norm", pytest.approx(section.over_seeds("leak_auc").iloc[0].mean), 2)
     assert value == pytest.approx(0.7)
     assert found["worst"]["value"].to_list() == pytest.approx([0.8, 0.8])
 

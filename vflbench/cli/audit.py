@@ -29,8 +29,7 @@ from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.places import config_folder
-from vflbench.report.sections import Wishes
-from vflbench.report.site import write_report
+from vflbench.report.page import Wishes, write_report
 from vflbench.report.terminal import result_text, write_table
 from vflbench.report.words import threshold
 from vflbench.results.files import METRICS

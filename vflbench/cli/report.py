@@ -114,11 +114,9 @@ def _refuse_recordings(folders: Sequence[Path]) -> None:
 
 def _formats(text: str) -> tuple[str, ...]:
     """The formats of --figures."""
-    from vflbench.report.charts import FORMATS
-
     formats = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
-    if not set(formats) <= set(FORMATS):
-        raise UserError(f"some of {', '.join(FORMATS)}, or none", key="--figures", value=text)
+    if not set(formats) <= {"svg", "png", "pdf"}:
+        raise UserError("some of svg, png, pdf, or none", key="--figures", value=text)
     return formats
 
 
@@ -146,9 +144,8 @@ def _commands(tree: "Tree", options: argparse.Namespace) -> None:
 
 
 def _page(tree: "Tree", options: argparse.Namespace) -> None:
-    from vflbench.report.by import printed, resolved
-    from vflbench.report.sections import sections
-    from vflbench.report.site import Wishes, write_report
+    from vflbench.report.page import Wishes, write_report
+    from vflbench.report.tables import printed, resolved
     from vflbench.results.wrapping import path_text
 
     out = options.out or options.folders[0] / "report"
@@ -161,7 +158,7 @@ def _page(tree: "Tree", options: argparse.Namespace) -> None:
     wishes = Wishes(x=options.x, y=options.y, by=by, layer=options.layer, formats=_formats(options.figures))
     page = write_report(options.folders, out, wishes, tree)
     print("\n".join([tree.counts(), *tree.left_out()]))
-    for section in sections(tree.runs, wishes) if by else ():
+    for section in wishes.sections(tree.runs) if by else ():
         if lines := printed(section):
             print("\n".join(["", *lines, ""]))
     if tree.runs:

@@ -299,7 +299,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
     """Write a report for each experiment with runs, and one page with all of them. Raises UserError if there are none."""
-    from vflbench.report.site import Wishes, write_report
+    from vflbench.report.page import Wishes, write_report
     from vflbench.results.files import finished_folders
 
     notes = [*notes]

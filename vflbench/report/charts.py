@@ -26,11 +26,11 @@ from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
 from vflbench.report.option_words import in_words, within
 from vflbench.report.option_words import shown as in_short
+from vflbench.report.tables import slugged, text_of
 from vflbench.results.layers import marked, merged_order
 from vflbench.results.levels import PROBE, REFERENCE, base_name, level_of
 from vflbench.results.runs import Run
 from vflbench.results.schema import COLUMNS
-from vflbench.results.table_formats import slugged, text_of
 from vflbench.results.untrusted import shown
 
 Styles = Mapping[str, tuple[str, str]]

@@ -18,10 +18,11 @@ from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, 
 from vflbench.report.group import Section, options_key, over_seeds
 from vflbench.report.option_words import in_words
 from vflbench.report.published import Value, read_experiment
+from vflbench.report.tables import Table, text_of
+from vflbench.report.tables import table as made_table
 from vflbench.results.files import HONEST, LOG
 from vflbench.results.levels import LEVELS, PROBE, REFERENCE, base_name
 from vflbench.results.runs import Run
-from vflbench.results.table_formats import Table, text_of
 from vflbench.results.untrusted import read_head
 
 MATRIX, PRICE, SOLVERS = "matrix", "price_of_privacy", ("quantification_table1", "quantification_programme")
@@ -35,7 +36,7 @@ def experiment_tables(section: Section) -> list[Table]:
     return [
         table
         for table in (matrix_table(section), price_table(section), alarm_table(section), *solver_tables(section))
-        if table.rows
+        if len(table.frame)
     ]
 
 
@@ -92,7 +93,7 @@ def ceiling(runs: Sequence[Run]) -> float | str | None:
 
 def matrix_table(section: Section) -> Table:
     if section.experiment != MATRIX or section.leaks.empty:
-        return Table(f"{section.slug}_matrix", "", (), [])
+        return made_table(section, "matrix", "", [])
     table = matrix(section)
     levels = [level for level in LEVELS if level in table.columns.get_level_values("level")]
     utility, runs = section.over_seeds(section.utility), section.runs.groupby("setting").run.apply(list)
@@ -109,7 +110,14 @@ def matrix_table(section: Section) -> Table:
         "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
         "party's own columns."
     )
-    return Table(f"{section.slug}_matrix", "Every attack against every defense", tuple(columns), rows, note)
+    return made_table(
+        section,
+        "matrix",
+        "Every attack against every defense",
+        pd.DataFrame(rows, columns=tuple(columns)),
+        note,
+        is_open=True,
+    )
 
 
 def matrix_figure(section: Section) -> Figure | None:
@@ -186,7 +194,9 @@ def price_table(section: Section) -> Table:
         "seed, which has them all. Ceiling: of the leak AUC from all messages of a run. "
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
-    return Table(f"{section.slug}_price", "The price of label privacy", tuple(columns), rows, note)
+    return made_table(
+        section, "price", "The price of label privacy", pd.DataFrame(rows, columns=tuple(columns)), note, is_open=True
+    )
 
 
 def price_figure(section: Section) -> Figure | None:
@@ -290,7 +300,16 @@ def solver_tables(section: Section) -> list[Table]:
         )
         title = "Seconds to rebuild a batch" + (f": {name}" if name else "")
         columns = ["rows", "columns", "published s", *columns, "batches that fit", "with a twin"]
-        made.append(Table(f"{section.slug}_solvers{suffix}", title, tuple(columns), rows if attacks else [], note))
+        made.append(
+            made_table(
+                section,
+                f"solvers{suffix}",
+                title,
+                pd.DataFrame(rows if attacks else [], columns=tuple(columns)),
+                note,
+                is_open=True,
+            )
+        )
     return made
 
 
@@ -409,7 +428,9 @@ def alarm_table(section: Section) -> Table:
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    return Table(f"{section.slug}_alarms", "When split_guard raises an alarm", columns, rows, note)
+    return made_table(
+        section, "alarms", "When split_guard raises an alarm", pd.DataFrame(rows, columns=columns), note, is_open=True
+    )
 
 
 def alarm_figures(section: Section) -> Iterator[Figure]:

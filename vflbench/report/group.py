@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.report.option_words import in_words, within
-from vflbench.results.levels import LEVELS, REFERENCE, level_of
+from vflbench.results.levels import REFERENCE, level_of
 from vflbench.results.provenance import digest, essential, made_by, may_be_compared, names_of
 from vflbench.results.runs import Run
 
@@ -51,7 +51,6 @@ _NO_NUMBERS = {
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 """Defense -> the option and the value at which it changes nothing, if no other option asks for noise."""
 _OWN_TABLES = ("csv", "parquet")
-_USEFUL_POSITIVES = 30
 _MOST_NAME, _MOST_NAMED = 300, 100
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b7578f", "#b27700", "#2f8fc4", "#7a7a7a")
 """Okabe and Ito's colours, which people of every colour vision can distinguish, with a contrast of 3 to white and black."""
@@ -170,9 +169,43 @@ class Section:
         return made.reindex(self.settings.index)
 
     @cached_property
+    def groups(self) -> "list[Setting]":
+        """The settings with their runs, for what is told about one."""
+        runs = dict(list(self.runs.groupby("setting", sort=False)["run"]))
+        return [Setting(str(name), tuple(runs[name]), self.settings.loc[name]) for name in self.settings.index]
+
+    def baseline(self, setting: "Setting") -> "Setting | None":
+        return next((other for other in self.groups if other.name == self.settings.at[setting.name, "baseline"]), None)
+
+    @cached_property
     def front(self) -> "Front":
         """The settings that may stand on one front."""
         return _front(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Runs that differ in nothing but the seed. facts: its line of `Section.settings`."""
+
+    name: str
+    runs: tuple[Run, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def defense(self) -> str:
+        return str(self.facts["defense"])
+
+    @property
+    def adversary(self) -> str:
+        return str(self.facts["adversary"])
+
+    @property
+    def undefended(self) -> bool:
+        return bool(self.facts["undefended"])
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.runs[0].config
 
 
 class Front(NamedTuple):
@@ -224,23 +257,22 @@ def sections(
     return made
 
 
+def at_cut(section: Section) -> Section:
+    """The same section with leaks taken at the cut layer, unless a layer was chosen: as papers report them."""
+    return section if section.layer else replace(section, layer="cut", leaks=leaks_of(section.runs, "cut"))
+
+
+def beside_honest(section: Section) -> Section:
+    """The same section of the honest runs that runs with an adversary keep; of the others nothing is measured."""
+    kept = section.runs[[run.honest is not None for run in section.runs["run"]]]
+    frame = _frame([run.honest for run in kept["run"]], list(kept["setting"])).set_axis(kept.index)
+    leaks, rebuilt = leaks_of(frame, section.layer), rebuilt_of(frame)
+    return replace(section, runs=frame.reindex(section.runs.index), leaks=leaks, rebuilt=rebuilt)
+
+
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """`Section.runs` of some runs."""
-    numbers = pd.json_normalize([_numbers(run) for run in runs]).reindex(range(len(runs)))
-    frame = pd.DataFrame(
-        {
-            "run": pd.Series(list(runs), dtype=object),
-            "setting": _names(runs),
-            "defense": [run.defense for run in runs],
-            "adversary": [run.adversary for run in runs],
-            "seed": [run.seed for run in runs],
-            "is_audit": [run.is_audit for run in runs],
-            "undefended": [_is_undefended(run) for run in runs],
-            "made_by": [made_by(run) for run in runs],
-            "learned": [learned(run) for run in runs],
-        }
-    )
-    frame = pd.concat([frame, numbers], axis=1)
+    """`Section.runs` of some runs, in the order of settings and seeds."""
+    frame = _frame(runs, _names(runs))
     order = sorted(
         frame.index,
         key=lambda i: (
@@ -254,11 +286,26 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     return frame.loc[order].reset_index(drop=True)
 
 
-def learned(run: Run) -> bool:
-    """False where the test rows don't show that the model is better than a coin, or are too few to show it."""
-    few = run.summary.test_positives is not None and run.summary.test_positives < _USEFUL_POSITIVES
-    low = run.summary.test_auc_low if run.summary.test_auc_low is not None else run.summary.test_auc
-    return not few and (low is None or low > 0.5)
+def _frame(runs: Sequence[Run], names: Sequence[str]) -> pd.DataFrame:
+    numbers = pd.json_normalize([_numbers(run) for run in runs]).reindex(range(len(runs)))
+    frame = pd.DataFrame(
+        {
+            "run": pd.Series(list(runs), dtype=object),
+            "setting": names,
+            "defense": [run.defense for run in runs],
+            "adversary": [run.adversary for run in runs],
+            "seed": [run.seed for run in runs],
+            "is_audit": [run.is_audit for run in runs],
+            "undefended": [_is_undefended(run) for run in runs],
+            "made_by": [made_by(run) for run in runs],
+            "learned": [run.summary.learned is not False and not _is_coin(run.summary.test_auc) for run in runs],
+        }
+    )
+    return pd.concat([frame, numbers], axis=1)
+
+
+def _is_coin(test_auc: float | None) -> bool:
+    return test_auc is not None and test_auc <= 0.5
 
 
 def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
@@ -381,7 +428,7 @@ class _Read:
         more = [name for name in other.attacks if name not in self.attacks]
         changed = [name for name, options in other.attacks.items() if self.attacks.get(name, options) != options]
         parts = ["it has other rows"] * (not same)
-        parts += [f"it was trained for {other.epochs} epochs"] * (self.epochs != other.epochs)
+        parts += [f"it was trained for {other.epochs} epoch{'s' * (other.epochs != 1)}"] * (self.epochs != other.epochs)
         parts += [f"it wasn't attacked by {', '.join(missing)}"] * bool(missing)
         parts += [f"it was also attacked by {', '.join(more)}"] * bool(more)
         parts += [f"{', '.join(changed)} had other options"] * bool(changed)
@@ -587,8 +634,3 @@ def _refuse_unknown(made: Sequence[Section], x: str, y: str, layer: str | None) 
     if made and layer not in (None, "all", "cut", *layers):
         there = f"they are {', '.join([*layers[:_MOST_NAMED], 'cut', 'all'])}" if layers else "no layer was attacked"
         raise UserError(f"no run has a leak at this layer; {there}", key="--layer", value=layer)
-
-
-def levels_of(section: Section) -> list[str]:
-    """The levels of knowledge at which an attack was scored, the one that knows least first."""
-    return [level for level in LEVELS if (section.counted["level"] == level).any()]

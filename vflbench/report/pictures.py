@@ -15,11 +15,11 @@ from PIL import Image
 from vflbench.errors import UserError
 from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, over, text
 from vflbench.report.group import Section
+from vflbench.report.tables import slugged, text_of
 from vflbench.results.arrays import read_arrays
 from vflbench.results.files import RECONSTRUCTIONS
 from vflbench.results.levels import OF_THE_TRUTH
 from vflbench.results.runs import Oddity, Run
-from vflbench.results.table_formats import slugged, text_of
 from vflbench.results.untrusted import shown
 
 FIGURES = (

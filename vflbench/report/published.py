@@ -8,7 +8,7 @@ command line.
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,10 @@ from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.places import config_folder
-from vflbench.results import quantity
-from vflbench.results.table_formats import Table
 
 if TYPE_CHECKING:
-    from vflbench.report.groups import Group
-    from vflbench.report.sections import Section
+    from vflbench.report.group import Section, Setting
+    from vflbench.report.tables import Table
 
 NO_NUMBER = "no number is printed"
 NOT_MEASURED = "not measured here"
@@ -40,7 +38,7 @@ class Value:
 
     number: None if no number is printed; mark: the sign that is printed in its place, and reason: what it stands for, or why
     there is no number. quantity: the quantity of the runs that it is compared with, as in
-    `vflbench.results.quantity`, or `loss_of:` and its name for what a defense costs; None if no run measures it.
+    `vflbench.report.group.Section.values`, or `loss_of:` and its name for what a defense costs; None if no run measures it.
     """
 
     what: str
@@ -162,9 +160,14 @@ class Compared:
         return self.here.low <= number <= self.here.high
 
 
-def published_table(section: "Section", experiment: PublishedExperiment) -> Table:
+def published_table(section: "Section", experiment: PublishedExperiment) -> "Table":
     """Published value, value here, and the difference; no rows if the experiment lists no values."""
-    rows = []
+    import pandas as pd
+
+    from vflbench.report.group import at_cut
+    from vflbench.report.tables import Table  # late: whoever lists experiments waits for no data frame
+
+    section, rows = at_cut(section), []
     for one in (compared(value, section) for value in experiment.values):
         here: Any = one.here if one.here.runs else NOT_MEASURED
         data = one.value.data or experiment.data
@@ -179,48 +182,45 @@ def published_table(section: "Section", experiment: PublishedExperiment) -> Tabl
         )
         if part
     )
-    return Table(f"{section.slug}_published", "Beside the published values", columns, rows, note)
+    return Table(
+        f"{section.slug}_published", "Beside the published values", pd.DataFrame(rows, columns=columns), note, is_open=True
+    )
 
 
 def compared(value: Value, section: "Section") -> Compared:
-    """The value beside the runs of the one group of the section that has its options.
+    """The value beside the runs of the one setting of the section that has its options.
 
-    Only a value that was published as a mean over days is set beside the mean over groups of several days.
+    Only a value that was published as a mean over days is set beside the mean over settings of several days.
     """
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
     of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
     if value.quantity is None or of_days != 1:
         return Compared(value, over_runs([]))
     name = value.quantity.removeprefix(LOSS_OF)
-    if name == value.quantity:
-        numbers = [quantity.value(run, name, section.layer) for group in groups for run in group.runs]
-        return Compared(value, over_runs(numbers, range_of(name)), scale_of(section))
-    return Compared(value, over_runs(losses(groups, section, name)), scale_of(section))
+    numbers = section.values(name)[section.runs["setting"].isin([group.name for group in groups])]
+    found = list(numbers if name == value.quantity else losses(section, name)[numbers.index])
+    return Compared(value, over_runs(found, range_of(name)), scale_of(section))
 
 
-def losses(groups: "Sequence[Group]", section: "Section", name: str) -> list[float]:
-    """What the undefended run of the same seed, on the same day, has more of."""
-    found = []
-    for group in groups:
-        baseline = section.baseline(group)
-        theirs = {} if baseline in (None, group) else baseline.values(name, section.layer)
-        ours = group.values(name, section.layer)
-        found += [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
-    return found
+def losses(section: "Section", name: str) -> Any:
+    """Run -> what the undefended run of the same seed, on the same day, has more of; nan of undefended ones."""
+    values, runs = section.values(name), section.runs
+    known = dict(zip(zip(runs["setting"], runs["seed"], strict=True), values, strict=True))
+    baselines = runs["setting"].map(section.settings["baseline"])
+    theirs = [
+        known.get((other, seed), math.nan) if other != mine else math.nan
+        for other, mine, seed in zip(baselines, runs["setting"], runs["seed"], strict=True)
+    ]
+    return theirs - values
 
 
-def _but_for_the_day(group: "Group") -> str:
-    """What distinguishes it from other groups, without the day on which it is tested."""
-    return str(
-        [
-            group.defense,
-            group.made_by,
-            sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day"),
-        ]
-    )
+def _but_for_the_day(group: "Setting") -> str:
+    """What distinguishes it from other settings, without the day on which it is tested."""
+    options = sorted((key, str(v)) for key, v in group.facts["options"].items() if key != "dataset.test_day")
+    return f"{group.defense} {options}"
 
 
-def _has(group: "Group", key: str, wanted: Any) -> bool:
+def _has(group: "Setting", key: str, wanted: Any) -> bool:
     """Whether its option has this value; `defense` and `attack` are compared by the chosen names."""
     value = group.runs[0].option(key)
     if key in ("defense", "attack"):
@@ -232,14 +232,14 @@ def _has(group: "Group", key: str, wanted: Any) -> bool:
 
 def scale_of(section: "Section") -> str:
     """The data of a section in words: rows, epochs, batches, seeds."""
-    runs = section.runs
+    runs = list(section.runs["run"])
     rows = {run.manifest.data.train_rows for run in runs} - {None}
     epochs, batches = {run.summary.epochs for run in runs} - {0}, {run.manifest.batch_size for run in runs} - {None}
     parts = [section.title.rpartition(" on ")[2]]
     parts += [f"{_span(rows)} training rows"] if rows else []
     parts += [f"{_span(epochs)} epoch{'s' * (epochs != {1})}"] if epochs else []
     parts += [f"batches of {_span(batches)}"] if batches else []
-    seeds = len({str(seed) for g in section.groups for seed in g.seeds})
+    seeds = section.runs["seed"].nunique()
     return ", ".join([*parts, f"{seeds} seed{'s' * (seeds > 1)}"])
 
 

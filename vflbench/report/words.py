@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import UNIT, Interval, over_runs
 from vflbench.results.digits import apart
 from vflbench.results.gate import COIN, Judgement, Outcome, judged, strength
 from vflbench.results.levels import LEVELS, knowledge, level_of
@@ -23,8 +23,7 @@ from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import LEAST_TEST_ROWS, Leak, Power, Privacy, Promise, Reading, Rebuilt, Summary
 
 if TYPE_CHECKING:
-    from vflbench.report.groups import Group
-    from vflbench.report.sections import Section
+    from vflbench.report.group import Section, Setting
 
 NO_MESSAGE = "none"
 LABEL_PRIVACY = "what the messages add about one row, given everything else"
@@ -616,15 +615,16 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
     """(defense, sentence), the undefended first, then the lowest leak first; of a model that learned nothing last.
 
     Of the settings of a defense the one that leaks least is named, and how much all of them leak; without a defense the one
-    that leaks most.
+    that leaks most. Only of the settings that may be compared with the others, if the defense has any (`Section.front`).
     """
-    by_defense: dict[str, list[Group]] = {}
+    by_defense: dict[str, list[Setting]] = {}
     for group in section.groups:
         name = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}.get(group.defense, group.defense)
         name += "" if group.adversary == "none" else f", adversary {group.adversary}"
         by_defense.setdefault(name, []).append(group)
     made = []
-    for name, groups in by_defense.items():
+    for name, every in by_defense.items():
+        groups = [one for one in every if one.name in section.front.settings] or every
         pick = max if all(group.defense == "none" for group in groups) else min
         group = pick([one for one in groups if not math.isnan(worst_of(one))] or groups, key=rank)
         text, title = verdict(group.runs), name
@@ -632,7 +632,11 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
             leaks = sorted(value for value in map(worst_of, groups) if not math.isnan(value))
             some = f"All {len(groups)}" if len(leaks) == len(groups) else f"{len(leaks)} attacked of {len(groups)}"
             ends = " to ".join(dict.fromkeys(number(leak) for leak in leaks[:: max(1, len(leaks) - 1)]))
-            text += f" {some} settings of {name[:1].lower()}{name[1:]}: {ends}." if leaks else ""
+            text += (
+                f" {some} settings {'' if name.startswith(NOBODY) else 'of '}{name[:1].lower()}{name[1:]}: {ends}."
+                if leaks
+                else ""
+            )
             title = f"{name}{group.name.removeprefix(group.defense)}"
         made.append((not name.startswith(NOBODY), *rank(group), title, text))
     made.sort(key=lambda one: one[:3])
@@ -640,12 +644,12 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
     return [one[3:] for one in made[:MOST_DEFENSES]] + more * (len(made) > MOST_DEFENSES)
 
 
-def worst_of(group: "Group") -> float:
+def worst_of(group: "Setting") -> float:
     """What the worst attack of each run reads, mean over seeds; nan without one."""
     return mean([run.summary.verdict.worst.value for run in group.runs if run.summary.verdict.worst])
 
 
-def rank(group: "Group") -> tuple[bool, float]:
+def rank(group: "Setting") -> tuple[bool, float]:
     """The better the defense, the lower; a setting whose model learned nothing comes after all that learned."""
     return any(run.summary.learned is False for run in group.runs), worst_of(group)
 
@@ -655,7 +659,7 @@ def remarks(section: "Section") -> list[str]:
     then = next_step(section)
     if len(section.runs) > 1:
         return [*lowering(section), *then]
-    run = section.runs[0]
+    run = section.groups[0].runs[0]
     lines = rebuilt([run]) if run.summary.verdict.worst else []
     if run.is_audit:
         promise = [run.summary.observed_privacy.verdict] if run.summary.observed_privacy else []
@@ -709,7 +713,7 @@ def next_step(section: "Section") -> list[str]:
     return [f"What to do next: {why}; {HOW_TO} compares the defenses{try_it}."]
 
 
-def _compared(section: "Section") -> Iterator[tuple["Group", list["Group"]]]:
+def _compared(section: "Section") -> Iterator[tuple["Setting", list["Setting"]]]:
     """Each undefended setting with the defended ones of the same data and options, if there are any."""
     for base in section.groups:
         if base.undefended and _is_auc(base):
@@ -718,13 +722,13 @@ def _compared(section: "Section") -> Iterator[tuple["Group", list["Group"]]]:
                 yield base, beside
 
 
-def _is_useful(group: "Group") -> bool:
+def _is_useful(group: "Setting") -> bool:
     """Whether its model is not known to be a coin, by its runs and over its seeds."""
-    auc = group.interval("test_auc")
+    auc = over_runs([math.nan if run.summary.test_auc is None else run.summary.test_auc for run in group.runs], UNIT)
     return not rank(group)[0] and not auc.mean < _USEFUL and not auc.low <= COIN["AUC"]
 
 
-def _with_model(group: "Group") -> str:
+def _with_model(group: "Setting") -> str:
     """`AUC 0.60 with test AUC 0.70`."""
     auc = mean([run.summary.test_auc for run in group.runs])
     return f"AUC {number(worst_of(group))}{'' if math.isnan(auc) else f' with test AUC {number(auc)}'}"
@@ -735,9 +739,9 @@ def _leaks(run: Run) -> bool:
     return worst is not None and judged(worst.figure, worst.low, worst.high) is Judgement.LEAK
 
 
-def _is_auc(group: "Group") -> bool:
+def _is_auc(group: "Setting") -> bool:
     return all(run.summary.verdict.worst and run.summary.verdict.worst.figure == "AUC" for run in group.runs)
 
 
-def _data(group: "Group") -> set[str | None]:
+def _data(group: "Setting") -> set[str | None]:
     return {run.manifest.data.fingerprint for run in group.runs}

@@ -1,0 +1,292 @@
+"""Tables of a section: their numbers, and what each format makes of texts that strangers wrote."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
+
+from vflbench.errors import UserError
+from vflbench.numerics.interval import Interval, OverRuns
+from vflbench.report.group import sections
+from vflbench.report.tables import Table, by_table, csv_text, printed, resolved, tables, text_of
+from vflbench.results.runs import read_runs
+
+ATTACKS = {
+    "direct": {"level": "messages only", "knows": ["gradients"]},
+    "spectral": {"level": "messages only", "knows": ["embeddings"]},
+    "completion": {"level": "known labels", "knows": ["embeddings"], "known_rows": 20},
+}
+
+
+def made(root, by=(), **wishes):
+    """Name -> table of the only section."""
+    runs = read_runs([root])
+    (section,) = sections(runs, by=resolved(runs, by), **wishes)
+    return {table.slug.removeprefix(f"{section.slug}_"): table for table in tables(section)}
+
+
+def lines(table):
+    """First cell -> column -> text without the interval."""
+    texts = table.texts.map(lambda text: text.split(" (")[0])
+    return texts.set_index(texts.columns[0]).to_dict("index")
+
+
+def test_numbers_are_means_over_seeds_with_their_spread(tmp_path):
+    of = made(sweep(tmp_path))
+    settings = lines(of["settings"])
+    assert settings["marvell, sumkl 0.04"] | {"DCS (beta 0.5)": ""} == {
+        "runs": "3",
+        "test AUC": "0.720",
+        "leak AUC": "0.530",
+        "worst attack": "norm on gradients",
+        "|leak AUC - 0.5|": "0.030",
+        "ceiling, one message": "0.540",
+        "ceiling, all messages": "0.640",
+        "DCS (beta 0.5)": "",
+    }
+    distance = math.sqrt(0.5 * 0.03**2 + 0.5 * 0.05**2)
+    assert float(settings["marvell, sumkl 0.04"]["DCS (beta 0.5)"]) == pytest.approx(1 / (1 + distance), abs=5e-4)
+    change = of["differences"].frame.set_index("setting").loc["marvell, sumkl 0.04"]
+    assert (change["beside"], change["change of test AUC"].mean) == ("none", pytest.approx(-0.05))
+    headlines = lines(of["headlines"])
+    assert headlines["none"]["setting with leak <= 0.55"] == "no setting"
+    assert headlines["marvell"]["setting with leak <= 0.55"] == "marvell, sumkl 0.04"
+    cost = lines(of["cost"])["none"]
+    assert (cost["seconds a run"], cost["MB sent in training"], cost["of which"]) == (
+        *("2.500", "1.500"),
+        "embedding 1, gradient 0.5",
+    )
+    assert "(0.695 to 0.745)" in of["settings"].texts.iloc[1]["test AUC"]
+
+
+def test_one_seed_has_no_interval_and_says_so(tmp_path):
+    of = made(sweep(tmp_path, seeds=1))["settings"]
+    assert of.texts.iloc[0]["test AUC"] == "0.760 (1 run: no interval)"
+    assert of.csv().splitlines()[0].startswith("setting,runs,test AUC,test AUC low,test AUC high,")
+    assert of.csv().splitlines()[1].startswith("none,1,0.76,,,")
+
+
+def test_a_weakly_attacked_setting_and_one_that_learned_nothing_have_no_headline(tmp_path):
+    both = {"attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}, "spectral": {}}}
+    leaks = [leak("norm", "f2", 0.9), leak("spectral", "f2", 0.95)]
+    for name, more in (("none", {}), ("m", marvell(0.16))):
+        write_run(tmp_path / name, leaks=leaks, config=both, **more)
+    write_run(tmp_path / "weak", norm=0.51, defense={"max_norm": {"_target_": "x.MaxNorm"}})
+    write_run(tmp_path / "coin", leaks=[leak("norm", "f2", 0.5)], test_auc=0.45, config=both, defense={"label_dp": {}})
+    of = made(tmp_path)
+    assert set(lines(of["headlines"])) == {"none", "marvell"}
+    front = {name.split(",")[0]: line["on the front"] for name, line in lines(of["settings"]).items()}
+    assert front["max_norm"] == "it wasn't attacked by spectral"
+    assert front["label_dp"] == "its model learned nothing"
+
+
+def test_recordings_of_the_same_rows_stand_in_one_table_with_their_difference(tmp_path):
+    for name, reads in (("recorded", 0.95), ("defended", 0.6)):
+        facts = {"kind": "audit", "source": {"path": f"/x/{name}", "state": name * 2}, "data": {"fingerprint": "f" * 64}}
+        write_run(tmp_path / name, norm=reads, facts=facts, config={"recording": f"/x/{name}", "seed": None}, test_auc=None)
+    change = made(tmp_path)["differences"].frame.set_index("setting").loc["defended"]
+    assert change["beside"] == "recorded"
+    assert change["change of leak AUC"].mean == pytest.approx(-0.35)
+
+
+def test_an_adversary_stands_beside_its_honest_run(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"none{seed}", seed=seed)
+        write_adversarial_run(tmp_path / f"scaled{seed}", seed=seed, test_auc=0.7, norm=0.99, honest_auc=0.76 + 0.02 * seed)
+    row = lines(made(tmp_path)["honest"])["none, adversary scaled"]
+    numbers = [row[name] for name in ("test AUC", "test AUC, honest", "change of test AUC", "leak AUC, honest", "leak AUC")]
+    assert numbers == ["0.700", "0.770", "-0.070", "0.900", "0.990"]
+
+
+def test_levels_of_knowledge_are_kept_apart_in_the_verdict(tmp_path):
+    def reading(attack, value, message="gradient"):
+        place = {"attack": attack, "message": message, "party": "a", "layer": "f2", "figure": "AUC"}
+        return place | {"value": value, "low": value - 0.02, "high": value + 0.02}
+
+    for seed, value in enumerate((0.90, 0.96)):
+        levels = {"messages only": reading("direct", value), "known labels": reading("completion", 0.8, "embedding")}
+        changed = {"on_changed": {"known labels": reading("completion", 0.7)}, "changed": ["gradient"]}
+        falls = reading("direct", value) | {"because": "above the ceiling"} if seed else None
+        verdict = {"levels": levels, "references": {"probe": reading("probe", 0.99)}, "falls": falls} | changed
+        write_run(tmp_path / f"m{seed}", seed=seed, verdict=verdict, facts={"threats": ATTACKS}, **marvell(0.16, 0.68))
+    table = made(tmp_path)["verdicts"]
+    row = table.frame.iloc[0]
+    assert row["falls to"] == "direct on gradients (1 of 2 runs)"
+    reads = row["its leak AUC, without labels"]
+    assert (reads.mean, reads.low, reads.high) == pytest.approx((0.93, 0.88, 0.98))
+    assert row["worst attack, with known labels"] == "completion on embeddings"
+    assert row["its leak AUC on changed messages, with known labels"].mean == pytest.approx(0.7)
+    assert row["probe, reference"].mean == pytest.approx(0.99)
+
+
+def test_the_strongest_attack_is_named_for_each_message_and_level(tmp_path):
+    leaks = [
+        leak("direct", "f1", 0.9),
+        leak("norm", "f1", 0.6),
+        leak("spectral", "f2", 0.3, message="embedding"),
+        leak("completion", "f2", 0.8, message="embedding"),
+        leak("completion", "h1", 1.0, message="embedding", visible=False),
+        leak("gradient_completion", "f2", 0.95),
+        leak("probe", "gradients", 0.99, message="none"),
+    ]
+    threats = {**ATTACKS, "gradient_completion": ATTACKS["completion"]}
+    for seed in range(3):
+        write_run(tmp_path / str(seed), seed=seed, leaks=leaks, facts={"threats": threats})
+    row = list(lines(made(tmp_path)["strongest"])["none"].values())
+    assert row[3:] == [
+        *("0.900", "direct", "0.700", "spectral", "0.950", "gradient_completion", "0.800", "completion"),
+        *("0.990", "-", "-"),
+    ]
+
+
+def test_a_column_for_each_number_of_known_rows(tmp_path):
+    target = "vflbench.attacks.completion.Completion"
+    attacks = {"few": {"_target_": target, "known": 20}, "many": {"_target_": target}, "norm": {"_target_": "x.Norm"}}
+    found = [leak("few", "f2", 0.6), leak("many", "f2", 0.7), leak("norm", "f2", 0.99)]
+    write_run(tmp_path / "a", leaks=found, config={"attack": attacks})
+    row = lines(made(tmp_path)["known_labels"])["none"]
+    assert (row["message"], row["20 known"], row["100 known"]) == ("embeddings", "0.600", "0.700")
+
+
+def test_details_of_other_kinds_of_runs(tmp_path):
+    recovered = {"attack": "inversion", "message": "embedding", "party": "a", "layer": "f2", "visible": True, "batches": 2}
+    classes = {"classes": {"accuracy": interval(0.3), "ami": interval(0.2), "macro_auc": interval(0.6)}}
+    sent = [
+        {"sender": "a", "receiver": other, "message": "embedding", "messages": 9, "bytes": 3_000_000}
+        for other in ("b", "label")
+    ]
+    privacy = {"epsilon": 1.0, "delta": 1e-6, "releases": [{"defense": "d", "mechanism": "m", "epsilon": 1.0, "times": 1}]}
+    for seed in (0, 1):
+        write_run(
+            tmp_path / f"digits{seed}",
+            seed=seed,
+            dataset="digits",
+            test_auc=None,
+            test_accuracy=0.8,
+            leaks=[leak("kmeans", "f2", None, message="embedding") | classes],
+            reconstructions=[recovered | {"figures": {"hamming": interval(0.1 + 0.1 * seed)}, "beats_every_guess": True}],
+            facts={"skipped": {"norm": "it tells 2 classes apart"}, "unscored": {"averaging": "too few rows"}},
+            figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "clipped_share", "value": 0.25}],
+            links=sent,
+            privacy=privacy,
+        )
+    of = made(tmp_path)
+    assert lines(of["reconstructions"])["none"]["hamming"] == "0.150"
+    assert lines(of["reconstructions"])["none"]["beats every guess"] == "2 of 2 runs"
+    assert lines(of["skipped"])["norm"]["why"] == "it tells 2 classes apart"
+    assert lines(of["figures"])["none"]["value"] == "0.250"
+    assert list(of["links"].texts["to"]) == ["b", "label"]
+    assert lines(of["ledger"])["none"]["eps of all seeds together"] == "2.000"
+    assert lines(of["layers"])["none"]["adjusted mutual information"] == "0.200"
+    assert lines(of["attacks"])["none"]["kmeans on embeddings, messages only"] == "0.200"
+
+
+def test_a_line_for_each_value_of_an_option_and_nothing_but_seeds_averaged_in_it(tmp_path):
+    runs = read_runs([sweep(tmp_path)])
+    (section,) = sections(runs, by=resolved(runs, ["sumkl"]))
+    table = by_table(section)
+    head = [list(row)[:6] for row in table.texts.map(lambda text: text.split(" (")[0]).to_numpy()]
+    assert head == [
+        ["-", "none", "3", "0.770", "0.910", "norm on gradients"],
+        ["0.04", "marvell, sumkl 0.04", "3", "0.720", "0.530", "norm on gradients"],
+        ["0.16", "marvell, sumkl 0.16", "3", "0.752", "0.580", "norm on gradients"],
+    ]
+    assert all(len(line) <= 80 and line.isprintable() for line in printed(section))
+    assert any("0.720" in line for line in printed(section))
+
+
+def test_values_of_any_type_stand_in_order(tmp_path):
+    for place, value in enumerate((10.0, 9, math.inf, 1e-9)):
+        write_run(tmp_path / str(place), defense={"mine": {"_target_": "mine.D", "size": value}})
+    assert list(made(tmp_path, by=["size"])["by"].texts.iloc[:, 0]) == ["1e-09", "9", "10", "inf"]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("seed", "runs that differ in nothing but the seed are averaged"),
+        ("sumlk", "no run has this option; did you mean sumkl?"),
+        ("defense.dcor.alpha_d", "no run has this option"),
+        ("epochs", "it is 2 in all runs, so there is nothing to compare; these vary: defense, defense.marvell.sumkl"),
+    ],
+)
+def test_a_key_that_compares_nothing_is_refused_with_those_that_do(tmp_path, key, problem):
+    with pytest.raises(UserError) as caught:
+        resolved(read_runs([sweep(tmp_path, seeds=1)]), [key])
+    assert str(caught.value).startswith(f"--by={key}: ")
+    assert problem in str(caught.value)
+    assert "defense.marvell.sumkl" in str(caught.value)
+
+
+def test_a_short_key_that_means_several_options_is_refused(tmp_path):
+    for eps in (1, 2):
+        write_run(tmp_path / f"l{eps}", defense={"label_dp": {"eps": eps}})
+        write_run(tmp_path / f"a{eps}", defense={"alibi": {"eps": eps}})
+    with pytest.raises(UserError, match=r"it may be defense\.\w+\.eps or defense\.\w+\.eps; write the whole key"):
+        resolved(read_runs([tmp_path]), ["eps"])
+
+
+HOSTILE = r"<script>alert(1)</script> & \input{x} 50% $a_b^c$ #1 ~{} `x` [a](b) *b* |c"
+
+
+def one(*cells, **more):
+    return Table("slug", f"T {HOSTILE}", pd.DataFrame([cells], columns=[f"c{i}" for i in range(len(cells))]), **more)
+
+
+def test_texts_are_texts_in_every_format():
+    table = one(HOSTILE, note=f"{HOSTILE}. More.")
+    made_page = table.on_page()
+    assert "<script" not in made_page["html"]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; \\input" in made_page["html"]
+    assert "<" not in made_page["copies"]
+    latex = table.latex()
+    escaped = (
+        r"<script>alert(1)</script> \& \textbackslash input\{x\} 50\% \$a\_b\textasciicircum c\$ \#1 \textasciitilde \{\}"
+    )
+    assert latex.count(escaped) == 3  # caption twice, cell
+    assert "<script" not in table.markdown()
+    assert r"\[a\](b) \*b\* \|c" in table.markdown()
+    assert r"\`x\`" in table.markdown()
+
+
+def test_a_spreadsheet_computes_nothing_and_numbers_stay_numbers():
+    assert one("=cmd()", -0.5, "a;@x", "-3").csv().splitlines()[1] == "'=cmd(),-0.5,a;'@x,-3"
+    assert csv_text("+1.5e3") == "+1.5e3"
+
+
+def test_a_row_of_latex_cannot_begin_with_an_option():
+    lines_of = one("[1ex]").latex().splitlines()
+    assert "{}[1ex] \\\\" in lines_of
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (OverRuns(0.76, 0.751, 0.769, 3), "0.760 (0.751 to 0.769)"),
+        (OverRuns(0.76, math.nan, math.nan, 2), "0.760 (2 runs: no interval)"),
+        (Interval(math.nan, math.nan, math.nan), "-"),
+        (True, "yes"),
+        (None, "-"),
+        (12345, "12,345"),
+        (1234.5, "1,234"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+    ],
+)
+def test_a_cell_as_a_person_reads_it(cell, text):
+    assert text_of(cell) == text
+
+
+def test_the_page_leaves_out_what_is_empty_says_what_it_cuts_and_copies_line_by_line():
+    frame = pd.DataFrame({"a": [f"line {i}" for i in range(500)], "b": None, "c": 1.5})
+    page = Table("slug", "T", frame).on_page()
+    assert "<th>b</th>" not in page["html"]
+    assert page["left"] == "100 more lines are in tables/slug.csv."
+    copies = json.loads(page["copies"])
+    for name, row in (("CSV", "line 3,1.5"), ("LaTeX", r"line 3 & 1.500 \\")):
+        before, of, after = copies[name]
+        assert (len(of), of[3]) == (400, row)
+        assert before
+        assert after or name == "CSV"
+    assert copies["Markdown"][1][3].split() == ["|", "line", "3", "|", "1.500", "|"]

@@ -1,0 +1,342 @@
+"""`vflbench report`: reads folders of outputs, writes one page, its tables and its figures."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from vflbench.errors import UserError
+from vflbench.plain_files import replaced
+from vflbench.report import charts, group, pictures, words
+from vflbench.report.experiments import experiment_figures, experiment_tables
+from vflbench.report.group import Section
+from vflbench.report.published import PublishedExperiment, published_table, read_experiments, scale_of
+from vflbench.report.tables import DCS, Table, not_averaged, tables
+from vflbench.results.files import PAGE_MARK
+from vflbench.results.runs import Oddity, Run
+from vflbench.results.tree import Tree, read_tree
+from vflbench.results.untrusted import shown
+
+_MOST_TEXT = 4_000  # characters of a sentence
+_KINDS = {
+    "failed": "Failed runs",
+    "half-written": "Half-written runs",
+    "unreadable": "Runs that can't be read",
+    "repeated": "Runs that are there twice",
+    "recording": "Recorded messages",
+    "foreign": "Files of no run",
+}
+_CODE = re.compile(r"(`+)([^`]+)\1")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks of a report.
+
+    x, y: quantities of the plane; empty: those that the runs have. by: options along which sweeps are drawn; empty: all that
+    vary. layer: where leaks are taken (`group.Section`). gates: what thresholds came to, a line each. page: the file's name.
+    formats: of the figures' files, svg | png | pdf; none of them: no files.
+    """
+
+    x: str = ""
+    y: str = ""
+    by: tuple[str, ...] = ()
+    layer: str | None = None
+    title: str = "Label leakage and its price"
+    notes: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    page: str = "report.html"
+    formats: tuple[str, ...] = ("svg", "png", "pdf")
+
+    def sections(self, runs: Sequence[Run]) -> list[Section]:
+        return group.sections(runs, x=self.x, y=self.y, layer=self.layer, by=self.by)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a section comes to. shown: for the page."""
+
+    shown: dict[str, Any]
+    tables: list[Table]
+    figures: list[charts.Figure]
+
+
+def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: Tree | None = None) -> Path:
+    """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, figures in `out`/figures. Returns the page's path.
+
+    folders: with runs in or under them. tree: what was read from them, if it was; the runs that can't be shown are moved to
+    its odd ones. Raises UserError if there is nothing to report on.
+    """
+    wishes = wishes or Wishes()
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError("there is no such folder", key="report", value=folder)
+    tree = tree or read_tree(folders)
+    if not tree.runs and not [odd for odd in tree.odd if odd.kind != "foreign"]:
+        raise UserError("there is no run in or under it", key="report", value=", ".join(map(str, folders)))
+    experiments = read_experiments(names={run.experiment for run in tree.runs})
+
+    def parts_of(runs: Sequence[Run]) -> list[_Part]:
+        odd.clear()
+        return [_part(section, experiments.get(section.experiment), odd) for section in wishes.sections(runs)]
+
+    odd: list[Oddity] = []
+    parts, tree.runs, bad = without_bad_runs(tree.runs, parts_of)
+    tree.odd += [*bad, *odd]
+    others = _odd_tables(tree, folders)
+    for table in (*(table for part in parts for table in part.tables), *others):
+        for ending, text in (("csv", table.csv()), ("md", table.markdown()), ("tex", table.latex())):
+            _write(out / "tables", f"{table.slug}.{ending}", text)
+    for figure in (figure for part in parts for figure in part.figures if wishes.formats):
+        for name, content in charts.files(figure, wishes.formats):
+            _write(out / "figures", name, content)
+    _write(out, wishes.page, _page(tree, parts, others, wishes))
+    return out / wishes.page
+
+
+_Made = Callable[[Sequence[Run]], list[_Part]]
+
+
+def without_bad_runs(runs: Sequence[Run], make: _Made) -> tuple[list[_Part], list[Run], list[Oddity]]:
+    """What `make` returns for the runs, those that it could be made of, and why it could not be of the others.
+
+    What a file may hold is checked when it is read; this keeps a run that can't be shown for another reason from ending the
+    report. Raises UserError if `make` does: it is about what the user asked for.
+    """
+    try:
+        return make(runs), list(runs), []
+    except UserError:
+        raise
+    except Exception:
+        wrong = {id(run): reason for run in runs if (reason := _why_not(run, make))}
+        if not wrong:
+            raise
+    kept = [run for run in runs if id(run) not in wrong]
+    odd = [Oddity("unreadable", run.folder, wrong[id(run)]) for run in runs if id(run) in wrong]
+    return make(kept), kept, odd
+
+
+def _why_not(run: Run, make: _Made) -> str:
+    with suppress(UserError):
+        try:
+            make([run])
+        except UserError:
+            raise
+        except Exception as error:  # whatever it is: the other runs are to be shown
+            return shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
+    return ""
+
+
+def _write(folder: Path, name: str, content: str | bytes) -> None:
+    """A whole file that takes the place of what was there, of a link too. A folder in it that is a link is refused."""
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.name in ("tables", "figures") and folder.is_symlink():
+            raise OSError(0, "it is in a link, and a report follows no link in its folder")
+        with replaced(path) as temporary:
+            temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise UserError(f"it can't be written: {error.strerror or error}", key="--out", value=shown(path, 500)) from error
+
+
+def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> _Part:
+    made = tables(section)
+    first = [table for table in made if table.is_open]
+    first += experiment_tables(section)
+    first += [published_table(section, experiment)] if experiment is not None else []
+    made = [table for table in (*first, *(table for table in made if not table.is_open)) if len(table.frame)]
+    drawn = [*charts.charts(section), *experiment_figures(section), *pictures.figures(section, odd)]
+    before = 1 if len(section.settings) > 1 else len(drawn)  # so many stand before the tables
+    return _Part(
+        {
+            "title": shown(section.title),
+            "slug": section.slug,
+            "experiment": experiment and {"does": experiment.does, "source": experiment.source},
+            "scale": shown(scale_of(section)),
+            "facts": facts(section),
+            "threats": threats(section),
+            "sentences": [(shown(name), shown(text, _MOST_TEXT)) for name, text in words.defense_sentences(section)],
+            "remarks": [shown(line, _MOST_TEXT) for line in (*words.remarks(section), *_left_out(section))],
+            "alarms": [(shown(line, _MOST_TEXT), is_alarm) for line, is_alarm in alarms(section)],
+            "first": [charts.on_page(figure) for figure in drawn[:before]],
+            "charts": [charts.on_page(figure) for figure in drawn[before:]],
+        },
+        made,
+        drawn,
+    )
+
+
+def _left_out(section: Section) -> list[str]:
+    """A line on the settings that are on no front with the others, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in section.front.left_out.items():
+        by_reason.setdefault(reason, []).append(name)
+    lines = [
+        f"{'; '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)} ({why})"
+        for why, names in by_reason.items()
+    ]
+    if not lines or len(section.settings) < 2:
+        return []
+    return [
+        f"Compared are only settings that the same attacks read on the same rows. Left out of the front: {'. '.join(lines)}."
+    ]
+
+
+def alarms(section: Section) -> list[tuple[str, bool]]:
+    """(sentence, whether it is an alarm): rows of several versions; leaks above a defense's ceiling, the strongest run's."""
+    made = [(line, False) for line in not_averaged(section)]
+    for setting, runs in section.runs.groupby("setting", sort=False)["run"]:
+        exceeded = [(name, p, run) for run in runs for name, p in run.summary.guarantees.items() if p and p.exceeded]
+        worst = {name: (p, run) for name, p, run in sorted(exceeded, key=lambda one: one[1].exceeded[0].value or 0)}
+        for name, (promise, run) in worst.items():
+            made.append((f"{setting}: {words.exceeded(name, promise, run)}.", promise.bounds != words.LABEL_PRIVACY))
+    return made
+
+
+def facts(section: Section) -> list[tuple[str, str]]:
+    """(name, text) of what was run; facts that no run has are left out."""
+    runs = list(section.runs["run"])
+    data = [run.manifest.data for run in runs]
+    manifests = [run.manifest for run in runs]
+    versions = [{"vflbench": m.vflbench, **m.versions} for m in manifests]
+    packages = dict.fromkeys(name for v in versions for name in v)
+    named = {
+        "runs": f"{len(runs)} in {len(section.settings)} settings; seeds {_several(section.runs['seed'])}",
+        "data": _several(str(d.model_dump().get("path") or "").rsplit("/", 1)[-1] for d in data),
+        "training rows": _several(d.train_rows and f"{d.train_rows:,}" for d in data),
+        "test rows": _several(d.test_rows and f"{d.test_rows:,}" for d in data),
+        "share of positives": _several(d.train_positive_ratio and f"{d.train_positive_ratio:.3f}" for d in data),
+        "data fingerprint": _several((d.fingerprint or "")[:12] for d in data),
+        "sha256 of the file": _several(str(d.model_dump().get("file_sha256") or "")[:16] for d in data),
+        "cut layers": _several((_cut_layers(run) for run in runs), "; or "),
+        "epochs": _several(run.summary.epochs for run in runs),
+        "batches of": _several(m.batch_size for m in manifests),
+        "device": _several(m.device for m in manifests),
+        "threads": _several(m.threads for m in manifests),
+        "software": ", ".join(f"{name} {_several(v.get(name) for v in versions)}" for name in packages),
+        "python, system": _several(", ".join(filter(None, [m.python, m.platform])) for m in manifests),
+        "commit": _several((m.git_commit or "")[:10] for m in manifests),
+        "plug-ins": _several(f"{Path(one.folder).name}: {', '.join(one.files)}" for m in manifests for one in m.plugins),
+    }
+    return [(name, shown(text, 2_000)) for name, text in named.items() if text]
+
+
+def threats(section: Section) -> list[tuple[str, str]]:
+    """(attack or adversary, who it is and what it does), as the runs recorded it; each different text once.
+
+    Of attacks that ran: what was skipped is in a table of its own.
+    """
+    texts: dict[str, dict[str, None]] = {}
+    for run in section.runs["run"]:
+        for name, threat in run.threats.items():
+            if name not in run.skipped:
+                texts.setdefault(name, {})[" ".join(dict.fromkeys(filter(None, (threat.text, threat.does))))] = None
+    for run in section.runs["run"]:
+        for name, adversary in run.adversaries.items():
+            those = [other for other in section.runs["run"] if name in other.adversaries]
+            beside = sum(other.honest is not None for other in those)
+            count = f"Runs with this adversary: {len(those)} of {len(section.runs)}; {beside} with an honest run beside it."
+            text = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
+            texts.setdefault(f"{name}, adversary", {})[text] = None
+    return [(shown(name), shown(text, 2_000)) for name, different in texts.items() for text in different]
+
+
+def _cut_layers(run: Run) -> str:
+    """`f5 (a, b)`: the layers that cross, and at which parties."""
+    parties: dict[tuple[str, ...], list[str]] = {}
+    for party, layers in run.layers.cut.items():
+        parties.setdefault(tuple(layers), []).append(party)
+    return ", ".join(f"{' and '.join(layers)} ({', '.join(names)})" for layers, names in parties.items() if layers)
+
+
+def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:
+    """Every different value once."""
+    texts = [shown(value) for value in dict.fromkeys(values) if value is not None and value != ""]
+    return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
+    made = []
+    for kind, title in _KINDS.items():
+        rows = [(shown(_relative(odd.path, folders), 500), shown(odd.reason, 1000)) for odd in tree.of_kind(kind)]
+        frame = group.pd.DataFrame(rows, columns=["where", "why"])
+        made.append(Table(kind.replace("-", "_"), title, frame))
+    return [table for table in made if len(table.frame)]
+
+
+def _relative(path: Path, folders: Sequence[Path]) -> str:
+    """A path from the folder that the reader named."""
+    root = next((root.resolve() for root in folders if path.is_relative_to(root.resolve())), None)
+    return os.path.relpath(path, root.parent) if root else path.name
+
+
+def _page(tree: Tree, parts: Sequence[_Part], odd: Sequence[Table], wishes: Wishes) -> str:
+    environment = Environment(
+        loader=PackageLoader("vflbench.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["coded"] = _coded
+    style, script, figures = (
+        "".join(environment.get_template(name).render() for name in names)
+        for names in (("figures.css", "page.css"), ("page.js",), ("figures.js",))
+    )
+    scripts = [script, *([charts.library(), figures] if any(part.figures for part in parts) else [])]
+    notes = dict.fromkeys((shown(t.title), shown(t.note, _MOST_TEXT)) for part in parts for t in part.tables if t.note)
+    return environment.get_template("page.html").render(
+        policy=_policy(style, scripts),
+        style=Markup(style),  # nosec B704  # ours, as the next two
+        scripts=[Markup(text) for text in scripts],  # nosec B704
+        mark=Markup(PAGE_MARK),  # nosec B704
+        wishes=wishes,
+        sections=[part.shown | {"tables": [_on_page(table, notes) for table in part.tables]} for part in parts],
+        odd=[_on_page(table, notes) for table in odd],
+        reading=list(notes),
+        counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
+        runs=len(tree.runs),
+        audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
+        dcs=DCS,
+    )
+
+
+def _on_page(table: Table, notes: Mapping[tuple[str, str], None]) -> dict[str, Any]:
+    """reading: where the page says how to read it. pandas escaped its html, and `<` in its copies."""
+    made = table.on_page()
+    key = (shown(table.title), shown(table.note, _MOST_TEXT))
+    place = f"reading_{list(notes).index(key) + 1}" if key in notes else ""
+    html = (
+        made["html"]
+        .replace("<table ", f'<table aria-label="{escape(made["title"])}" ', 1)
+        .replace("<th>", '<th scope="col">')
+    )
+    return made | {"reading": place, "html": Markup(html), "copies": Markup(made["copies"])}  # nosec B704
+
+
+def _coded(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = _CODE.split(text)  # text, backticks, code, text, ...
+    codes = [Markup("<code>%s</code>%s") % pair for pair in zip(parts[2::3], parts[3::3], strict=True)]
+    return Markup("").join([escape(parts[0]), *codes])
+
+
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """What a browser lets the page do: nothing but its own style, its own scripts and pictures that are in it.
+
+    Whatever else looks like a script in it doesn't run, and nothing is loaded or sent.
+    """
+    allowed = (
+        "default-src 'none'",
+        "img-src data:",
+        f"style-src {charts.digest(style)}",
+        f"script-src {' '.join(map(charts.digest, scripts))}",
+    )
+    return "; ".join((*allowed, "base-uri 'none'", "form-action 'none'"))
