@@ -27,6 +27,7 @@ from vflbench.cli.sweep import Job, JobOutcome, Status
 from vflbench.errors import UserError
 from vflbench.results.folder import is_busy, leave_error
 from vflbench.run.interruption import Interruption
+from vflbench.run.provenance import known_hashes
 
 _LOADED = ("vflbench.cli.train", "vflbench.cli.build", "vflbench.cli.record", "vflbench.cli.mistakes")
 """What the process that is forked has imported."""
@@ -114,7 +115,7 @@ class ProcessesLauncher(Launcher):
 
     def _begin(self, job: Job, at_work: dict[Connection, tuple[Job, BaseProcess]]) -> None:
         ours, its = self.processes.Pipe()
-        process = self.processes.Process(target=_work, args=(its, self.hydra_context, self.task, job.config))
+        process = self.processes.Process(target=_work, args=(its, self.hydra_context, self.task, job.config, known_hashes))
         process.start()
         its.close()  # so that `ours` ends with the process
         at_work[ours] = job, process
@@ -128,8 +129,9 @@ def may_use_gpu(device: Any) -> bool:
     return device != "cpu"
 
 
-def _work(connection: Connection, context: HydraContext, task: TaskFunction, config: DictConfig) -> None:
-    """In the new process: one run, as Hydra's own launchers do it."""
+def _work(connection: Connection, context: HydraContext, task: TaskFunction, config: DictConfig, hashes: Any) -> None:
+    """In the new process: one run, as Hydra's own launchers do it. hashes: of files that the sweep has read."""
+    known_hashes.update(hashes)
     os.setsid()  # a terminal's Ctrl-C reaches the sweep alone, which passes it on
     threading.Thread(target=_end_with_parent, daemon=True).start()
     setup_globals()

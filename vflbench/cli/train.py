@@ -42,7 +42,7 @@ from vflbench.results.folder import (
 )
 from vflbench.results.read import read_summary
 from vflbench.results.wrapping import path_text, wrapped
-from vflbench.run.provenance import import_from
+from vflbench.run.provenance import import_from, origin_of, rounding_notices
 
 HYDRA_OPTIONS = [
     "hydra/job_logging=disabled",
@@ -129,8 +129,6 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
     The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
     error.txt. After a mistake in the options, the folder is as it was.
     """
-    from vflbench.run.provenance import origin_of
-
     hydra_config = HydraConfig.get()
     # The config.yaml of a run is there to be run again, which must not replace that run.
     resolved = plain(config) | {"overwrite": False}
@@ -184,7 +182,6 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
 def show_finished(folder: Path, device: str) -> None:
     """Print the results of a run that was finished before. device: an option."""
     from vflbench.report.terminal import result_text, write_table
-    from vflbench.run.provenance import rounding_notices
     from vflbench.run.settings import choose_device
 
     print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
