@@ -24,11 +24,10 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
 from vflbench.report.published import read_experiments
-from vflbench.results.loggers.base import Logger
+from vflbench.results.loggers import Logger
 from vflbench.run.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-LOGGERS = "results/loggers"
 ADVERSARIES = "protocols/adversaries"
 CONFIGS = config_folder()
 OPTIONAL = {"tensorboard": "tensorboard", "mlflow": "mlflow"}  # loggers that stand on an extra
@@ -181,12 +180,11 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
 def test_one_name_four_places():
     """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, a test of that name.
 
-    An attack, defense or logger may be a folder of modules that names its class.
+    An attack or defense may be a folder of modules that names its class.
     """
     rooms = {
         "attack": ("attacks", Attack),
         "defense": ("defenses", Defense),
-        "logger": (LOGGERS, Logger),
         "adversary": (ADVERSARIES, Adversary),
     }
     for group, (room, base) in rooms.items():
@@ -206,3 +204,10 @@ def test_one_name_four_places():
         for module in modules - names:
             source = (ROOT / "vflbench" / room / f"{module}.py").read_text()
             assert not re.search(rf"^class \w+\({base.__name__}\)", source, re.MULTILINE) or module == "base", module
+
+
+def test_a_logger_is_a_class_in_one_module_and_names_its_source():
+    for name in {file.stem for file in (CONFIGS / "logger").glob("*.yaml")} - EMPTY - SETS:
+        node = OmegaConf.load(CONFIGS / "logger" / f"{name}.yaml")
+        assert node[name]["_target_"] == f"vflbench.results.loggers.{name.capitalize()}"
+        assert "Source: " in (inspect.getdoc(locate(node[name]["_target_"], name, Logger)) or ""), name

@@ -52,7 +52,7 @@ from vflbench.models.optimizers.base import Optimizer as Optimizer
 from vflbench.protocols.adversary import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results import load as load
-from vflbench.results.loggers.base import Logger as Logger
+from vflbench.results.loggers import Logger as Logger
 from vflbench.run.findings import AuditResult as AuditResult
 from vflbench.run.offline import audit as audit
 

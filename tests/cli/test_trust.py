@@ -81,7 +81,7 @@ EXPERIMENTS = {
     ),
     "itself": ({"defaults": ["x"]}, "circle"),
     "another's server": (
-        {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}}},
+        {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.Mlflow", "uri": "http://127.0.0.1:9"}}},
         "logger.mlflow.uri",
     ),
     "another's server by reference": (

@@ -35,7 +35,7 @@ from vflbench.report.words import threshold
 from vflbench.results.files import METRICS
 from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
 from vflbench.results.gate import FLAG, KEYS, Gate, judge
-from vflbench.results.loggers.base import Logger, Loggers
+from vflbench.results.loggers import Logger, Loggers
 from vflbench.results.provenance import digest
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder

@@ -16,7 +16,7 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
-from vflbench.results.loggers.base import Logger
+from vflbench.results.loggers import Logger
 from vflbench.run.experiment import Experiment
 
 SINGLE = {"dataset": Dataset, "model": CutModel, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}

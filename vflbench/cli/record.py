@@ -13,7 +13,7 @@ from vflbench.cli.mistakes import leaving_errors
 from vflbench.cli.run_options import build_loggers
 from vflbench.cli.sweep import JobOutcome, outcome_of
 from vflbench.report.terminal import table_of
-from vflbench.results.loggers.base import Loggers
+from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run

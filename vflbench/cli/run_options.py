@@ -10,7 +10,7 @@ from vflbench.cli.groups import COMPONENTS
 from vflbench.cli.resolvers import plain
 from vflbench.cli.run_folder import run_name
 from vflbench.errors import UserError
-from vflbench.results.loggers.base import Logger
+from vflbench.results.loggers import Logger
 from vflbench.run.settings import Audit, Settings
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ our sources, hashes of the files in plug-in folders, hashes of data files.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def edited_files(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The essential options in which two configurations differ, as `key: old value -> new value`; empty: the same run."""
     old, new = essential(old), essential(new)
-    before, after = _leaves(old, ""), _leaves(new, "")
+    before, after = dict(flat(old)), dict(flat(new))
     changed = [
         f"{key}: {before.get(key, 'not there')} -> {after.get(key, 'not there')}"
         for key in dict.fromkeys([*before, *after])
@@ -121,12 +121,13 @@ def names_of(runs: Sequence["Run"]) -> list[str]:
     return [", ".join(one[part] or _ABSENT[part] for part in parts) for one in origins]
 
 
-def _leaves(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
+def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested mappings; an empty mapping is a value."""
     for key, value in node.items():
-        name = f"{prefix}{key}"
-        leaves |= _leaves(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return leaves
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def plugin_files(origin: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from vflbench.errors import UserError, shown
 from vflbench.plain_files import written_whole
 from vflbench.results.files import METRICS
 from vflbench.results.levels import level_of
-from vflbench.results.provenance import essential, made_by
+from vflbench.results.provenance import essential, flat, made_by
 from vflbench.results.read import read_table
 from vflbench.results.runs import Oddity, Run, entries
 from vflbench.results.schema import COLUMNS as MEASURED
@@ -197,15 +197,6 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
     }
     values = {key: v if v is None else shown(v, 1 << 20) for key, v in values.items()}
     return values | {"seed": run.seed if isinstance(run.seed, int) and abs(run.seed) < _INT64 else None}
-
-
-def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested mappings; an empty mapping is a value."""
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _whole_run(run: Run) -> "pyarrow.Table":

@@ -1,7 +1,7 @@
 import json
 import math
 
-from vflbench.results.loggers.base import Logger, Loggers, figures, tag
+from vflbench.results.loggers import Logger, Loggers, figures, tag
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
 from vflbench.results.schema import Summary

@@ -2,14 +2,14 @@ import math
 
 import pytest
 
-from vflbench.results.loggers.base import Loggers
+from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
 from vflbench.results.schema import Summary
 
 pytest.importorskip("tensorboard", reason="tensorboard is an extra")
 
-from vflbench.results.loggers.tensorboard import Tensorboard
+from vflbench.results.loggers import Tensorboard
 
 
 def recorder(folder):

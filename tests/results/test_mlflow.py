@@ -1,13 +1,13 @@
 import pytest
 
-from vflbench.results.loggers.base import Loggers
+from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.rows import Row
 from vflbench.results.schema import Summary
 
 pytest.importorskip("mlflow", reason="mlflow is an extra")
 
-from vflbench.results.loggers.mlflow import Mlflow
+from vflbench.results.loggers import Mlflow
 
 
 def recorder(folder, uri):
