@@ -66,8 +66,7 @@ near_criteo = st.lists(
 )
 any_lines = given(near_criteo, st.sampled_from([b"\n", b"\r\n", b"\n\n"]), st.booleans())
 any_bytes = given(st.binary(max_size=300))
-few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
-many = settings(few, max_examples=120)
+few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 
 
 def check_lines(tmp_path, lines, end, last):
@@ -93,18 +92,4 @@ def test_any_bytes_in_place_of_lines(tmp_path, lines, end, last):
 @few
 @any_bytes
 def test_a_table_of_any_bytes_gives_rows_or_a_user_error(tmp_path, content):
-    check_table(tmp_path, content)
-
-
-@pytest.mark.slow
-@many
-@any_lines
-def test_many_bytes_in_place_of_lines(tmp_path, lines, end, last):
-    check_lines(tmp_path, lines, end, last)
-
-
-@pytest.mark.slow
-@many
-@any_bytes
-def test_many_tables_of_any_bytes_give_rows_or_a_user_error(tmp_path, content):
     check_table(tmp_path, content)

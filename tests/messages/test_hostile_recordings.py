@@ -50,12 +50,6 @@ def fuzzed(folder, numbers):
 
 @pytest.mark.slow
 def test_damaged_recordings_are_audited_or_refused(tmp_path):
-    outcomes = fuzzed(tmp_path, [*range(300), 6923])  # the last one once ended the process within pyarrow
-    assert 30 < sum(not text for text in outcomes) < 200
-
-
-@pytest.mark.slow
-def test_three_thousand_damaged_recordings_are_audited_or_refused(tmp_path):
-    outcomes = fuzzed(tmp_path, range(1000, 4_000))
-    assert 300 < sum(not text for text in outcomes) < 1800
-    assert len({text.partition(": ")[2][-40:] for text in outcomes}) > 250  # many reasons
+    outcomes = fuzzed(tmp_path, [*range(600), 6923])  # the last one once ended the process within pyarrow
+    assert 60 < sum(not text for text in outcomes) < 400
+    assert len({text.partition(": ")[2][-40:] for text in outcomes}) > 80  # many reasons

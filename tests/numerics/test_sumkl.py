@@ -22,7 +22,7 @@ def box(count, seed=0):
     return tuple(x[needs] for x in (u, v, d, g, p, target))
 
 
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 300), marks=pytest.mark.slow)], ids=["20", "280"])
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 120), marks=pytest.mark.slow)], ids=["20", "100"])
 def test_agrees_with_40_digits(seeds):
     for seed in seeds:
         problem = [x[0].item() for x in box(40, seed)]
