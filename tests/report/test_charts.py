@@ -32,7 +32,6 @@ from vflbench.report.charts import (
     svg,
     text,
 )
-from vflbench.report.terminal import final_table
 
 HOSTILE = (
     *("</script><script>alert(1)</script>", "datum.x", '{"signal":"width"}', "' + alert(1) + '", "'; dark=true; '"),
@@ -347,12 +346,10 @@ def test_a_run_without_curves_is_still_a_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_on_digits_has_a_table_and_figures_of_its_classes(tmp_path):
+def test_a_run_on_digits_has_figures_of_its_classes(tmp_path):
     attacks = {"kmeans": Kmeans(), "norm": Norm()}
     run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
-    table = final_table(tmp_path / "run")
-    assert "always answers the most frequent class reaches 0.10" in table
-    assert "Not run: norm: " in table
+    (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
     figures = {figure.slug.rpartition("_")[2]: figure for figure in charts(section_of(tmp_path))}
     assert list(figures) == ["epochs", "ami", "accuracy"]
     (line,) = lines_of(figures["ami"]).values()
