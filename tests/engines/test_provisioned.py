@@ -65,7 +65,7 @@ def test_the_commands_of_the_page_make_a_run_of_four_parties(tmp_path):
 def test_a_run_resumes_to_the_same_figures_after_a_party_was_killed(two):
     two.run("name=whole")
     process = two.begin("name=cut")
-    until(lambda: two.begun("cut", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+    until(lambda: two.begun("cut", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
     for child in two.of_a_run("a"):
         child.send_signal(signal.SIGKILL)
     assert process.wait(PATIENCE) == 1
@@ -224,13 +224,13 @@ def test_a_network_that_is_cut_for_a_second_and_for_good(tmp_path, cable):
     parties.start()
     try:
         process = parties.begin("name=short")
-        until(lambda: parties.begun("short", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+        until(lambda: parties.begun("short", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
         unplug()
         time.sleep(1)
         plug()
         assert process.wait(PATIENCE) == 0, parties.said("run")
         process = parties.begin("name=long")
-        until(lambda: parties.begun("long", "epoch 0 done") or process.poll() is not None, "the run does not begin")
+        until(lambda: parties.begun("long", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
         unplug()
         assert process.wait(PATIENCE) == 1
         assert "party a" in parties.said("run").splitlines()[-1]

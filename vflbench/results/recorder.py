@@ -161,15 +161,13 @@ class Recorder:
         with self._writing(), open_to_write(self.folder / LOG, "a") as file:
             file.write(line + "\n")
 
-    def say(self, line: str, *, always: bool = False, shown: str = "") -> None:
-        """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case. shown: is printed in
-        place of a line that is too long for a person.
-        """
+    def say(self, line: str, *, always: bool = False) -> None:
+        """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case."""
         self.log(line)
         if always or not self.quiet:
             from tqdm import tqdm  # late: a grade is quiet
 
-            tqdm.write("\n".join(wrapped(f"{self.whose}{shown or line}", "  ")))
+            tqdm.write("\n".join(wrapped(f"{self.whose}{line}", "  ")))
 
     def write(self, rows: Iterable[Row]) -> None:
         """Append to metrics.csv; on disk when this returns."""

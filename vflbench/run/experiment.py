@@ -105,7 +105,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     result = evaluate(epoch.result(findings), progress, {"train": sample, **data.held_out})
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
-                    recorder.say(result.line(), shown=result.short_line(epochs))
+                    recorder.say(result.line(epochs))
                     progress.end_epoch(result)
                     recorder.write_losses(line for each in progress.results for line in each.loss_lines())
                     meter.ended()

@@ -86,33 +86,15 @@ class EpochResult:
             for end, loss in zip(ends, self.losses, strict=True)
         ]
 
-    def line(self) -> str:
-        """The epoch in one line for a person."""
-        seen: dict[str, list[Reading]] = {leak.attack: [] for leak in self.leaks if leak.visible}
-        for leak in self.leaks:
-            if leak.visible and leak.batches:
-                seen[leak.attack].append(reading(leak))
-        leaks = "".join(f"  {attack} {_strongest(readings)}" for attack, readings in seen.items())
-        best: dict[str, str] = {}
-        for one in self.reconstructions:
-            if one.visible and one.message != "none":  # of several parties, all of them together, which come last
-                figures = ", ".join(f"{name} {v.mean:.4g}" for name, v in one.figures.items() if ":" not in name)
-                best[one.attack] = f"  {one.attack} {figures}"
-        rebuilt = "".join(best.values())
-        leaks = "" if rebuilt and not leaks else f"  worst leak AUC{leaks or ': no attack ran'}"
-        return (
-            f"epoch {self.epoch} done: loss {self.loss:.4f}  train AUC {self.utility['train']['auc']:.4f}  "
-            f"test AUC {self.utility['test']['auc']:.4f}{leaks}{rebuilt}  "
-            f"{sum(self.seconds.values()):.1f} s"
-        )
-
-    def short_line(self, epochs: int) -> str:
-        """`epoch 1 of 2: loss 0.5123, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`: what fits a terminal."""
-        readings = [reading(leak) for leak in self.leaks if leak.visible and leak.batches and leak.message != "none"]
-        parts = [f"loss {self.loss:.4f}", f"test AUC {self.utility['test']['auc']:.3f}"]
-        if readings:
-            worst = max(readings, key=lambda one: strength(one.figure, one.value))
+    def line(self, epochs: int) -> str:
+        """`epoch 1 of 2: loss 0.5123, train AUC 0.833, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`."""
+        parts = [f"loss {self.loss:.4f}", *(f"{split} AUC {self.utility[split]['auc']:.3f}" for split in ("train", "test"))]
+        leaks = [leak for leak in self.leaks if leak.visible and leak.message != "none"]
+        worst = max((reading(leak) for leak in leaks if leak.batches), key=_strength, default=None)
+        if worst is not None:
             parts.append(f"worst leak {worst.figure} {worst.value:.3f} ({worst.attack})")
+        elif leaks:
+            parts.append("worst leak undefined")
         rebuilt = [one for one in self.reconstructions if one.visible and one.message != "none"]
         for one in rebuilt[:1]:
             first = next((name for name in _REBUILT if name in one.figures), next(iter(one.figures), ""))
@@ -120,14 +102,11 @@ class EpochResult:
         return f"epoch {self.epoch + 1} of {epochs}: {', '.join(parts)}, {sum(self.seconds.values()):.1f} s"
 
 
+def _strength(one: Reading) -> float:
+    return strength(one.figure, one.value)
+
+
 _PLAIN = TypeAdapter(EpochResult)
-
-
-def _strongest(readings: Sequence[Reading]) -> str:
-    if not readings:
-        return "undefined"
-    one = max(readings, key=lambda one: strength(one.figure, one.value))
-    return f"{one.value:.4f}" + ("" if one.figure == "AUC" else f" ({one.figure})")
 
 
 def epoch_rows(result: EpochResult) -> list[MetricRow]:
