@@ -86,8 +86,9 @@ def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_
     out = tmp_path / "out"
     write_run(out / "a", seed=0, facts=with_identity())
     write_run(out / "b", seed=1, facts=with_identity())
+    rows = {"fingerprint": "e" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
     others = {
-        "other rows": {"facts": with_identity() | {"data": {"fingerprint": "e" * 64}}},  # which the seed draws
+        "other rows": {"facts": with_identity() | {"data": rows}},  # which the seed draws
         "data": {"facts": with_identity(data="e" * 64)},
         "set": {"facts": with_identity(), "config": {"dataset": {"path": "other.txt"}}, "dataset": "avazu"},
         "code": {"facts": with_identity(code="e" * 64)},
