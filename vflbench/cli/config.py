@@ -1,0 +1,413 @@
+"""Configs: what Hydra composes them of, what they compute, and the one check of what others wrote.
+
+Code comes from vflbench, what is installed with it, and the folders given as --plugins DIR. Hydra's own options come from our
+configs, these folders and the command line. A config from elsewhere sets options of a run, and what is swept over; its
+`_target_` is looked up by `build.locate`.
+"""
+
+import importlib.util
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import Container, DictConfig, OmegaConf
+
+from vflbench.cli.leaves import leaves
+from vflbench.errors import UserError
+from vflbench.places import config_folder
+from vflbench.plain_files import open_plain
+from vflbench.results import provenance
+from vflbench.results.files import CONFIG, ERROR, LOCK, MARKS
+from vflbench.run.provenance import import_from, origin_of
+
+FLAG = "--plugins"
+PROVIDER = f"vflbench {FLAG}"
+"""Under this name Hydra lists the folders in `hydra.runtime.config_sources`, where workers of sweeps find them."""
+
+searched: list[Path] = []
+"""The folders given as --plugins, in which Hydra looks for configs after vflbench's own."""
+
+others: list[Path] = []
+"""The folders given as --config-dir, whose configs others may have written."""
+
+LARGEST = 100_000  # bytes of a file
+DEEPEST = 40  # mappings and lists within each other
+MOST = 20_000  # values in it, where each alias counts as all that it stands for
+
+
+# What others wrote
+
+
+class Folders(SearchPathPlugin):
+    """Lets Hydra search the user's folders for configs, after vflbench's own."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in searched:
+            search_path.append(provider=PROVIDER, path=f"file://{folder}")
+        for folder in others:
+            search_path.append(provider="--config-dir", path=f"{OthersConfigs.scheme()}://{folder}")
+
+
+class OthersConfigs(ConfigSource):
+    """The configs in a folder given as --config-dir: read with bounds, and none of Hydra's own groups."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "others"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        file = self._file(config_path)
+        if Path(config_path).parts[0] == "hydra":
+            raise UserError("a config from elsewhere can't be one of Hydra's own groups, under hydra/", key=str(file))
+        text, content = read_config(file)
+        if isinstance(content, dict):
+            hydra = content.get("hydra") or {}
+            for key in hydra if isinstance(hydra, dict) else {"": hydra}:
+                if key not in ("mode", "sweeper"):  # Hydra acts on its search path while it composes
+                    raise _refused(f"hydra.{key}" if key else "hydra", content["hydra"], f", in {file}")
+            for choice in _choices(content.get("defaults")):
+                if Path(choice).is_absolute() or ".." in Path(choice).parts:
+                    raise UserError(f"it leads out of its folder, in {file}", key="defaults", value=choice)
+        made = OmegaConf.create(text)
+        header = self._get_header_dict(text)
+        return ConfigResult(provider=self.provider, path=self.full_path(), config=made, header=header)
+
+    def available(self) -> bool:
+        return self.is_group("")
+
+    def is_group(self, config_path: str) -> bool:
+        return Path(self.path, config_path).is_dir()
+
+    def is_config(self, config_path: str) -> bool:
+        return self._file(config_path).exists()
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        names: list[str] = []
+        for name in os.listdir(Path(self.path, config_path)):
+            self._list_add_result(names, os.path.join(config_path, name), name, results_filter)
+        return sorted(set(names))
+
+    def _file(self, config_path: str) -> Path:
+        file = Path(self.path, f"{config_path.removesuffix('.yaml')}.yaml")
+        if not file.resolve().is_relative_to(Path(self.path).resolve()):
+            problem = "it leads out of the folder of configs that it was looked for in"
+            raise UserError(f"{problem}; give its own folder as --config-dir", key=str(file))
+        return file
+
+
+def _choices(defaults: Any) -> Iterator[str]:
+    for item in defaults if isinstance(defaults, list) else ():
+        value = next(iter(item.values()), "") if isinstance(item, dict) else str(item).lstrip("/")
+        yield from map(str, value if isinstance(value, list) else [value])
+
+
+def read_config(file: Path) -> tuple[str, Any]:
+    """The text of a YAML file, and its content as plain values. Raises UserError where it can't be read."""
+    try:
+        with open_plain(file.resolve()) as opened:
+            raw = opened.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise UserError(f"it is larger than a config can be, {LARGEST:,} bytes", key=str(file))
+        text = raw.decode("utf-8-sig")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None and _count(root, {}) > MOST:
+            raise UserError(f"it stands for more than {MOST:,} values", key=str(file))
+        return text, yaml.safe_load(text)
+    except FileNotFoundError as error:
+        raise UserError("there is no such file", key=str(file)) from error
+    except OSError as error:
+        raise UserError(f"it can't be read: {error.strerror}", key=str(file)) from error
+    except RecursionError:
+        raise UserError("it is nested too deeply, or contains itself", key=str(file)) from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # such as a date that is none, a list for a key, or no text
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"it is no YAML file: {' '.join(str(error).split())}", key=str(file)) from error
+
+
+def _count(node: yaml.Node, known: dict[int, int], depth: int = 0) -> int:
+    """How many values it stands for. Raises RecursionError for one that is nested too deeply, or contains itself."""
+    if depth > DEEPEST:
+        raise RecursionError
+    if id(node) not in known:
+        below = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 + sum(_count(child, known, depth + 1) for child in below if isinstance(child, yaml.Node))
+    return known[id(node)]
+
+
+def check_others(name: str, overrides: Sequence[str]) -> None:
+    """Compose once without acting on it, and refuse what a config from elsewhere may not set."""
+    for folder in others:
+        if not folder.is_dir():
+            raise UserError("there is no such folder", key="--config-dir", value=folder)
+    hydras = [word.input_line for word in OverridesParser.create().parse_overrides(list(overrides)) if word.is_hydra_override()]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        load = GlobalHydra.instance().config_loader().load_configuration
+        made = load(name, list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
+        ours = load("train", hydras, RunMode.MULTIRUN, validate_sweep_overrides=False)
+    check(made, ours, overrides)
+
+
+def check(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) -> None:
+    """Raise UserError unless a composed config has Hydra's options from one that can be trusted, and unless the command
+    line itself says that results are replaced, or sent to a server.
+
+    typed: the words of the command line. What is swept over isn't compared: each run of a sweep is checked by itself.
+    """
+    allowed, given = _hydra_options(trusted), _hydra_options(made)
+    for key in sorted({*allowed, *given}):
+        if given.get(key) != allowed.get(key):
+            raise _refused(key, given.get(key))
+    options = OmegaConf.to_container(OmegaConf.masked_copy(made, [key for key in ("logger", "overwrite") if key in made]))
+    assert isinstance(options, dict)
+    keys = {word.partition("=")[0].lstrip("+~") for word in typed}
+    for key, value in leaves(options, ""):
+        if key.endswith((".uri", "overwrite")) or (key.count(".") < 2 and "$" in str(value)):
+            if value not in (False, None, "auto") and not any(key == one or key.startswith(f"{one}.") for one in keys):
+                what = "results are replaced, and sent to a server, only where the command line says so"
+                raise UserError(f"{what}: {key}=...", key=key, value=value)
+
+
+_OF_THE_RUN = r"hydra\.((help|hydra_help|runtime|overrides)\b|mode$|sweeper\.(params|runs)\b|job\.(override_dirname|config_name|id|num)$)"
+
+
+def _hydra_options(config: DictConfig) -> dict[str, Any]:
+    """Hydra's options, but for what differs from run to run, and says nothing on where and how it is computed."""
+    node = OmegaConf.to_container(OmegaConf.masked_copy(config, ["hydra"]), resolve=False)
+    return {key: value for key, value in leaves(node, "") if not re.match(_OF_THE_RUN, key)}
+
+
+def _refused(key: str, value: Any, where: str = "") -> UserError:
+    problem = (
+        "a config from elsewhere can't set it: of Hydra's options it may have hydra.sweeper.params, hydra.sweeper.runs and "
+        "hydra.mode; what you choose yourself stands on the command line"
+    )
+    return UserError(f"{problem}{where}", key=key, value=value)
+
+
+# Plug-ins
+
+
+def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders that a command line names by --plugins DIR or --plugins=DIR, and its other words."""
+    named, rest = [], []
+    remaining = iter(words)
+    for word in remaining:
+        if word == FLAG:
+            folder = next(remaining, "")
+            if not folder or folder.startswith("-"):
+                raise UserError("it must be followed by a folder", key=FLAG)
+            named.append(folder)
+        elif word.startswith(f"{FLAG}="):
+            named.append(word.removeprefix(f"{FLAG}="))
+        else:
+            rest.append(word)
+    return named, rest
+
+
+def use_plugins(named: Sequence[str]) -> list[Path]:
+    """Make the modules of these folders importable, and the folders config folders of Hydra's. Returns them.
+
+    They come last on Python's path, so that they shadow nothing. Raises UserError for a folder that doesn't exist, and for a
+    module that couldn't be imported because another has its name.
+    """
+    folders = []
+    for name in named:
+        folder = Path(os.path.expanduser(name))
+        if not name or not folder.is_dir():
+            raise UserError("there is no such folder", key=FLAG, value=name)
+        folders.append(folder.resolve())
+    folders = list(dict.fromkeys(folders))
+    _refuse_taken_names(folders)
+    import_from(folders)
+    searched[:] = folders
+    return folders
+
+
+def recorded_folders(config: DictConfig) -> tuple[Path, ...]:
+    """The plug-in folders of a run, in this process or in a worker of a sweep, from its `hydra` options.
+
+    config: a run's; where Hydra has taken the `hydra` options out of it, those of the present job are used.
+    """
+    sources = OmegaConf.select(config, "hydra.runtime.config_sources")
+    if sources is None and HydraConfig.initialized():
+        sources = HydraConfig.get().runtime.config_sources
+    return tuple(Path(source.path) for source in sources or () if source.provider == PROVIDER)
+
+
+def _refuse_taken_names(folders: Sequence[Path]) -> None:
+    holders: dict[str, str] = {}
+    for folder in folders:
+        for module in pkgutil.iter_modules([str(folder)]):
+            holder = holders.get(module.name) or _other_holder(module.name, folders)
+            if holder and not module.name.startswith("__"):  # such as __main__, which nobody imports
+                problem = f"its module {module.name} has the name of a module of {holder}, which would be imported instead"
+                raise UserError(f"{problem}; rename it", key=FLAG, value=folder)
+            holders[module.name] = str(folder)
+
+
+def _other_holder(name: str, folders: Sequence[Path]) -> str:
+    """Where Python has a module of this name outside the folders; empty if nowhere."""
+    if name in sys.stdlib_module_names:
+        return "Python's standard library"
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # a module without a spec
+        return "a running program"
+    if spec is None or spec.origin is None:  # a folder without __init__.py gives way to a module
+        return ""
+    origin = Path(spec.origin).resolve()
+    return "" if any(origin.is_relative_to(folder) for folder in folders) else str(origin.parent)
+
+
+# The folder of a run
+
+_NAME = re.compile(r"\w[\w .,+=@()-]*(?<![ .])")
+_LONGEST_NAME = 200  # bytes; a folder's name has 255 at most, and a digest follows
+_LOGS = {".log", ".txt", ".out", ".err"}  # what a shell writes there at the same time
+_OURS = MARKS - {CONFIG} | {LOCK, ERROR}
+
+
+def run_name(name: Any) -> str:
+    """The name as text. Raises UserError unless it can be the beginning of a folder's name, on every system."""
+    given = str(name) if isinstance(name, str | int | float) else ""
+    if not _NAME.fullmatch(given) or len(given.encode()) > _LONGEST_NAME:
+        problem = (
+            "it is the beginning of the folder's name: 1 to 200 letters, digits, spaces and . , _ + - = @ ( ), of which the "
+            "first is a letter, a digit or _ and the last is neither a space nor a dot"
+        )
+        raise UserError(problem, key="name", value=name if given else repr(name))
+    return given
+
+
+def check_folder(typed: Any, folder: Path) -> None:
+    """Raise UserError for a run's folder that is none, or that holds what no run has written.
+
+    typed: the value of hydra.run.dir, which Hydra has made an absolute folder of.
+    """
+    text = "" if typed is None else str(typed)
+    if not text.strip() or "\0" in text:
+        raise UserError("it must name a folder", key="hydra.run.dir", value=repr(typed))
+    try:
+        names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    except OSError as error:
+        raise UserError(f"{error.strerror}", key="hydra.run.dir", value=typed) from error
+    foreign = sorted(name for name in names if Path(name).suffix not in _LOGS)
+    if foreign and _OURS.isdisjoint(names):
+        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+        problem = f"this folder holds what no run has written ({listed}); name a new one, or that of a run"
+        raise UserError(problem, key="hydra.run.dir", value=typed)
+
+
+# What configs compute
+
+_LONGEST = 60  # characters of joined names, which become part of a folder's name
+
+
+@contextmanager
+def current_config(config: DictConfig) -> Iterator[None]:
+    """While entered, `${hydra:...}` refers to this configuration."""
+    instance = HydraConfig.instance()
+    before, readonly = instance.cfg, OmegaConf.is_readonly(config.hydra)
+    instance.set_config(config)  # which makes its `hydra` read-only
+    try:
+        yield
+    finally:
+        instance.cfg = before
+        OmegaConf.set_readonly(config.hydra, readonly)
+
+
+def plain(config: Container, *, throw_on_missing: bool = False) -> Any:
+    """A config as dicts, lists and values, with everything computed."""
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+
+
+def own_options(config: DictConfig) -> DictConfig:
+    """A composed config without Hydra's part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def names(group: str, _root_: DictConfig) -> str:
+    """`${names:attack}`: the names chosen in a keyed group, such as norm+spectral, or none; of a set, the set's name."""
+    chosen = list(_root_.get(group) or {})
+    joined = "+".join(chosen) or "none"
+    if len(joined) <= _LONGEST:
+        return joined
+    sets = (file.stem for file in sorted((config_folder() / group).glob("*.yaml")) if _keys(file, group) == chosen)
+    return next(sets, f"{chosen[0]}+{len(chosen) - 1}_others")
+
+
+def chosen(group: str) -> str:
+    """`${chosen:dataset}`: what was chosen in a group, as part of a folder's name: mine/ctr is mine_ctr."""
+    choice = str(HydraConfig.get().runtime.choices.get(group))
+    return "".join(sign if sign.isalnum() or sign in "-.+" else "_" for sign in choice)
+
+
+@cache
+def _keys(file: Path, group: str) -> list[str]:
+    """The names of a config's entries. A set stands under the name of its group, beside options outside it."""
+    node: Any = OmegaConf.load(file)
+    return list(map(str, node.get(group, node)))
+
+
+def refuse_environment(*_: Any) -> str:
+    """`${oc.env:NAME}`: a config could carry a secret into results that are shared, however it spells this."""
+    raise UserError("options don't read environment variables; on the command line, the shell puts $NAME in", key="oc.env")
+
+
+def digest(_root_: DictConfig) -> str:
+    """`${digest:}`: 8 hexadecimal digits that identify all that can change a result: options, code, plug-ins, data files.
+
+    A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
+    """
+    if _Within.digest:
+        raise UserError("an option can't depend on the digest of all options", key="digest")
+    _Within.digest = True
+    try:
+        if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
+            run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
+        options = {str(key): _resolved(_root_, key) for key in provenance.essential(dict.fromkeys(_root_))}
+        return provenance.digest(options, origin_of(options, recorded_folders(_root_)))
+    finally:
+        _Within.digest = False
+
+
+class _Within:
+    """Whether a digest is being computed."""
+
+    digest = False
+
+
+def difference(minuend: int, subtrahend: int) -> int:
+    """`${difference:8,${model.bottom_layers}}`: how many of 8 layers are left above the cut."""
+    return minuend - subtrahend
+
+
+def _resolved(root: DictConfig, key: Any) -> Any:
+    if OmegaConf.is_missing(root, key):
+        return "???"
+    value = root[key]
+    return plain(value) if OmegaConf.is_config(value) else value
+
+
+OmegaConf.register_new_resolver("oc.env", refuse_environment, replace=True)
+OmegaConf.register_new_resolver("names", names, replace=True)
+OmegaConf.register_new_resolver("chosen", chosen, replace=True)
+OmegaConf.register_new_resolver("difference", difference, replace=True)
+OmegaConf.register_new_resolver("digest", digest, replace=True)
