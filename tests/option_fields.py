@@ -14,7 +14,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-import vflbench.cli.resolvers  # noqa: F401
+import vflbench.cli.config  # noqa: F401
 from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.classes import locate
 from vflbench.cli.mistakes import describe

@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-import vflbench.cli.resolvers  # noqa: F401
+import vflbench.cli.config  # noqa: F401
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.classes import locate

@@ -8,11 +8,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import MISSING, OmegaConf
 
-import vflbench.cli.resolvers  # noqa: F401
+import vflbench.cli.config  # noqa: F401
 from vflbench.cli.build import build
 from vflbench.cli.classes import locate
 from vflbench.cli.components import component
-from vflbench.cli.plugins import use_plugins
+from vflbench.cli.config import use_plugins
 from vflbench.cli.run_options import build_loggers
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm

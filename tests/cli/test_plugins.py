@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.cli.plugins import split_plugins, use_plugins
+from vflbench.cli.config import split_plugins, use_plugins
 from vflbench.errors import UserError
 from vflbench.results.files import finished_folders
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.cli.run_folder import check_folder, run_name
+from vflbench.cli.config import check_folder, run_name
 from vflbench.errors import UserError
 from vflbench.results.files import LOCK, MANIFEST
 

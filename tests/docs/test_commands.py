@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-import vflbench.cli.resolvers  # noqa: F401
+import vflbench.cli.config  # noqa: F401
 from vflbench.places import config_folder
 
 PAGES = {page: read_page(page, (ROOT / page).read_text("utf-8")) for page in pages()}

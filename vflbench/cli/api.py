@@ -8,11 +8,8 @@ from hydra import compose, initialize_config_dir
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict, read_write
 
-from vflbench.cli.guard import guarded
-from vflbench.cli.hydra_internals import current_config
-from vflbench.cli.plugins import use_plugins
+from vflbench.cli.config import check_folder, current_config, use_plugins
 from vflbench.cli.privacy_file import with_privacy
-from vflbench.cli.run_folder import check_folder
 from vflbench.cli.sweep import JobOutcome
 from vflbench.cli.train import run_and_report
 from vflbench.errors import UserError
@@ -45,7 +42,7 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
 
 
 def _train(overrides: Sequence[str]) -> tuple[Path, JobOutcome]:
-    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", overrides=list(overrides), return_hydra_config=True)
         with current_config(config):
             typed = config.hydra.run.dir

@@ -17,13 +17,12 @@ from omegaconf import OmegaConf, open_dict
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
 from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
-from vflbench.cli.guard import guarded
-from vflbench.cli.hydra_internals import current_config
+from vflbench.cli.config import current_config
 from vflbench.cli.mistakes import describe, leaving_errors, split_word
-from vflbench.cli.plugins import FLAG as PLUGINS
-from vflbench.cli.plugins import recorded_folders, split_plugins, use_plugins
-from vflbench.cli.resolvers import names, plain
-from vflbench.cli.run_folder import run_name
+from vflbench.cli.config import FLAG as PLUGINS
+from vflbench.cli.config import recorded_folders, split_plugins, use_plugins
+from vflbench.cli.config import names, plain
+from vflbench.cli.config import run_name
 from vflbench.cli.shared_files import is_ours, read, read_ours
 from vflbench.cli.words import Words
 from vflbench.errors import UserError
@@ -264,7 +263,7 @@ def plan(recording: Path, words: Sequence[str], plugins: Sequence[Path], labels:
             raise UserError("the results of an audit go where --out says", key=key, see=_HELP)
     is_named = "attack" in keys
     every = [] if is_named else [f"attack=[{','.join(single_attacks([config_folder(), *plugins]))}]"]
-    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("audit", overrides=[*every, *words], return_hydra_config=True)
     with open_dict(config):
         config.recording, config.labels = str(recording), labels

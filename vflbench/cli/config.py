@@ -1,7 +1,7 @@
 """Configs: what Hydra composes them of, what they compute, and the one check of what others wrote.
 
-Code comes from vflbench, what is installed with it, and the folders given as --plugins DIR. Hydra's own options come from our
-configs, these folders and the command line. A config from elsewhere sets options of a run, and what is swept over; its
+Code comes from vflbench, what is installed with it, and the folders given as --plugins DIR. Hydra's own options come from
+our configs, these folders and the command line. A config from elsewhere sets options of a run, and what is swept over; its
 `_target_` is looked up by `build.locate`.
 """
 
@@ -10,7 +10,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -156,7 +156,8 @@ def check_others(name: str, overrides: Sequence[str]) -> None:
     for folder in others:
         if not folder.is_dir():
             raise UserError("there is no such folder", key="--config-dir", value=folder)
-    hydras = [word.input_line for word in OverridesParser.create().parse_overrides(list(overrides)) if word.is_hydra_override()]
+    parsed = zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True)
+    hydras = [word for word, override in parsed if override.is_hydra_override()]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         load = GlobalHydra.instance().config_loader().load_configuration
         made = load(name, list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
@@ -178,19 +179,22 @@ def check(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) -> None:
     assert isinstance(options, dict)
     keys = {word.partition("=")[0].lstrip("+~") for word in typed}
     for key, value in leaves(options, ""):
-        if key.endswith((".uri", "overwrite")) or (key.count(".") < 2 and "$" in str(value)):
-            if value not in (False, None, "auto") and not any(key == one or key.startswith(f"{one}.") for one in keys):
-                what = "results are replaced, and sent to a server, only where the command line says so"
-                raise UserError(f"{what}: {key}=...", key=key, value=value)
+        matters = key == "overwrite" or key.endswith(".uri") or (key.count(".") < 2 and "$" in str(value))
+        is_typed = any(key == one or key.startswith(f"{one}.") for one in keys)
+        if matters and not is_typed and value not in (False, None, "auto"):
+            what = "results are replaced, and sent to a server, only where the command line says so"
+            raise UserError(f"{what}: {key}=...", key=key, value=value)
 
 
-_OF_THE_RUN = r"hydra\.((help|hydra_help|runtime|overrides)\b|mode$|sweeper\.(params|runs)\b|job\.(override_dirname|config_name|id|num)$)"
+_OF_THE_RUN = re.compile(
+    r"hydra\.((help|hydra_help|runtime|overrides)\b|mode$|sweeper\.(params|runs)\b|job\.(override_dirname|config_name|id|num)$)"
+)
 
 
 def _hydra_options(config: DictConfig) -> dict[str, Any]:
     """Hydra's options, but for what differs from run to run, and says nothing on where and how it is computed."""
     node = OmegaConf.to_container(OmegaConf.masked_copy(config, ["hydra"]), resolve=False)
-    return {key: value for key, value in leaves(node, "") if not re.match(_OF_THE_RUN, key)}
+    return {key: value for key, value in leaves(node, "") if not _OF_THE_RUN.match(key)}
 
 
 def _refused(key: str, value: Any, where: str = "") -> UserError:

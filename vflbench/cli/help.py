@@ -16,11 +16,10 @@ from typing import Any
 
 import yaml
 
+from vflbench.cli.config import FLAG as PLUGINS
+from vflbench.cli.config import split_plugins, use_plugins
 from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES
 from vflbench.cli.leaves import leaves
-from vflbench.cli.plugins import FLAG as PLUGINS
-from vflbench.cli.plugins import split_plugins, use_plugins
-from vflbench.cli.shared_files import check_file, is_ours
 from vflbench.cli.words import Words
 from vflbench.errors import UserError, nearest, paragraph, printable
 from vflbench.places import config_folder
@@ -75,7 +74,7 @@ def listing(folders: Sequence[Path], group: str | None = None) -> str:
 def _described(group: str, file: Path) -> str:
     """What a choice does, who attacks, where it comes from and what it costs."""
     words = comments_of(file)
-    if not words["does"] and group in COMPONENTS and not is_ours(file):
+    if not words["does"] and group in COMPONENTS and not file.is_relative_to(config_folder()):
         words |= _said_by_class(group, file)
     cost = words["cost"] if group == "experiment" else ""
     parts = [words["does"], words["threat"] and f"[{words['threat']}]", words["source"] and f"({words['source']})"]
@@ -91,9 +90,10 @@ def _said_by_class(group: str, file: Path) -> dict[str, str]:
     from vflbench.cli.build import KEYED, SINGLE
     from vflbench.cli.classes import locate
     from vflbench.cli.components import component
+    from vflbench.cli.config import read_config
 
     try:
-        check_file(file.parents[1], file)
+        read_config(file)
         node: Any = OmegaConf.load(file)
         node = (node.get(file.stem) if group in KEYED_NAMES else node) or {}
         cls = locate(node.get("_target_"), f"{group}/{file.stem}", {**SINGLE, **KEYED}[group])

@@ -1,7 +1,17 @@
-"""The values of a nested mapping, one by one."""
+"""The content of our own configs, and the values of a nested mapping, one by one."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
+
+
+def read_ours(file: Path) -> Any:
+    """The content of one of our own configs, which needs no check. Raises yaml.YAMLError or OSError."""
+    return yaml.load(file.read_bytes(), _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
 
 
 def leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -189,11 +189,10 @@ def _configured(*overrides: str) -> "Experiment":
     from omegaconf import OmegaConf
 
     from vflbench.cli.build import build
-    from vflbench.cli.guard import guarded
-    from vflbench.cli.hydra_internals import current_config
+    from vflbench.cli.config import current_config
     from vflbench.places import config_folder
 
-    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         words = ["attack=none", "audit.canaries=0", "name=no_defense", *overrides]
         config = compose("train", overrides=words, return_hydra_config=True)
         with current_config(config):

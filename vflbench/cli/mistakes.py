@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from vflbench.cli.groups import COMPONENTS, KEYED_NAMES
 from vflbench.cli.help import sets_options
-from vflbench.cli.shared_files import read_ours
+from vflbench.cli.leaves import read_ours
 from vflbench.errors import UserError, causes, nearest, paragraph
 from vflbench.places import config_folder
 
@@ -92,7 +92,7 @@ def _raised_by_hydra(error: Exception) -> bool:
 
 def _describe_hydra(error: Exception) -> str:
     """Hydra's message in one paragraph, and the command that helps."""
-    from vflbench.cli.plugins import searched
+    from vflbench.cli.config import searched
 
     folders = [config_folder(), *searched]
     text = " ".join(str(error).split()) or f"the configs can't be used ({type(error).__name__})"

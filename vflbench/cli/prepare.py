@@ -7,11 +7,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from vflbench.cli.config import plain, split_plugins, use_plugins
 from vflbench.cli.errors import fail, wants_traceback
-from vflbench.cli.plugins import split_plugins, use_plugins
-from vflbench.cli.resolvers import plain
 from vflbench.cli.train import hand_over_to_hydra
-from vflbench.cli.words import refuse_unknown_flags, with_quoted_marks
+from vflbench.cli.words import hydra_words, with_quoted_marks
 from vflbench.data.prepared_line import keep, recall, sources_of
 from vflbench.errors import UserError
 from vflbench.run.provenance import code_hash
@@ -45,7 +44,7 @@ def prepare(arguments: Sequence[str]) -> None:
         return
     if any(word in ("-m", "--multirun") for word in words):
         raise UserError("one data set at a time is prepared", key="-m")
-    refuse_unknown_flags(words, "vflbench prepare")
+    hydra_words(words, "vflbench prepare")  # refuses unknown flags
     use_plugins(named)
     sys.argv = ["vflbench prepare", *with_quoted_marks(words), "hydra.run.dir=."]  # nothing is written but the cache
     hand_over_to_hydra(prepare_one)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflbench.cli.shared_files import read
+from vflbench.cli.config import read_config
 from vflbench.errors import UserError
 
 FLAG = "--privacy"
@@ -56,7 +56,7 @@ def _file(word: str, remaining: Iterator[str]) -> Path:
 def _eps_in(file: Path) -> float:
     """The eps in a YAML file; other parts of the file than `privacy` are not read."""
     try:
-        content = read(file, references=False)
+        _, content = read_config(file)
     except UserError as error:
         raise UserError(error.problem, key=FLAG, value=file) from error
     label_dp = _only(_entry(content, "privacy", file), "label_dp", "privacy", file)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, MissingMandatoryValue
 
 from vflbench.cli.components import component, construct, named
+from vflbench.cli.config import plain, run_name
 from vflbench.cli.groups import COMPONENTS
-from vflbench.cli.resolvers import plain
-from vflbench.cli.run_folder import run_name
 from vflbench.errors import UserError
 from vflbench.results.loggers import Logger
 from vflbench.run.settings import Audit, Settings

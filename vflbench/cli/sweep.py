@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import product
+from itertools import islice, product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,10 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
-from vflbench.cli.hydra_internals import current_config
-from vflbench.cli.plugins import recorded_folders
-from vflbench.cli.resolvers import plain
+from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders
 from vflbench.cli.run_options import check_options
 from vflbench.errors import UserError
 from vflbench.report.words import line, number
@@ -35,6 +34,7 @@ from vflbench.results.schema import Summary
 from vflbench.results.wrapping import for_stream, path_text, wrapped
 from vflbench.run.provenance import origin_of, rounding_notices
 
+_MOST_RUNS = 10_000
 _MOST_ALIKE = 10
 """Runs that failed for the same reason, of which the folders are listed."""
 
@@ -106,6 +106,8 @@ class RunsSweeper(Sweeper):
         loader = self.hydra_context.config_loader
         words = overrides_of_runs(OverridesParser.create(config_loader=loader), self.params, self.runs, arguments)
         jobs = [Job(run, loader.load_sweep_config(self.config, run), number) for number, run in enumerate(words)]
+        for job in jobs:
+            check(job.config, self.config, arguments)
         refuse_shared_folder(jobs)
         sweep = Sweep(jobs)
         try:
@@ -156,6 +158,8 @@ def overrides_of_runs(
         axes[override.get_key_element()] = _values(override)
     chosen = {override.key_or_group for override in typed}
     entries = list(dict.fromkeys(tuple(word for word in entry if not _is_within(word, chosen)) for entry in runs)) or [()]
+    if prod(map(len, axes.values())) * len(entries) > _MOST_RUNS:
+        raise UserError(f"a sweep has at most {_MOST_RUNS:,} runs", key="-m")
     return [[*entry, *words] for entry in entries for words in product(*axes.values())]
 
 
@@ -166,7 +170,7 @@ def _values(override: Override) -> list[str]:
     if not override.is_discrete_sweep():
         problem = "a sweep takes values, separated by commas, or range(START,STOP,STEP)"
         raise UserError(problem, key=key, value=str(override.input_line).partition("=")[2])
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    return [f"{key}={value}" for value in islice(override.sweep_string_iterator(), _MOST_RUNS + 1)]
 
 
 def _is_within(word: str, keys: set[str]) -> bool:
@@ -184,7 +188,7 @@ class Job:
             config.hydra.job.num, config.hydra.job.id = number, str(number)
         with current_config(config):
             self.folder = Path(os.path.abspath(os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))))
-            self.own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            self.own = own_options(config)
             self.options: dict[str, Any] = plain(self.own)
         self.outcome: JobOutcome | None = None
 

@@ -4,29 +4,38 @@ import dataclasses
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from vflbench.cli.config import (
+    check_folder,
+    check_others,
+    others,
+    plain,
+    recorded_folders,
+    searched,
+    split_plugins,
+    use_plugins,
+)
 from vflbench.cli.environment import leave_working_folder, wait_passively
 from vflbench.cli.errors import fail, wants_traceback
-from vflbench.cli.guard import guarded
-from vflbench.cli.hydra_shortcuts import help_by
-from vflbench.cli.plugins import recorded_folders, searched, split_plugins, use_plugins
 from vflbench.cli.privacy_file import with_privacy
-from vflbench.cli.resolvers import plain  # the configs need this module, in workers of sweeps too
-from vflbench.cli.run_folder import check_folder
 from vflbench.cli.run_options import check_options
 from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line, outcome_of
-from vflbench.cli.trust import check_flags
-from vflbench.cli.words import in_order, refuse_unknown_flags, with_quoted_marks
-from vflbench.places import config_folder
+from vflbench.cli.words import hydra_flags, hydra_words, with_quoted_marks
+from vflbench.errors import UserError
+from vflbench.places import config_folder, pip_install
 from vflbench.results.files import TABLE
 from vflbench.results.folder import (
     BusyError,
@@ -58,36 +67,58 @@ HYDRA_OPTIONS = [
 """The hydra options of train.yaml, for a config of another name: the config.yaml of a finished run has none."""
 
 
+_EXTRAS = {
+    "joblib": ("joblib", "hydra_plugins.hydra_joblib_launcher"),
+    "submitit_local": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
+    "submitit_slurm": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
+}
+"""Launcher -> its extra, and the package without which it can't begin."""
+
+
 def train(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
     named, words = split_plugins(arguments)
     use_plugins(named)
-    words = with_quoted_marks(with_privacy(words))
-    refuse_unknown_flags(words, "vflbench train")
-    words = in_order(words)
-    if any(word.split("=")[0] in ("--config-name", "-cn") for word in words):
-        # Next to the user's overrides, which argparse expects together, and before them, so that the user's win.
-        is_override = [not word.startswith("-") and "=" in word for word in words]
-        place = is_override.index(True) if any(is_override) else len(words)
-        words[place:place] = HYDRA_OPTIONS
-    sys.argv = ["vflbench train", *words]
+    sys.argv = ["vflbench train", *with_quoted_marks(with_privacy(words))]
     hand_over_to_hydra(train_one)
 
 
 def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
     """Hydra reads sys.argv, composes train.yaml or the config of that name, and calls `task` with it.
 
-    What the trust boundary doesn't allow is refused before Hydra acts on it.
+    What configs of others may not set is refused before Hydra acts on it.
     """
-    check_flags(sys.argv[1:])
-    with guarded(), help_by(_help):
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config)(task)()
+    typed = hydra_words(sys.argv[1:], sys.argv[0])
+    others[:] = [Path(os.path.abspath(folder)) for folder in (typed.config_path, typed.config_dir) if folder]
+    overrides, name = typed.overrides, typed.config_name or config
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise UserError(
+            "it leads out of the folder of configs; give its own folder as --config-dir", key="--config-name", value=name
+        )
+    if typed.config_name:
+        overrides = [*HYDRA_OPTIONS, *overrides]  # before the user's, so that those win
+    for extra, package in (_EXTRAS[word.partition("=")[2]] for word in overrides if word in _LAUNCHERS):
+        if find_spec(package.partition(".")[0]) is None or find_spec(package) is None:
+            raise UserError(f"it needs an extra: {pip_install(extra)}", key="hydra/launcher")
+    if others:
+        check_others(name, overrides)
+    if typed.help:
+        print(_help(name, overrides))
+        return
+    sys.argv[1:] = [*overrides, *hydra_flags(typed)]
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(task)()
 
 
-def _help(config: DictConfig, _: Mapping[str, Sequence[str]]) -> str:
+_LAUNCHERS = [f"hydra/launcher={name}" for name in _EXTRAS]
+
+
+def _help(name: str, overrides: list[str]) -> str:
     from vflbench.cli.help import options_text  # late: runs need none
 
-    return options_text(config, [config_folder(), *map(Path, searched)])
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        load = GlobalHydra.instance().config_loader().load_configuration
+        config = load(name, overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
+    return options_text(config, [config_folder(), *searched])
 
 
 def train_one(config: DictConfig) -> Any:

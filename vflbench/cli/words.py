@@ -33,24 +33,29 @@ def no_flag(words: Sequence[str], see: str) -> UserError:
     return UserError(f"there is no such flag; options are KEY=VALUE: {option}", key=flag, see=see)
 
 
-def refuse_unknown_flags(words: Sequence[str], command: str) -> None:
-    """Raise UserError for flags that Hydra would refuse with all its usage."""
-    from vflbench.cli.hydra_internals import flags_of  # late: other commands need no Hydra
+def hydra_words(words: Sequence[str], command: str) -> argparse.Namespace:
+    """The words of a command that Hydra reads: its flags, and the `overrides` among them. Raises UserError for other flags."""
+    parser = Words(prog=command, add_help=False)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    for name, short in (("help", "h"), ("run", "r"), ("multirun", "m"), ("shell-completion", "sc")):
+        parser.add_argument(f"--{name}", f"-{short}", action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("--resolve", action="store_true")
+    for name, short in (("config-path", "cp"), ("config-name", "cn"), ("config-dir", "cd"), ("package", "p")):
+        parser.add_argument(f"--{name}", f"-{short}")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=_INFO)
+    return parser.parse_intermixed_args(list(words))
 
-    try:
-        unknown = flags_of(words).unknown
-    except argparse.ArgumentError as error:
-        raise UserError(error.message, key=error.argument_name, see=f"{command} --help") from error
-    if unknown:
-        raise no_flag(words[words.index(unknown[0]) :], f"{command} --help")
+
+def hydra_flags(typed: argparse.Namespace) -> list[str]:
+    """The flags as Hydra takes them, but for those that name configs."""
+    set_ = [name for name in ("run", "multirun", "shell_completion", "hydra_help", "resolve") if getattr(typed, name)]
+    valued = [(name, getattr(typed, name)) for name in ("package", "cfg", "info") if getattr(typed, name)]
+    return [f"--{name.replace('_', '-')}" for name in set_] + [f"--{name}={value}" for name, value in valued]
 
 
-_WITH_VALUE = (
-    *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
-    "--experimental-rerun",
-)
-"""Flags of Hydra that are followed by a value."""
-_PERHAPS_WITH_VALUE = {"--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")}
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 
 _NAMED = {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}
 _MARK = re.compile(
@@ -64,25 +69,3 @@ def with_quoted_marks(words: Sequence[str]) -> list[str]:
     """
     matches = [(word, _MARK.fullmatch(word)) for word in words]
     return [f"{match[1]}'{_NAMED.get(match[2], match[2])}'" if match else word for word, match in matches]
-
-
-def in_order(words: Sequence[str]) -> list[str]:
-    """The same words with the options together and Hydra's flags after them: it refuses `seed=1 -m epochs=2,3`."""
-    options, flags, remaining = [], [], list(words)
-    while remaining:
-        word = remaining.pop(0)
-        if not word.startswith("-"):
-            options.append(word)
-            continue
-        flags.append(word)
-        if remaining and _takes(word, remaining[0]):
-            flags.append(remaining.pop(0))
-    return options + flags
-
-
-def _takes(flag: str, word: str) -> bool:
-    """Whether the word is the flag's value. Long flags may be abbreviated."""
-    full = [
-        name for name in (*_WITH_VALUE, *_PERHAPS_WITH_VALUE) if name == flag or (flag[:2] == "--" and name.startswith(flag))
-    ]
-    return any(word in _PERHAPS_WITH_VALUE.get(name, (word,)) for name in full)

@@ -15,7 +15,7 @@ from typing import Any
 
 from nvflare.collab import collab
 
-import vflbench.cli.resolvers  # noqa: F401  # what configs compute
+import vflbench.cli.config  # noqa: F401  # what configs compute
 from vflbench.cli.build import build
 from vflbench.cli.record import Started, record
 from vflbench.cli.sweep import Status

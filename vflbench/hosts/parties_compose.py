@@ -19,17 +19,15 @@ def compose(words: Sequence[str]) -> None:
     from omegaconf import OmegaConf
 
     from vflbench.cli.build import build
-    from vflbench.cli.guard import guarded
-    from vflbench.cli.hydra_internals import current_config
+    from vflbench.cli.config import current_config, plain
     from vflbench.cli.privacy_file import with_privacy
-    from vflbench.cli.resolvers import plain
     from vflbench.cli.words import with_quoted_marks
     from vflbench.places import config_folder
 
     path, _, overrides = split_words(words, "compose", "file", ())
     if os.path.lexists(path):
         raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
-    with guarded(), initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         words = [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"]
         config = hydra_compose("train", overrides=words, return_hydra_config=True)
         with current_config(config):
