@@ -18,31 +18,23 @@ from warm_command import OPEN, SMALL, command
 from vflbench.results.files import finished_folders
 
 MARKER = "marker"
-SOLVER = "vflbench.attacks.batch_reconstruction.integer_programme.solver_run.run_program"
-CALL = {"_target_": SOLVER, "command": ["touch", MARKER], "seconds": 5}
-SPAWN = {"_target_": "subprocess.run", "args": ["touch", MARKER]}
+CALL = {"_target_": "subprocess.run", "args": ["touch", MARKER]}
 EVIL = f"open({MARKER!r}, 'w')\n"
 LOGGED = {"version": 1, "formatters": {"x": {"()": "evil.Formatter"}}}
+MLFLOW = {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}
+
+
+def swept(**params):
+    return {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": params}}}
+
 
 EXPERIMENTS = {
-    "a callback of our own solver": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
-    "a callback of the standard library": ({"hydra": {"callbacks": {"x": SPAWN}}}, "hydra.callbacks"),
-    "a callback by distutils": (
-        {"hydra": {"callbacks": {"x": {"_target_": "setuptools._distutils.spawn.spawn", "cmd": ["touch", MARKER]}}}},
-        "hydra.callbacks",
-    ),
+    "a callback": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
-    "a class among a launcher's options": ({"hydra": {"launcher": {"x": CALL}, "mode": "MULTIRUN"}}, "hydra.launcher"),
-    "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper._target_"),
-    "a program of submitit": (
-        {
-            "defaults": [{"override /hydra/launcher": "submitit_local"}],
-            "hydra": {"launcher": {"setup": [f"touch {MARKER}"], "python": f"touch {MARKER};"}, "mode": "MULTIRUN"},
-        },
-        "hydra",
-    ),
+    "a launcher by its group": ({"defaults": [{"override /hydra/launcher": "basic"}]}, "hydra.launcher"),
+    "our config as a callback": ({"defaults": [{"/dataset@hydra.callbacks.x": "digits"}]}, "hydra.callbacks.x"),
+    "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper"),
     "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
-    "Hydra's own log": ({"hydra": {"hydra_logging": LOGGED}}, "hydra.hydra_logging"),
     "the environment": ({"hydra": {"job": {"env_set": {"LD_PRELOAD": "evil.so"}}}}, "hydra.job"),
     "another folder for results": ({"hydra": {"run": {"dir": MARKER}}}, "hydra.run"),
     "a folder for Hydra's records": ({"hydra": {"output_subdir": f"../../{MARKER}"}}, "hydra.output_subdir"),
@@ -50,111 +42,70 @@ EXPERIMENTS = {
     "a folder to work in": ({"hydra": {"job": {"chdir": True}}}, "hydra.job"),
     "a name that leads elsewhere": ({"name": f"../{MARKER}"}, f"name=../{MARKER}: "),
     "all of Hydra's options by reference": ({"mine": {"callbacks": {"x": CALL}}, "hydra": "${mine}"}, "hydra"),
-    "a callback as what is swept": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"+hydra.callbacks.x": "{_target_: evil.X}"}}}},
-        "params",
+    "a callback as what is swept": (swept(**{"+hydra.callbacks.x": "{_target_: evil.X}"}), "hydra.callbacks.x"),
+    "a callback among options that go together": (
+        {"hydra": {"mode": "MULTIRUN", "sweeper": {"runs": [["+hydra.callbacks.x={_target_: evil.X}"]]}}},
+        "hydra.callbacks.x",
     ),
-    "a folder as what is swept": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"hydra.sweep.dir": MARKER}}}},
-        "hydra.sweeper.params=hydra.sweep.dir",
-    ),
-    "a store as what is swept": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"logger.mlflow.uri": "http://127.0.0.1:9"}}}},
-        "hydra.sweeper.params=logger.mlflow.uri",
-    ),
+    "a folder as what is swept": (swept(**{"hydra.sweep.dir": MARKER}), "hydra.sweep.dir"),
+    "a store as what is swept": (swept(logger="mlflow", **{"logger.mlflow.uri": "http://127.0.0.1:9"}), "logger.mlflow.uri"),
+    "a billion runs": (swept(seed="range(0,1000000000)"), "at most 10,000 runs"),
     "a secret of the environment": ({"dataset": {"path": "${oc.env:HOME}"}}, "oc.env"),
-    "a secret by a resolver that is put together": ({"dataset": {"path": "${oc.${x}:HOME}"}}, "${oc.${x}:HOME}"),
-    "a secret in what is swept, escaped": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "$\\{oc.env\\:HOME\\}"}}}},
-        "oc.env",
-    ),
-    "a secret in what is swept, computed twice": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"name": "x${oc.select:zzz,'$'}{oc.env:HOME}"}}}},
-        "plain values",
-    ),
-    "the digest of all options as one of them": ({"seed": "${digest:}"}, "${digest:}"),
-    "an option without a name": ({None: 2}, "null"),
+    "a secret by a resolver that is put together": ({"x": "env", "name": "${oc.${x}:HOME}"}, "oc.env"),
+    "a secret in what is swept, escaped": (swept(name="$\\{oc.env\\:HOME\\}"), "oc.env"),
+    "the digest of all options as one of them": ({"seed": "${digest:}"}, "digest"),
     "results replaced": ({"overwrite": True}, "overwrite=True"),
-    "results replaced by what is swept": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"+overwrite": "true"}}}},
-        "hydra.sweeper.params=+overwrite",
-    ),
+    "results replaced by what is swept": (swept(overwrite="true"), "overwrite=True"),
     "itself": ({"defaults": ["x"]}, "circle"),
+<<<<<<< HEAD
     "another's server": (
         {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.Mlflow", "uri": "http://127.0.0.1:9"}}},
         "logger.mlflow.uri",
     ),
+=======
+    "a file outside": ({"defaults": [{"/dataset": "../../other"}]}, "it leads out of its folder"),
+    "another's server": ({"logger": {"mlflow": MLFLOW}}, "logger.mlflow.uri"),
+>>>>>>> 917782b (Check the composed config once, in place of five guarded steps of Hydra)
     "another's server by reference": (
         {"dataset": {"parties": {"uri": "http://127.0.0.1:9"}}, "logger": {"x": "${dataset.parties}"}},
         "logger.x",
     ),
-    "a billion runs": (
-        {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "range(0,1000000000)"}}}},
-        "at most 1,000 runs",
-    ),
     "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
     "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
-    "a function of the standard library": ({"dataset": SPAWN}, "dataset._target_=subprocess.run"),
-    "a module that prints": ({"optimizer": {"_target_": "this.that"}}, "optimizer._target_=this.that"),
-    "a function of ours": ({"logger": {"x": CALL}}, f"logger.x._target_={SOLVER}"),
+    "a function of the standard library": ({"dataset": CALL}, "dataset._target_=subprocess.run"),
+    "a function of ours": ({"logger": {"x": {"_target_": "vflbench.cli.main.main"}}}, "logger.x._target_"),
     "a module through one of ours": (
-        {"defense": {"x": {"_target_": "vflbench.cli.plugins:importlib.util.find_spec"}}},
+        {"defense": {"x": {"_target_": "vflbench.cli.config:importlib.util.find_spec"}}},
         "defense.x._target_",
     ),
     "our own command": ({"defense": {"x": {"_target_": "vflbench.__main__:main"}}}, "defense.x._target_"),
-    "a relative name": ({"defense": {"x": {"_target_": "vflbench..x.Y"}}}, "there is no such class"),
-    "signs that look alike": ({"defense": {"x": {"_target_": "vflb\u0435nch.evil.X"}}}, "there is no such class"),
     "a NUL in a name": ({"defense": {"x": {"_target_": "evil\0.X"}}}, "there is no such class"),
-    "a very long name": ({"defense": {"x": {"_target_": "a" * 50_000 + ".X"}}}, "MODULE:CLASS"),
     "a class among options": ({"dataset": {"parties": {"_target_": "os.mkdir", "path": MARKER}}}, "dataset.parties"),
     "an installed package": ({"optimizer": {"_target_": "hydra.core.plugins.Plugins"}}, "hydra is not imported"),
 }
 """Experiments in a folder given as --config-dir, and what the paragraph says."""
 
 WORDS = {
-    "a callback": (["+hydra.callbacks.x={_target_: evil.Callback}"], "hydra.callbacks.x"),
-    "all callbacks": (["++hydra={callbacks: {x: {_target_: evil.Callback}}}"], "hydra.callbacks"),
-    "one of our configs as a callback": (["+dataset@hydra.callbacks.x=digits"], "dataset@hydra.callbacks.x"),
-    "a launcher": (["-m", "seed=0,1", f"hydra.launcher._target_={SOLVER}"], "hydra.launcher._target_"),
-    "a launcher that nobody knows": (["-m", "seed=0,1", "hydra/launcher=evil"], "basic, joblib, submitit_local"),
-    "a sweeper that nobody knows": (
-        ["-m", "seed=0,1", "hydra/sweeper=optuna"],
-        "hydra/sweeper=optuna: it must be one of runs, basic",
-    ),
-    "a class among a launcher's options": (
-        ["-m", "seed=0,1", "+hydra.launcher.x={_target_: subprocess.run, args: [touch, marker]}"],
-        "hydra.launcher.x._target_",
-    ),
-    "a package of configs": (["hydra.searchpath=[pkg://evil]"], "hydra.searchpath=pkg://evil"),
-    "a package of configs as the path": (["--config-path=pkg://evil"], "--config-path=pkg://evil"),
-    "the same, abbreviated": (["--config-pa", "pkg://evil", "seed=1"], "--config-path=pkg://evil"),
-    "a pickle": (["--experimental-rerun=job.pickle"], "--experimental-rerun=job.pickle"),
-    "the same, abbreviated again": (["--exp", "job.pickle"], "--experimental-rerun=job.pickle"),
-    "the environment": (["+hydra.job.env_set.LD_PRELOAD=evil.so"], "hydra.job.env_set.LD_PRELOAD"),
-    "a class of logs": (["++hydra.job_logging={version: 1, formatters: {x: {class: evil.Formatter}}}"], "hydra.job_logging"),
-    "an import of a network": (
-        ["model=torch", "model.bottom=evil:Bottom", "model.top=evil:Top"],
-        "model.bottom=evil:Bottom",
-    ),
+    "a pickle": (["--experimental-rerun=job.pickle"], "--experimental-rerun: there is no such flag"),
     "an import that prints": (["model=torch", "model.bottom=this:that", "model.top=this:that"], "model.bottom=this:that"),
-    "an import that opens a browser": (["model=torch", "model.bottom=antigravity:x", "model.top=x:y"], "model.bottom=antig"),
     "a name that leads elsewhere": ([f"name=../{MARKER}"], f"name=../{MARKER}: "),
     "a sweep over such names": (["-m", f"name=a,../{MARKER}"], "name="),
     "a config outside its folder": (["--config-dir=shared", "--config-name=../other"], "it leads out of the folder"),
+    "a secret": (["name=${oc.env:HOME}"], "oc.env"),
 }
 """Words of a command line, and what the paragraph says."""
 
 
 QUICK = {
-    "a callback of our own solver",
+    "a callback",
     "a module in the working folder",
     "a callback as what is swept",
     "a secret of the environment",
     "a NUL in a name",
-    "a package of configs",
-    "the same, abbreviated again",
-    "a launcher that nobody knows",
+    "a pickle",
+    "a launcher by its group",
     "a search path by a merge key",
+    "results replaced",
     "a bomb",
 }
 
@@ -221,14 +172,7 @@ def test_words_that_name_code_are_refused(hostile, case):
 PRIMARY = {
     "a callback in the config of a run": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a search path": ({"hydra": {"searchpath": ["pkg://evil"]}}, "hydra.searchpath"),
-    "a folder of configs that it adds": ({"hydra": {"searchpath": ["file:///"]}}, "hydra.searchpath"),
-    "a file outside": ({"defaults": ["train", {"dataset": "../../other"}, "_self_"]}, "it leads out of its folder"),
-    "our config as a callback": (
-        {"defaults": ["train", {"dataset@hydra.callbacks.x": "digits"}]},
-        "defaults: dataset@hydra",
-    ),
-    "a launcher by its group": ({"defaults": ["train", {"override hydra/launcher": "joblib"}]}, "defaults: hydra/launcher"),
-    "a secret": ({"defaults": ["train", "_self_"], "name": "${oc.env:HOME}"}, "oc.env"),
+    "a launcher in the config of a run": ({"defaults": ["train", {"override hydra/launcher": "basic"}]}, "hydra.launcher"),
 }
 
 
@@ -247,7 +191,7 @@ FILES = {
         "+mine=x",
         "hydra.callbacks",
     ),
-    "a launcher of its own": ("hydra/launcher/joblib.yaml", f"{CALL}\n", "hydra/launcher=joblib", "under hydra/"),
+    "a launcher of its own": ("hydra/launcher/mine.yaml", f"{CALL}\n", "hydra/launcher=mine", "under hydra/"),
     "a call in YAML": (
         "experiment/x.yaml",
         f"a: !!python/object/apply:os.system ['touch {MARKER}']\n",
@@ -262,13 +206,11 @@ FILES = {
     ),
     "what contains itself": ("experiment/x.yaml", "a: &a [*a]\n", "experiment=x", "contains itself"),
     "depth": ("experiment/x.yaml", f"a: {'[' * 40_000}\n", "experiment=x", "nested too deeply"),
-    "a key twice": ("experiment/x.yaml", "seed: 1\nseed: 2\n", "experiment=x", "seed in"),
-    "a number in base 60": ("experiment/x.yaml", "batch_size: 1:30\n", "experiment=x", "base 60"),
     "thousands of defaults": (
         "experiment/x.yaml",
         f"# @package _global_\ndefaults: [{', '.join(f'/attack@p{i}: norm' for i in range(1100))}]\n",
         "experiment=x",
-        "more than 1,000 times",
+        "more than 100 defaults",
     ),
     "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "100,000 bytes"),
     "a search path by a merge key": (
@@ -277,7 +219,6 @@ FILES = {
         "--config-name=x",
         "hydra.searchpath",
     ),
-    "a list for a key": ("x.yaml", "hydra: {? [a] : b}\n", "--config-name=x", "no YAML file"),
     "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "no YAML file"),
 }
 
@@ -312,16 +253,6 @@ def test_workers_take_nothing_from_the_working_folder(hostile, launcher):
 
 
 @pytest.mark.slow
-def test_settings_in_the_working_folder_are_not_read(hostile):
-    """Of numba, whose cache holds pickles."""
-    (hostile / ".numba_config.yaml").write_text("cache_locator_classes: evil.Locator\ncache_dir: cache\n")
-    words = ("train", "optimizer=lazy_adam", "attack=norm", *SMALL, "epochs=1")
-    (folder,) = left_alone(started(*words, cwd=hostile), hostile)
-    assert (folder / "summary.json").exists()
-    assert not (hostile / "cache").exists()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("path", [":/nowhere", "shared/.."])
 def test_relative_entries_of_the_python_path_are_left(hostile, path):
     for file in hostile.glob("*.py"):  # Python itself has imported some of them before vflbench begins
@@ -336,7 +267,7 @@ def test_relative_entries_of_the_python_path_are_left(hostile, path):
 def test_what_is_listed_and_completed_runs_nothing(hostile):
     folder = hostile / "shared" / "attack"
     folder.mkdir()
-    for name, node in {"a": {"_target_": "beside.X"}, "b": CALL, "c": SPAWN, "d": {"_target_": "this.that"}}.items():
+    for name, node in {"a": {"_target_": "beside.X"}, "b": CALL, "c": CALL, "d": {"_target_": "this.that"}}.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({name: node}))
     (folder / "e.yaml").write_text(f"e: !!python/object/apply:os.system ['touch {MARKER}']\n")
     (folder / "f.yaml").write_text("f: &f [*f]\n")
@@ -349,7 +280,7 @@ def test_what_is_listed_and_completed_runs_nothing(hostile):
     completed = command("-sc", "query=bash", cwd=hostile, COMP_LINE=line)
     assert completed.stdout.split() in ([], ["attack=spectral", "attack=spectral_clustering", "attack=strongest"])
     assert list(hostile.rglob(MARKER)) == []
-    for words in (["audit", "shared", "+attack.x={_target_: evil.X}"], ["prepare", "+hydra.callbacks.x={_target_: evil.X}"]):
+    for words in (["audit", "shared", "+attack.x={_target_: evil.X}"], ["prepare", "dataset._target_=evil.X"]):
         result = command(*words, cwd=hostile)
         assert result.returncode == 1
         assert len(result.stderr.strip().splitlines()) == 1
@@ -360,7 +291,7 @@ def test_the_function_train_has_the_same_boundary(hostile, monkeypatch):
     from vflbench import UserError, train
 
     monkeypatch.chdir(hostile)
-    for word in (f"+hydra.callbacks.x={{_target_: {SOLVER}}}", "hydra.searchpath=[pkg://evil]", f"name=../{MARKER}"):
+    for word in ("+attack.x={_target_: evil.X}", f"name=../{MARKER}"):
         with pytest.raises(UserError, match=word.lstrip("+").split("=")[0]):
             train(word, *SMALL)
     assert list(hostile.rglob(MARKER)) == []
@@ -409,21 +340,3 @@ def test_a_plug_in_is_listed_compiled_from_its_source_and_may_import_what_is_ins
     assert listed["files"]["link"] == hashlib.sha256(Path("/etc/hostname").read_bytes()).hexdigest()
     assert listed["files"]["nets.py"] == hashlib.sha256((mine / "nets.py").read_bytes()).hexdigest()
     assert [file.name for file in (mine / "__pycache__").iterdir()] == [f"bent.{sys.implementation.cache_tag}.pyc"]
-
-
-def test_no_escape_hides_a_resolver():
-    from vflbench.cli.shared_files import unknown_interpolation
-
-    for text in ("a", "${seed}", "${.x.y}", "${names:attack}_${hydra:runtime.choices.dataset}", "${difference:8,${a.b}}"):
-        assert unknown_interpolation(text) is None, text
-    for text in (
-        "${oc.env:A}",
-        "$\\{oc.env\\:A\\}",
-        "${ oc.env:A}",
-        "${${x}:A}",
-        "${oc.${x}:A}",
-        "${a}${oc.env:A}",
-        "${a",
-        "${a:b}",
-    ):
-        assert unknown_interpolation(text), text

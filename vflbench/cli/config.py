@@ -48,6 +48,7 @@ others: list[Path] = []
 
 LARGEST = 100_000  # bytes of a file
 DEEPEST = 40  # mappings and lists within each other
+MOST_DEFAULTS = 100
 MOST = 20_000  # values in it, where each alias counts as all that it stands for
 
 
@@ -81,7 +82,10 @@ class OthersConfigs(ConfigSource):
             for key in hydra if isinstance(hydra, dict) else {"": hydra}:
                 if key not in ("mode", "sweeper"):  # Hydra acts on its search path while it composes
                     raise _refused(f"hydra.{key}" if key else "hydra", content["hydra"], f", in {file}")
-            for choice in _choices(content.get("defaults")):
+            choices = list(_choices(content.get("defaults")))
+            if len(choices) > MOST_DEFAULTS:
+                raise UserError(f"it has more than {MOST_DEFAULTS} defaults", key=str(file))
+            for choice in choices:
                 if Path(choice).is_absolute() or ".." in Path(choice).parts:
                     raise UserError(f"it leads out of its folder, in {file}", key="defaults", value=choice)
         made = OmegaConf.create(text)

@@ -34,7 +34,7 @@ def no_flag(words: Sequence[str], see: str) -> UserError:
 
 
 def hydra_words(words: Sequence[str], command: str) -> argparse.Namespace:
-    """The words of a command that Hydra reads: its flags, and the `overrides` among them. Raises UserError for other flags."""
+    """The words of a command that Hydra reads: flags, and the `overrides` among them. Raises UserError for other flags."""
     parser = Words(prog=command, add_help=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     for name, short in (("help", "h"), ("run", "r"), ("multirun", "m"), ("shell-completion", "sc")):
