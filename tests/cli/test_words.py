@@ -1,12 +1,9 @@
 """Words of a command line in any order, and names that are nearly right."""
 
-import importlib.util
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from vflbench.cli.launcher_extras import require_launcher
-from vflbench.cli.words import Words, in_order, refuse_unknown_flags, with_quoted_marks
+from vflbench.cli.words import Words, hydra_flags, hydra_words, with_quoted_marks
 from vflbench.errors import UserError, nearest
 
 NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
@@ -15,18 +12,18 @@ NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
 @pytest.mark.parametrize(
     ("words", "ordered"),
     [
-        (["seed=1", "-m", "epochs=2,3"], ["seed=1", "epochs=2,3", "-m"]),
-        (["--cfg", "job", "seed=1"], ["seed=1", "--cfg", "job"]),
-        (["a=1", "--config-dir", "mine", "-cn", "x", "b=2"], ["a=1", "b=2", "--config-dir", "mine", "-cn", "x"]),
-        (["--info", "a=1"], ["a=1", "--info"]),
-        (["--info", "config", "a=1"], ["a=1", "--info", "config"]),
-        (["--config-dir=mine", "~defense", "+x=-1"], ["~defense", "+x=-1", "--config-dir=mine"]),
-        (["a=1", "--cfg"], ["a=1", "--cfg"]),
+        (["seed=1", "-m", "epochs=2,3"], ["seed=1", "epochs=2,3", "--multirun"]),
+        (["--cfg", "job", "seed=1"], ["seed=1", "--cfg=job"]),
+        (["a=1", "--config-dir", "mine", "-cn", "x", "b=2"], ["a=1", "b=2"]),
+        (["--info", "config", "a=1"], ["a=1", "--info=config"]),
+        (["--config-dir=mine", "~defense", "+x=-1"], ["~defense", "+x=-1"]),
+        (["--multi", "seed=1,2"], ["seed=1,2", "--multirun"]),
         ([], []),
     ],
 )
 def test_options_come_before_flags_whatever_the_order(words, ordered):
-    assert in_order(words) == ordered
+    typed = hydra_words(words, "vflbench train")
+    assert [*typed.overrides, *hydra_flags(typed)] == ordered
 
 
 @pytest.mark.parametrize("word", ["dataset.delimiter", "dataset.decimal", "+dataset.decimal", "++dataset.delimiter"])
@@ -59,19 +56,14 @@ def test_other_words_stay(word):
         (["seed=1", "--epochs", "3"], "--epochs: there is no such flag; options are KEY=VALUE: epochs=3"),
         (["--batch-size=3", "-m"], "--batch-size: there is no such flag; options are KEY=VALUE: batch_size=3"),
         (["--epochs", "seed=1"], "--epochs: there is no such flag; options are KEY=VALUE: epochs=VALUE"),
-        (["--cfg", "some"], "--cfg/-c: invalid choice"),
-        (["--multirun=3"], "--multirun/-m: ignored explicit argument"),
+        (["--cfg", "some"], "argument --cfg/-c: invalid choice"),
+        (["--multirun=3"], "argument --multirun/-m: ignored explicit argument"),
     ],
 )
 def test_a_flag_that_hydra_lacks_ends_in_one_line(words, problem):
     with pytest.raises(UserError, match=problem) as refused:
-        refuse_unknown_flags(words, "vflbench train")
+        hydra_words(words, "vflbench train")
     assert str(refused.value).endswith("(see: vflbench train --help)")
-
-
-@pytest.mark.parametrize("words", [[], ["--multi", "seed=1,2"], ["--cfg", "job"], ["-cd", "mine", "~defense"]])
-def test_flags_of_hydra_are_not_refused(words):
-    refuse_unknown_flags(words, "vflbench train")
 
 
 def test_what_is_missing_is_explained_and_what_may_be_left_out_is_not():
@@ -95,28 +87,3 @@ def test_a_name_that_is_nearly_right_is_found(name, near):
 @pytest.mark.parametrize("name", ["", "x", "zzzzzz", "../norm/../../etc"])
 def test_nothing_is_guessed_where_nothing_is_like_it(name):
     assert nearest(name, NAMES) == ""
-
-
-@pytest.mark.parametrize(
-    ("launcher", "extra"), [("joblib", "joblib"), ("submitit_local", "slurm"), ("submitit_slurm", "slurm")]
-)
-@pytest.mark.parametrize("how", ["no such module", "no such package"])
-def test_a_launcher_without_its_extra_names_the_line_that_installs_it(launcher, extra, how, monkeypatch):
-    def find(name):
-        if how == "no such package":
-            raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr("vflbench.cli.launcher_extras.find_spec", find)
-    with pytest.raises(UserError, match=rf"hydra/launcher={launcher}: it needs an extra: pip install .*\[{extra}\]'"):
-        require_launcher(launcher)
-
-
-@pytest.mark.parametrize("launcher", ["fork", "basic", "mine"])
-def test_other_launchers_need_none(launcher, monkeypatch):
-    monkeypatch.setattr("vflbench.cli.launcher_extras.find_spec", lambda name: pytest.fail(name))
-    require_launcher(launcher)
-
-
-def test_an_installed_extra_is_enough():
-    if importlib.util.find_spec("joblib") is not None:
-        require_launcher("joblib")
