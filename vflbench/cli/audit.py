@@ -16,14 +16,19 @@ from omegaconf import OmegaConf, open_dict
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
-from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
-from vflbench.cli.config import current_config
-from vflbench.cli.mistakes import describe, leaving_errors, split_word
 from vflbench.cli.config import FLAG as PLUGINS
-from vflbench.cli.config import recorded_folders, split_plugins, use_plugins
-from vflbench.cli.config import names, plain
-from vflbench.cli.config import run_name
-from vflbench.cli.shared_files import is_ours, read, read_ours
+from vflbench.cli.config import (
+    current_config,
+    names,
+    plain,
+    read_config,
+    recorded_folders,
+    run_name,
+    split_plugins,
+    use_plugins,
+)
+from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
+from vflbench.cli.mistakes import describe, leaving_errors, split_word
 from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.messages.recorded_messages import RecordedMessages
@@ -301,7 +306,7 @@ def single_attacks(folders: Sequence[Path]) -> list[str]:
     """Every attack in these config folders: the entries of the group that are no set of several, and not `none`."""
     found = set()
     for file in (file for folder in folders for file in (folder / "attack").glob("*.yaml")):
-        content = read_ours(file) if is_ours(file) else read(file)
+        content = read_config(file)[1]
         if isinstance(content, dict) and list(content) == [file.stem]:
             found.add(file.stem)
     return sorted(found)
