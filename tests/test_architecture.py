@@ -169,7 +169,7 @@ CAPS = {
     "scripts": 1_996,
     "vflbench": 377,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": ,
+    "vflbench/cli": 2_894,
     "vflbench/data": 6_766,
     "vflbench/defenses": 1_687,
     "vflbench/engines": 790,

@@ -21,7 +21,7 @@ MARKER = "marker"
 CALL = {"_target_": "subprocess.run", "args": ["touch", MARKER]}
 EVIL = f"open({MARKER!r}, 'w')\n"
 LOGGED = {"version": 1, "formatters": {"x": {"()": "evil.Formatter"}}}
-MLFLOW = {"_target_": "vflbench.results.loggers.mlflow.Mlflow", "uri": "http://127.0.0.1:9"}
+MLFLOW = {"_target_": "vflbench.results.loggers.Mlflow", "uri": "http://127.0.0.1:9"}
 
 
 def swept(**params):
@@ -56,15 +56,8 @@ EXPERIMENTS = {
     "results replaced": ({"overwrite": True}, "overwrite=True"),
     "results replaced by what is swept": (swept(overwrite="true"), "overwrite=True"),
     "itself": ({"defaults": ["x"]}, "circle"),
-<<<<<<< HEAD
-    "another's server": (
-        {"logger": {"mlflow": {"_target_": "vflbench.results.loggers.Mlflow", "uri": "http://127.0.0.1:9"}}},
-        "logger.mlflow.uri",
-    ),
-=======
     "a file outside": ({"defaults": [{"/dataset": "../../other"}]}, "it leads out of its folder"),
     "another's server": ({"logger": {"mlflow": MLFLOW}}, "logger.mlflow.uri"),
->>>>>>> 917782b (Check the composed config once, in place of five guarded steps of Hydra)
     "another's server by reference": (
         {"dataset": {"parties": {"uri": "http://127.0.0.1:9"}}, "logger": {"x": "${dataset.parties}"}},
         "logger.x",
