@@ -4,7 +4,7 @@ import pytest
 from outputs_tree import marvell, write_run
 
 from vflbench.report.group import sections
-from vflbench.report.published import Value, compared
+from vflbench.report.published import Value, measured
 from vflbench.results.tree import read_tree
 
 
@@ -25,17 +25,17 @@ def value(what):
 def test_a_value_is_compared_with_the_seeds_of_one_setting(tmp_path):
     for seed in range(3):
         save(tmp_path / f"a{seed}", seed, 0.7 + 0.01 * seed)
-    one = compared(value("test AUC"), section_of(tmp_path))
-    assert (one.here.mean, one.here.runs, one.covered) == (pytest.approx(0.71), 3, True)
+    one = measured(value("test AUC"), section_of(tmp_path))
+    assert (one.mean, one.runs) == (pytest.approx(0.71), 3)
     save(tmp_path / "other", 0, 0.1, rows=5)
-    assert compared(value("test AUC"), section_of(tmp_path)).here.runs == 0, "two settings are no one value"
+    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0, "two settings are no one value"
 
 
 def test_only_a_mean_over_days_is_compared_with_a_mean_over_days(tmp_path):
     for day in (2, 3):
         save(tmp_path / f"day{day}", 0, 0.6 + 0.1 * (day - 2), test_day=day)
-    one = compared(value("test AUC, mean over days"), section_of(tmp_path))
-    assert (one.here.mean, one.here.runs) == (pytest.approx(0.65), 2)
-    assert compared(value("test AUC"), section_of(tmp_path)).here.runs == 0
+    one = measured(value("test AUC, mean over days"), section_of(tmp_path))
+    assert (one.mean, one.runs) == (pytest.approx(0.65), 2)
+    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0
     save(tmp_path / "fewer", 0, 0.1, test_day=2, rows=5)
-    assert compared(value("test AUC, mean over days"), section_of(tmp_path)).here.runs == 0
+    assert measured(value("test AUC, mean over days"), section_of(tmp_path)).runs == 0

@@ -39,7 +39,7 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
     mine = read_experiment(file)
     assert (mine.does, mine.source, mine.minutes) == ("Shows this. And that.", "somebody, 2022.", 1.5)
     assert (mine.dataset, mine.is_sweep, dict(mine.sweep)) == ("mnist", True, {"seed": "0,1"})
-    assert (mine.reproduce, mine.values[0].number) == (("dataset.path={data}/x",), None)
+    assert (mine.reproduce, mine.values[0].number) == (["dataset.path={data}/x"], None)
 
 
 def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):

@@ -4,6 +4,7 @@ A **setting** is what differs in nothing but the seed; its runs are averaged, an
 of a `Section` have one index, the number of the run, so that what is computed from one of them is a column of another.
 """
 
+import itertools
 import json
 import math
 import re
@@ -600,15 +601,16 @@ def _is_number(text: str) -> bool:
 
 
 def _styles(frames: Iterable[pd.DataFrame]) -> dict[str, Style]:
-    """A colour for each defense, whose settings have the same one and a shape each; other colours for attacks."""
+    """A colour for each defense, and a shape for each of its settings, so that print without colours has them too."""
     frames = list(frames)
     made: dict[str, Style] = {}
+    shapes = itertools.cycle(_SHAPES)
     defenses = list(dict.fromkeys(defense for frame in frames for defense in frame["defense"]))
     for place, defense in enumerate(sorted(defenses, key=lambda name: name != "none")):
         colour = _COLOURS[place % len(_COLOURS)]
         names = dict.fromkeys(name for frame in frames for name in frame.loc[frame["defense"] == defense, "setting"])
-        made |= {name: Style(colour, _SHAPES[i % len(_SHAPES)]) for i, name in enumerate(names)}
-        made[defense] = Style(colour, _SHAPES[0])
+        of_settings = {name: Style(colour, next(shapes)) for name in names}
+        made |= {defense: next(iter(of_settings.values())), **of_settings}
     runs = [run for frame in frames for run in frame["run"]]
     attacks = dict.fromkeys(attack_on(leak.attack, leak.message) for run in runs for leak in run.summary.leaks)
     attacks |= dict.fromkeys(entry.attack for run in runs for entry in run.summary.reconstructions)

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
 from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, over, text
@@ -36,11 +36,11 @@ RECOVERY = {
 }
 """Figures -> their names on the axis: the first three that any run has are drawn by setting."""
 PICTURES = "inversion_pictures"
-MECHANISMS = ("uncompressed", "quantized", "unbiased noise", "biased noise")
+MECHANISMS = ("uncompressed", "quantized", "quantized + unbiased noise", "quantized + biased noise")
 MOST_FIGURES, MOST_SETTINGS = 8, 60
 _LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
 _DRAWN = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}  # guesses with a line
-_ACROSS, _SIDE, _GAP, _LINE, _WIDE, _LETTERS = 10, 30, 3, 17, 340, 50  # pictures side by side; pixels; letters of a line
+_ACROSS, _SIDE, _GAP, _LINE, _WIDE, _LETTERS = 10, 26, 3, 17, 340, 54  # pictures side by side; pixels; letters of a line
 _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 
 
@@ -194,6 +194,7 @@ def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
     pairs = {s: pair for s, run in zip(firsts.setting, firsts.run, strict=True) if (pair := _pictures_of(run, attack))}
     if pairs:
         lines = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
+        lines = [(name, row_of(of)) for name, of in lines]
         said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
         how = {"slug": f"{slug}_pictures{end}", "title": f"Rebuilt pictures: {attack}", "alt_text": said}
         yield picture_figure([("", lines)], **how)
@@ -229,14 +230,20 @@ def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
     A table (n, columns) is shown as two pictures side by side.
     """
     pairs = dict(_pairs(run))
-    blocks = []
+    blocks: list[tuple[str, Lines]] = []
     for key, (truth, answer) in list(pairs.items())[:_MOST_PAIRS]:
         attack, party, layer = [*key.split("/"), "", ""][:3]
-        title = f"{attack}: party {party}, {layer}"
         starts = range(0, min(len(truth), _MOST_PICTURES), _ACROSS)
-        parts = (("true", truth), ("rebuilt", answer))
-        lines = [(part, of[start : min(start + _ACROSS, _MOST_PICTURES)]) for start in starts for part, of in parts]
-        blocks.append((title, parts if truth.ndim == 2 else lines))
+        lines: Lines = (
+            [
+                (name, row_of(of[start:_MOST_PICTURES]))
+                for start in starts
+                for name, of in (("true", truth), ("rebuilt", answer))
+            ]
+            if truth.ndim > 2
+            else [tables_of(truth, answer)]
+        )
+        blocks.append((f"{attack}: party {party}, {layer}", lines))
     if not blocks:
         return None
     left_out = len(pairs) - len(blocks)
@@ -276,25 +283,23 @@ def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
     attack = strongest(rebuilt)
     noise = runs.biased.map({True: MECHANISMS[3], False: MECHANISMS[2]}).fillna(MECHANISMS[1])
     runs["mechanism"] = noise.where(runs.levels.notna(), MECHANISMS[0])
-    shown_by = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")].set_index("run")
+    figures = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")].set_index("run")
     pairs = {n: pair for n, run in runs.run.items() if (pair := _pictures_of(run, attack))}
     if not pairs:
         return None
     original = next(iter(pairs.values()))[0]
     chosen = np.linspace(0, len(original) - 1, min(_ACROSS, len(original))).round().astype(int)
+    same = runs[[n in pairs and np.array_equal(pairs[n][0], original) for n in runs.index]]
     blocks = []
-    for depth, levels in sorted(set(zip(runs.depth, runs.levels, strict=True)) - {(depth, None) for depth in runs.depth}):
-        if levels != levels:
-            continue
-        lines = [("original", original[chosen])]
+    for depth, levels in sorted(set(runs.dropna(subset="levels")[["depth", "levels"]].itertuples(index=False, name=None))):
+        of = same[(same.depth == depth) & ((same.levels == levels) | same.levels.isna())].drop_duplicates("mechanism")
+        lines = [("original", row_of(original[chosen]))]
         for mechanism in MECHANISMS:
-            name = f"quantized + {mechanism}" if mechanism in MECHANISMS[2:] else mechanism
-            of = runs[(runs.depth == depth) & (runs.mechanism == mechanism) & ((runs.levels == levels) | runs.levels.isna())]
-            found = next((n for n in of.index if n in pairs and np.array_equal(pairs[n][0], original)), None)
-            said = "not run"
-            if found is not None:
-                said = f"MSE {shown_by.mse[found]:.3f}, identified {shown_by.identified[found]:.0%}"
-            lines.append((f"{name}: {said}", original[:0] if found is None else pairs[found][1][chosen]))
+            for n in of.index[of.mechanism == mechanism]:
+                said = f"{mechanism}: MSE {figures.mse[n]:.3f}, identified {figures.identified[n]:.0%}"
+                lines.append((said, row_of(pairs[n][1][chosen])))
+            if mechanism not in set(of.mechanism):
+                lines.append((f"{mechanism}: not run", None))
         blocks.append((f"{depth} layers, {levels:g} levels", lines))
     title = f"Pictures rebuilt by {attack.replace('_', ' ')}"
     said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
@@ -302,93 +307,86 @@ def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
     return picture_figure(blocks, **how, alt_text=said)
 
 
-Lines = Sequence[tuple[str, np.ndarray]]
-"""Names of lines and their pictures, of which ten are shown side by side; two tables are shown side by side."""
+Lines = Sequence[tuple[str, Image.Image | None]]
+"""Names of lines and their pictures, twice as large as they are shown; None: nothing is shown."""
 
 
 def picture_figure(blocks: Sequence[tuple[str, Lines]], *, slug: str, title: str, note: str = "", alt_text: str) -> Figure:
-    """Blocks of lines under titles, 340 pixels wide, so that it is as it should be on a telephone too."""
-    texts: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
-    wrong: list[dict[str, Any]] = []
-    y = 0.0
+    """Blocks of lines under titles, 340 pixels wide, so that it is as it should be on a telephone too.
+
+    Short names stand to the left of their pictures, longer ones above them.
+    """
+    texts, images, y = [], [], 0.0
     for head, lines in blocks:
-        for words in textwrap.wrap(text(head), _LETTERS):
-            texts.append({"x": 0, "y": y + _LINE / 2, "text": words, "soft": False})
-            y += _LINE
-        if lines[0][1].ndim == 2:
-            y = _table(lines[0][1], lines[1][1], y, texts, images, wrong)
-        else:
-            y = _lines(lines, y, texts, images)
+        left = 52 if all(len(name) <= 8 for name, _ in lines) else 0
+        for place, (name, image) in enumerate([(head, None), *lines]):
+            words = textwrap.wrap(text(name), _LETTERS)
+            wide, tall = (image.width / 2, image.height / 2) if image is not None else (0, 0)
+            is_beside = left > 0 and place > 0
+            texts.append({"y": y + is_beside * (tall - _LINE) / 2, "text": "\n".join(words), "soft": place > 0})
+            y += 0 if is_beside else _LINE * len(words)
+            if image is not None:
+                images.append({"x": left, "y": y, "wide": wide, "tall": tall, "url": data_url(image)})
+            y += tall + _GAP * (tall > 0)
         y += 10
     x_axis = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, _WIDE], nice=False, zero=False))
     y_axis = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[y, 0], nice=False, zero=False))
     size: dict[str, Any] = {"width": alt.expr("datum.wide"), "height": alt.expr("datum.tall"), "aspect": False}
-    shown_images = alt.Chart(alt.NamedData("pictures")).mark_image(align="left", baseline="top", **size).encode(url="url:N")
-    crosses = alt.Chart(alt.NamedData("wrong")).mark_text(text="\N{MULTIPLICATION SIGN}", color="#d55e00", fontWeight=700)
-    written = alt.Chart(alt.NamedData("texts")).encode(text="text:N")
-    soft = written.transform_filter("datum.soft").mark_text(align="left", baseline="middle", color=SOFT)
-    bold = written.transform_filter("!datum.soft").mark_text(align="left", baseline="middle", color=INK, fontWeight=600)
-    layers = [layer.encode(x=x_axis, y=y_axis) for layer in (shown_images, crosses, soft, bold)]
+    drawn = alt.Chart(alt.NamedData("pictures")).mark_image(align="left", baseline="top", **size)
+    colour = {"condition": {"test": "datum.soft", "value": SOFT}, "value": INK}
+    written = alt.Chart(alt.NamedData("texts")).mark_text(
+        align="left", baseline="top", lineBreak="\n", lineHeight=_LINE, fontWeight=alt.expr("datum.soft ? 400 : 600")
+    )
+    layers = (
+        drawn.encode(x=x_axis, y=y_axis, url="url:N"),
+        written.encode(x=alt.XDatum(0), y=y_axis, text="text:N", color=colour),
+    )
     chart = alt.layer(*layers, width=_WIDE, height=max(round(y), 1))
-    data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts), "wrong": pd.DataFrame(wrong)}
+    data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts)}
     return finished(chart, data, slug=slug, title=title, note=note, alt_text=alt_text, wide=_WIDE)
 
 
-def _lines(lines: Lines, y: float, texts: list[dict[str, Any]], images: list[dict[str, Any]]) -> float:
-    """Short names to the left of their pictures, longer ones above them. Returns where the next part begins."""
-    left = 52 if all(len(name) <= 8 for name, _ in lines) else 0
-    side = min(_SIDE, (_WIDE - left) / _ACROSS - _GAP)
-    for name, pictures in lines:
-        tall = side * pictures.shape[1] / pictures.shape[2]
-        if left:
-            texts.append({"x": 0, "y": y + tall / 2, "text": text(name), "soft": True})
-        for words in textwrap.wrap(text(name), _LETTERS + 6) if not left else ():
-            texts.append({"x": 0, "y": y + _LINE / 2, "text": words, "soft": True})
-            y += _LINE
-        for place, picture in enumerate(pictures[:_ACROSS]):
-            images.append(
-                {"x": left + place * (side + _GAP), "y": y, "wide": side, "tall": tall, "url": picture_url(picture)}
-            )
-        y += tall + _GAP if len(pictures) else 0
-    return y
+def row_of(pictures: np.ndarray) -> Image.Image | None:
+    """Up to ten pictures side by side, of white at 1 and black at 0; nan is grey. None if there are none.
+
+    pictures: (n, height, width) or (n, height, width, channels).
+    """
+    if not len(pictures):
+        return None
+    tall = round(2 * _SIDE * pictures.shape[1] / pictures.shape[2])
+    row = Image.new("RGBA", (2 * ((_SIDE + _GAP) * len(pictures[:_ACROSS]) - _GAP), tall))
+    for place, picture in enumerate(pictures[:_ACROSS]):
+        row.paste(image_of(picture, 2 * _SIDE, tall), (2 * place * (_SIDE + _GAP), 0))
+    return row
 
 
-def _table(
-    truth: np.ndarray,
-    answer: np.ndarray,
-    y: float,
-    texts: list[dict[str, Any]],
-    images: list[dict[str, Any]],
-    wrong: list[dict[str, Any]],
-) -> float:
-    """A table and what was rebuilt of it; entries wrong by 0.5 or more are marked. Returns where the next part begins."""
+def tables_of(truth: np.ndarray, answer: np.ndarray) -> tuple[str, Image.Image]:
+    """A table beside what was rebuilt of it, of black at 1; entries wrong by 0.5 or more are crossed out."""
     truth, answer = truth[:_MOST_ROWS].astype(float), answer[:_MOST_ROWS].astype(float)
     is_wrong = ~(np.abs(truth - answer) < 0.5)  # nan is wrong as well
-    wide, right = (_WIDE - 16) / 2, (_WIDE + 16) / 2
-    across, down = wide / truth.shape[1], min(12.0, max(4.0, 120 / len(truth)))
-    said = f"rebuilt: {is_wrong.sum()} of {is_wrong.size} wrong" if is_wrong.any() else "rebuilt: all right"
-    texts += [{"x": x, "y": y + _LINE / 2, "text": words, "soft": True} for x, words in ((0, "true"), (right, said))]
-    y += _LINE
-    for x, values in ((0, truth), (right, np.where(np.isfinite(answer), answer, 0.5))):
-        url = picture_url(1 - np.clip(values, 0, 1), 400)
-        images.append({"x": x, "y": y, "wide": wide, "tall": down * len(truth), "url": url})
-    places = list(zip(*is_wrong.nonzero(), strict=True))[:2_000]
-    wrong += [{"x": right + (float(c) + 0.5) * across, "y": y + (float(r) + 0.5) * down} for r, c in places]
-    return y + down * len(truth)
+    wide, tall = _WIDE - 16, len(truth) * round(min(24.0, max(8.0, 240 / len(truth))))
+    both = Image.new("RGBA", (2 * _WIDE, tall))
+    for x, table in ((0, truth), (_WIDE + 16, answer)):
+        both.paste(image_of(1 - table, wide, tall), (x, 0))
+    pen, across, down = ImageDraw.Draw(both), wide / truth.shape[1], tall / len(truth)
+    for row, column in zip(*is_wrong.nonzero(), strict=True):
+        x, y, r = _WIDE + 16 + (column + 0.5) * across, (row + 0.5) * down, min(across, down, 14) / 2 - 1
+        pen.line([x - r, y - r, x + r, y + r], fill="#d55e00", width=3)
+        pen.line([x - r, y + r, x + r, y - r], fill="#d55e00", width=3)
+    said = f"{is_wrong.sum()} of {is_wrong.size} wrong" if is_wrong.any() else "all right"
+    return f"true, and beside it rebuilt: {said}", both
 
 
-def picture_url(picture: np.ndarray, pixels: int = 56) -> str:
-    """A data URL. picture: (height, width) or (height, width, channels), from black at 0 to white at 1; nan is grey.
-
-    pixels: about so many of its longer side in the file, each of its own as a square, which no viewer makes smooth.
-    """
-    values = np.nan_to_num(np.asarray(picture, dtype=np.float64), nan=0.5)
+def image_of(values: np.ndarray, wide: int, tall: int) -> Image.Image:
+    """(height, width) or (height, width, channels) as squares, which no viewer makes smooth."""
+    values = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.5)
     if values.ndim == 3 and values.shape[2] != 3:
         values = values.mean(axis=2)
     shades = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
-    times = max(1, round(pixels / max(shades.shape[:2])))
-    image = Image.fromarray(shades.repeat(times, axis=0).repeat(times, axis=1))
+    return Image.fromarray(shades).resize((wide, tall), Image.Resampling.NEAREST)
+
+
+def data_url(image: Image.Image) -> str:
     content = io.BytesIO()
-    (image.quantize(64) if image.mode == "RGB" else image).save(content, "png", optimize=True)
+    image.save(content, "png", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -8,7 +8,7 @@ command line.
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class PublishedExperiment:
     scale: str = ""
     note: str = ""
     values: tuple[Value, ...] = ()
-    reproduce: tuple[str, ...] = ()
+    reproduce: Sequence[str] = ()
 
     @property
     def minutes(self) -> float:
@@ -83,12 +83,9 @@ class PublishedExperiment:
     @property
     def dataset(self) -> str | None:
         """The data set that the experiment chooses; None if it leaves the choice to the user."""
-        for entry in self.config.get("defaults") or ():
-            if isinstance(entry, Mapping):
-                for key, value in entry.items():
-                    if key.removeprefix("override ").strip("/ ") == "dataset":
-                        return str(value)
-        return None
+        entries = [entry for entry in self.config.get("defaults") or () if isinstance(entry, Mapping)]
+        chosen = {key.removeprefix("override ").strip("/ "): str(value) for entry in entries for key, value in entry.items()}
+        return chosen.get("dataset")
 
 
 def read_experiments(folder: Path | None = None, names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
@@ -99,20 +96,13 @@ def read_experiments(folder: Path | None = None, names: Collection[str] | None =
 
 def read_experiment(file: Path) -> PublishedExperiment:
     """file: NAME.yaml. Raises UserError if published_values.json beside it can't be read."""
-    comments = {key: text for key, text in comments_of(file).items() if key != "threat"}
+    comments = comments_of(file)
+    comments.pop("threat")
     beside = file.with_name("published_values.json")
     try:
         published = json.loads(beside.read_text()).get(file.stem, {}) if beside.exists() else {}
-        values = tuple(Value(**value) for value in published.pop("values", ()))
-        reproduce = tuple(published.pop("reproduce", ()))
-        return PublishedExperiment(
-            name=file.stem,
-            config=yaml.safe_load(file.read_text()) or {},
-            values=values,
-            reproduce=reproduce,
-            **comments,
-            **published,
-        )
+        published["values"] = tuple(Value(**value) for value in published.get("values", ()))
+        return PublishedExperiment(file.stem, config=yaml.safe_load(file.read_text()) or {}, **comments, **published)
     except (ValueError, TypeError) as error:
         raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=beside) from error
 
@@ -128,38 +118,6 @@ def comments_of(file: Path) -> dict[str, str]:
     return comments
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A published value beside the mean of the runs that repeat it. where: the data of these runs, in words."""
-
-    value: Value
-    here: OverRuns
-    where: str = ""
-
-    @property
-    def published(self) -> Any:
-        """The number, or the sign that stands in its place, with its reason."""
-        if self.value.number is not None:
-            return float(self.value.number)
-        return f"{self.value.mark} ({self.value.reason})" if self.value.mark else self.value.reason or NO_NUMBER
-
-    @property
-    def difference(self) -> OverRuns | None:
-        """Here - published; None where either is missing."""
-        number, here = self.value.number, self.here
-        if number is None or math.isnan(here.mean):
-            return None
-        return OverRuns(here.mean - number, here.low - number, here.high - number, here.runs)
-
-    @property
-    def covered(self) -> bool | None:
-        """Whether the published value is in the interval; None without an interval."""
-        number = self.value.number
-        if number is None or math.isnan(self.here.low):
-            return None
-        return self.here.low <= number <= self.here.high
-
-
 def published_table(section: "Section", experiment: PublishedExperiment) -> "Table":
     """Published value, value here, and the difference; no rows if the experiment lists no values."""
     import pandas as pd
@@ -168,50 +126,50 @@ def published_table(section: "Section", experiment: PublishedExperiment) -> "Tab
     from vflbench.report.tables import Table  # late: whoever lists experiments waits for no data frame
 
     section, rows = at_cut(section), []
-    for one in (compared(value, section) for value in experiment.values):
-        here: Any = one.here if one.here.runs else NOT_MEASURED
-        data = one.value.data or experiment.data
-        rows.append([one.value.what, one.published, here, one.here.runs, one.difference, data])
-    columns = ("what", "published", "here", "runs", "here - published", "published for")
-    note = " ".join(
-        part
-        for part in (
-            f"Published on {experiment.data}, {experiment.scale}." if experiment.data else "",
-            f"Here on {scale_of(section)}: mean (95 % t-interval over seeds). The difference has the same interval, moved.",
-            experiment.note,
+    for value in experiment.values:
+        here, number = measured(value, section), value.number
+        printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or NO_NUMBER
+        known = number is not None and not math.isnan(here.mean)
+        rows.append(
+            {
+                "what": value.what,
+                "published": printed if number is None else float(number),
+                "here": here if here.runs else NOT_MEASURED,
+                "runs": here.runs,
+                "here - published": moved(here, -number) if known else None,
+                "published for": value.data or experiment.data,
+            }
         )
-        if part
-    )
-    return Table(
-        f"{section.slug}_published", "Beside the published values", pd.DataFrame(rows, columns=columns), note, is_open=True
-    )
+    of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
+    how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
+    note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
+    return Table(f"{section.slug}_published", "Beside the published values", pd.DataFrame(rows), note, is_open=True)
 
 
-def compared(value: Value, section: "Section") -> Compared:
-    """The value beside the runs of the one setting of the section that has its options.
+def moved(value: OverRuns, by: float) -> OverRuns:
+    return OverRuns(value.mean + by, value.low + by, value.high + by, value.runs)
 
-    Only a value that was published as a mean over days is set beside the mean over settings of several days.
+
+def measured(value: Value, section: "Section") -> OverRuns:
+    """The mean over the runs of the one setting of the section that has the value's options; of no runs without one.
+
+    Only a value that was published as a mean over days is measured by settings of several days.
     """
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
     of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
     if value.quantity is None or of_days != 1:
-        return Compared(value, over_runs([]))
+        return over_runs([])
     name = value.quantity.removeprefix(LOSS_OF)
-    numbers = section.values(name)[section.runs["setting"].isin([group.name for group in groups])]
-    found = list(numbers if name == value.quantity else losses(section, name)[numbers.index])
-    return Compared(value, over_runs(found, range_of(name)), scale_of(section))
+    numbers = section.values(name) if name == value.quantity else losses(section, name)
+    return over_runs(list(numbers[section.runs["setting"].isin([group.name for group in groups])]), range_of(name))
 
 
 def losses(section: "Section", name: str) -> Any:
     """Run -> what the undefended run of the same seed, on the same day, has more of; nan of undefended ones."""
     values, runs = section.values(name), section.runs
     known = dict(zip(zip(runs["setting"], runs["seed"], strict=True), values, strict=True))
-    baselines = runs["setting"].map(section.settings["baseline"])
-    theirs = [
-        known.get((other, seed), math.nan) if other != mine else math.nan
-        for other, mine, seed in zip(baselines, runs["setting"], runs["seed"], strict=True)
-    ]
-    return theirs - values
+    baselines = runs["setting"].map(section.settings["baseline"]).where(lambda names: names != runs["setting"])
+    return [known.get(pair, math.nan) for pair in zip(baselines, runs["seed"], strict=True)] - values
 
 
 def _but_for_the_day(group: "Setting") -> str:
