@@ -114,7 +114,7 @@ def matrix_table(section: Section) -> Table:
         section,
         "matrix",
         "Every attack against every defense",
-        pd.DataFrame(rows, columns=tuple(columns)),
+        pd.DataFrame(rows, columns=tuple(columns), dtype=object),
         note,
         is_open=True,
     )
@@ -195,7 +195,12 @@ def price_table(section: Section) -> Table:
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
     return made_table(
-        section, "price", "The price of label privacy", pd.DataFrame(rows, columns=tuple(columns)), note, is_open=True
+        section,
+        "price",
+        "The price of label privacy",
+        pd.DataFrame(rows, columns=tuple(columns), dtype=object),
+        note,
+        is_open=True,
     )
 
 
@@ -305,7 +310,7 @@ def solver_tables(section: Section) -> list[Table]:
                 section,
                 f"solvers{suffix}",
                 title,
-                pd.DataFrame(rows if attacks else [], columns=tuple(columns)),
+                pd.DataFrame(rows if attacks else [], columns=tuple(columns), dtype=object),
                 note,
                 is_open=True,
             )
@@ -429,7 +434,12 @@ def alarm_table(section: Section) -> Table:
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
     return made_table(
-        section, "alarms", "When split_guard raises an alarm", pd.DataFrame(rows, columns=columns), note, is_open=True
+        section,
+        "alarms",
+        "When split_guard raises an alarm",
+        pd.DataFrame(rows, columns=columns, dtype=object),
+        note,
+        is_open=True,
     )
 
 
