@@ -272,7 +272,7 @@ def test_names_of_files_are_texts_too(tmp_path):
         bad = write_run(root / name, seed=number)
         (bad / "summary.json").write_text("{")
         (root / f"{name}.txt").write_text("")
-    assert "7 half-written" in reported(root, root / "report")
+    assert "7 unreadable" in reported(root, root / "report")
 
 
 @pytest.mark.slow
