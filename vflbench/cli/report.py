@@ -63,9 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         help="options, as sumkl or defense.marvell.sumkl: print a table along their values, put it on the page, and draw "
         "these sweeps; by default every number that varies is drawn",
     )
-    parser.add_argument(
-        "--layer", help="the layer at which the leak is taken: a name, or cut; by default any layer that an attacker sees"
-    )
+    parser.add_argument("--layer", help="where leaks are taken: a layer's name, or cut; by default at any")
     parser.add_argument("--out", type=Path, help="the folder for the page; by default the first DIR's `report`")
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
     parser.add_argument(
