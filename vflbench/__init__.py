@@ -7,8 +7,7 @@ __version__ = "0.2.0"
 
 _PLACES = {
     "cli.api": ("train",),
-    "run.offline": ("audit",),
-    "run.findings": ("AuditResult",),
+    "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
     "messages.recorded_messages": ("RecordedMessages",),
     "messages.recorder": ("Recording",),

@@ -53,7 +53,7 @@ from vflbench.protocols.adversary import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results import load as load
 from vflbench.results.loggers import Logger as Logger
-from vflbench.run.findings import AuditResult as AuditResult
+from vflbench.run.offline import AuditResult as AuditResult
 from vflbench.run.offline import audit as audit
 
 __version__: str

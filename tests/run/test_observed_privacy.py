@@ -8,9 +8,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vflbench.errors import UserError
 from vflbench.metrics.proxy import proxy_scores
-from vflbench.run.observed_privacy import joined, observed_privacy
+from vflbench.run.observed_privacy import guesses, observed_privacy
 
 
 class World:
@@ -153,40 +152,11 @@ def test_features_that_determine_labels_in_a_way_no_proxy_learns_pass_for_a_leak
     assert "no proof" in found.verdict
 
 
-@pytest.mark.slow
-def test_an_odds_factor_is_taken_off():
-    world = World(3000, seed=2)
-    z, proxy = world.released(2.0), world.proxy("constant")
-    one, four = (observed_privacy({"direct": z}, world.labels, world.x, 1.0, odds_factor=g, proxy=proxy) for g in (1.0, 4.0))
-    assert four.eps_low == pytest.approx(one.eps_low - math.log(4 / one.odds_factor) / 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"claimed": -1.0}, "claims.label_dp.eps"),
-        ({"claimed": math.nan}, "claims.label_dp.eps"),
-        ({"confidence": 1.0}, "confidence"),
-        ({"odds_factor": 0.5}, "odds_factor"),
-        ({"labels": torch.zeros(9).long()}, "scores"),
-    ],
-)
-def test_arguments_out_of_range(options, key):
-    arguments = {"scores": {"a": torch.zeros(10)}, "labels": torch.zeros(10).long(), "features": torch.zeros(10, 2)}
-    with pytest.raises(UserError) as error:
-        observed_privacy(**{**arguments, "claimed": 1.0, **options})
-    assert error.value.key == key
-
-
-def test_batches_are_joined_by_id_as_guesses():
-    first = (torch.tensor([5, 3, 9]), torch.tensor([-1.0, 2.0, 0.5]))
-    second = (torch.tensor([3, 5, 7]), torch.tensor([10.0, 90.0, math.nan]))
-    ids, share = joined([first, second])
-    assert ids.tolist() == [3, 5, 7, 9]
-    assert share.tolist() == [0.5, 0.5, 0.5, 1.0]
-    ids, share = joined([(torch.arange(6), torch.tensor([0.1, 0.2, 0.15, 4.0, 5.0, 4.5]))])
-    assert share.tolist() == [0, 0, 0, 1, 1, 1]
-    assert len(joined([])[0]) == 0
+def test_scores_become_guesses():
+    """Above 0 where a batch has scores of both signs, else above the middle of the best split; 1/2 for nan."""
+    assert guesses(torch.tensor([-1.0, 2.0, 0.5])).tolist() == [0, 1, 1]
+    assert guesses(torch.tensor([10.0, 90.0, math.nan])).tolist() == [0, 1, 0.5]
+    assert guesses(torch.tensor([0.1, 0.2, 0.15, 4.0, 5.0, 4.5])).tolist() == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from vflbench.messages.threat import Seat, Threat
 from vflbench.models.base import Model
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
-from vflbench.run import round_recorder
+from vflbench.run import recording as run_recording
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
 
@@ -153,7 +153,7 @@ def leaks_of(findings):
 def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path, monkeypatch):
     attacks = {"norm": Norm(), "averaging": Averaging(base="norm", rows=50)}
     settings = Settings(epochs=1, batch_size=64, seed=5, record="audited", audit=Audit(batches=4, canaries=300, probe=False))
-    monkeypatch.setattr(round_recorder, "BUFFER_ROWS", 100)  # as where there are too many rows to keep
+    monkeypatch.setattr(run_recording, "BUFFER_ROWS", 100)  # as where there are too many rows to keep
     summary = run_in(tmp_path, attacks=attacks, settings=settings, **SMALL)
     recording = tmp_path / "recording"
     assert len(list((recording / "messages").glob("a-*"))) == 4 + 1  # and what the network makes of rows at the end

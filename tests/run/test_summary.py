@@ -5,7 +5,7 @@ import torch
 
 from vflbench.metrics.leakage import Leak
 from vflbench.numerics.interval import Interval
-from vflbench.run.findings import Findings
+from vflbench.run.grade_scores import Findings
 from vflbench.run.progress import Epoch
 from vflbench.run.summary import EpochResult, _tree
 

@@ -44,10 +44,10 @@ from vflbench.results.provenance import digest
 from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.results.wrapping import path_text, wrapped
-from vflbench.run.findings import AuditResult
 from vflbench.run.offline import (
     KIND,
     AuditOptions,
+    AuditResult,
     audit_facts,
     audit_summary,
     contents,

@@ -21,9 +21,8 @@ from vflbench.metrics.leakage import Leak
 from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import Attacker, AttackerKnowledge, attackers_at, column_references
-from vflbench.run.findings import Findings, unanswered
 from vflbench.run.grade_reconstruction import ReconstructionGrader
-from vflbench.run.grade_scores import Grader, QueryRows, Tables
+from vflbench.run.grade_scores import Findings, Grader, QueryRows, Tables
 from vflbench.run.known_rows import (
     USUALLY_KNOWN,
     AttributeTargets,
@@ -378,6 +377,12 @@ def _rows_of(attacker: Attacker, facts: Facts, rows: Tensor) -> dict[type[Fact],
     """Those facts of these rows that the attack reads, and own columns where they stand in for messages."""
     reads = attacker.attack.threat.knows | attacker.threat.knows
     return {kind: fact.rows(rows) for kind, fact in facts.items() if kind in reads}
+
+
+def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:
+    """Attack -> why it has no score, for those that were asked and have none."""
+    reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
+    return dict.fromkeys((name for name in attacks if name not in scored), reason)
 
 
 def _known_rows(attackers: Sequence[Attacker], audited: Audited, generators: Generators) -> KnownRows:

@@ -24,7 +24,7 @@ from vflbench.results.notices import is_new
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import Honest, Summary
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
-from vflbench.run.findings import Findings
+from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
 from vflbench.run.progress import Epoch, Progress

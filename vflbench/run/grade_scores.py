@@ -15,14 +15,14 @@ from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Level
 from vflbench.metrics.batch import batch_example, batch_figures
-from vflbench.metrics.dependence import DependenceTable
+from vflbench.metrics.dependence import Dependence, DependenceTable
+from vflbench.metrics.leak import Leak
 from vflbench.metrics.leakage import Key, LeakTable, checked_scores
 from vflbench.metrics.probe import probe
-from vflbench.metrics.reconstruction import ReconstructionTable
+from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.numerics.auc import auc
 from vflbench.results.levels import PROBE
 from vflbench.run.attackers import Attacker
-from vflbench.run.findings import Findings
 from vflbench.run.grade_reconstruction import ReconstructionGrader
 from vflbench.run.known_rows import AttributeTargets, Lookup
 
@@ -185,21 +185,9 @@ class ProbeRows:
     def state(self) -> dict[str, Any]:
         return {
             "rows": [self.ids, self.labels, self.batch, self.usable],
-            "messages": [
-                [party, str(kind), name, values]
-                for party, given in self.messages.items()
-                for (kind, name), values in given.items()
-            ],
-            "followed": [
-                [party, str(kind), name, *values]
-                for party, given in self.followed.items()
-                for (kind, name), values in given.items()
-            ],
-            "scores": [
-                [party, str(kind), name, values]
-                for party, given in self.scores.items()
-                for (kind, name), values in given.items()
-            ],
+            "messages": _listed(self.messages),
+            "scores": _listed(self.scores),
+            "followed": [[*place, *values] for *place, values in _listed(self.followed)],
         }
 
     @classmethod
@@ -212,6 +200,16 @@ class ProbeRows:
         for party, kind, name, *parts in state["followed"]:
             rows.followed.setdefault(party, {})[Kind(kind), name] = [values.clone() for values in parts]
         return rows
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the attacks of an epoch came to. examples: arrays of rows as they are and as they were rebuilt."""
+
+    leaks: list[Leak]
+    dependence: list[Dependence]
+    reconstructions: list[Reconstruction]
+    examples: dict[str, Any]
 
 
 @dataclass
@@ -448,6 +446,11 @@ def _messages(facts: Mapping[str, Facts], party: str, layers: Sequence[str]) -> 
     for kind, values in ((Kind.EMBEDDING, sent), (Kind.GRADIENT, received)):
         crossed |= {(kind, layer): values[layer] for layer in layers if layer in values}
     return crossed
+
+
+def _listed(given: Mapping[str, Mapping[tuple[Kind, str], Any]]) -> list[list[Any]]:
+    """[party, kind, name, values] each."""
+    return [[party, str(kind), name, values] for party, of in given.items() for (kind, name), values in of.items()]
 
 
 def _padded(values: Tensor, rows: int) -> Tensor:

@@ -4,7 +4,7 @@ docs/explain/observational.md says what is computed, under which assumption, and
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.direct import Direct
-from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.manifest import LabelDpClaim
@@ -37,6 +36,7 @@ from vflbench.run.recording import RecordedSource, Table
 Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
 """Features (n, d), outcome (n,) bool, places to learn from, places to ask, seed -> name -> (k,) log odds of the outcome."""
 
+CONFIDENCE = 0.95
 MOST_CHECKED_ROWS = 20_000
 """Rows of a recording that are looked at, at most; with more the bound is hardly tighter."""
 _NARROW = 256  # columns that are features beside the embeddings
@@ -50,7 +50,7 @@ class ObservedPrivacy:
     """What the messages show against a promise.
 
     claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
-    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: the larger of what was asked for and
+    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
     odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
     which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
     about rows of one class; nan if that could not be checked. reads_features: whether it is above 0.52 and 3 standard errors
@@ -110,46 +110,41 @@ def observed_privacy(
     features: Tensor,
     claimed: float,
     *,
-    confidence: float = 0.95,
-    odds_factor: float = 1.0,
     seed: int = 0,
     proxy: Model = proxy_scores,
     guess_model: Model = proxy_scores,
 ) -> ObservedPrivacy:
     """Hold a promise of eps-label-DP against scores that attacks gave to rows.
 
-    scores: attack -> (n,) scores of rows (`joined` makes them of several batches), computed without any label of these rows;
+    scores: attack -> (n,) scores of rows (over batches the mean of `guesses`), computed without any label of these rows;
     in particular not turned by the truth from batch to batch. Rows whose label an attack knew must be left out. labels: (n,)
     true classes; class 0 against all others is tested. features: (n, d) numbers; all that messages may depend on except
     labels: the party's columns, the label party's own, embeddings from before the row's label was used. claimed: eps of all
-    messages together: of flips drawn again in each of T epochs, T times that of one. odds_factor: G >= 1 of `epsilon_low`.
-    proxy: of P(label | features). guess_model: of P(guess | features) within a class.
+    messages together: of flips drawn again in each of T epochs, T times that of one. proxy: of P(label | features).
+    guess_model: of P(guess | features) within a class.
 
     Of more than 50,000 rows so many are drawn. Either half of the rows is audited with a proxy, strata, an attack and a
-    cut that are chosen on the labels of the other half alone, at (1 - confidence) / 2 each; the larger bound counts.
-
-    Raises UserError for arguments out of range.
+    cut that are chosen on the labels of the other half alone, at (1 - CONFIDENCE) / 2 each; the larger bound counts.
     """
-    _check(scores, labels, features, claimed, confidence, odds_factor)
     known = {name: torch.nan_to_num(values.double().cpu(), 0.0) for name, values in scores.items()}
     rows = _Rows(known, labels.cpu() != 0, features.cpu(), seed, proxy, guess_model)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:_MOST_ROWS]
     parts = [order[start::4] for start in range(4)]
-    alpha = (1 - confidence) / 2
+    alpha = (1 - CONFIDENCE) / 2
     halves = [
         rows.half(torch.cat(parts[:2]), (parts[2], parts[3]), alpha),
         rows.half(torch.cat(parts[2:]), (parts[0], parts[1]), alpha),
     ]
     audited = [half for half in halves if half]
     if not audited:
-        return ObservedPrivacy(claimed, 0.0, confidence, odds_factor, 1.0, 1.0, math.nan, False, len(order), 0, "none")
+        return ObservedPrivacy(claimed, 0.0, CONFIDENCE, 1.0, 1.0, 1.0, math.nan, False, len(order), 0, "none")
     best = max(audited, key=lambda half: half.log_odds_low - half.explained)
     seen = math.exp(best.explained)
-    factor = max(odds_factor, seen)
+    factor = max(1.0, seen)
     eps, needed = epsilon_low(best.log_odds_low, factor), odds_factor_needed(best.log_odds_low, claimed)
     told, reads = best.told
     return ObservedPrivacy(
-        claimed, eps, confidence, factor, seen, needed, told, reads, len(order), best.counted, best.attack
+        claimed, eps, CONFIDENCE, factor, seen, needed, told, reads, len(order), best.counted, best.attack
     )
 
 
@@ -228,39 +223,6 @@ class _Rows:
                     most, told = area, area
                 reads = reads or area > max(_TOLERATED, 0.5 + _ERRORS * error)
         return told, reads
-
-
-def _check(
-    scores: Mapping[str, Tensor], labels: Tensor, features: Tensor, claimed: float, confidence: float, odds_factor: float
-) -> None:
-    if not (math.isfinite(claimed) and claimed >= 0):
-        raise UserError("eps must be a finite number, at least 0", key="claims.label_dp.eps", value=claimed)
-    if not 0.5 <= confidence < 1:
-        raise UserError("it must be at least 0.5 and below 1", key="confidence", value=confidence)
-    if not (math.isfinite(odds_factor) and odds_factor >= 1):
-        raise UserError("it must be a finite number, at least 1", key="odds_factor", value=odds_factor)
-    wrong = [name for name, values in scores.items() if values.shape != labels.shape]
-    if wrong or labels.ndim != 1 or features.ndim != 2 or len(features) != len(labels):
-        problem = "scores (n,), labels (n,) and features (n, d) must be of the same rows"
-        raise UserError(problem, key="scores", value=wrong or tuple(features.shape))
-
-
-def joined(batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Ids in increasing order, and for each the share of its batches in which it was guessed positive.
-
-    batches: ids and scores, (n,) each, of one attack. A score is made a guess, so that it tells little but the label that
-    was trained on; how sure an attack is depends on features. Guessed positive is what lies above 0 where a batch has scores
-    of both signs; else above the middle of the two means of the best split in two groups.
-    """
-    every_id, every_guess = [], []
-    for ids, scores in batches:
-        every_id.append(ids.cpu())
-        every_guess.append(guesses(scores.double().cpu()))
-    if not every_id:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
-    ids, place = torch.cat(every_id).unique(return_inverse=True)
-    totals = torch.zeros(len(ids), dtype=torch.float64).index_add_(0, place, torch.cat(every_guess))
-    return ids, totals / place.bincount(minlength=len(ids))
 
 
 def guesses(scores: Tensor) -> Tensor:

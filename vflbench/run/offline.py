@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -36,17 +36,16 @@ from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_sc
 from vflbench.numerics.arrays import array_of
 from vflbench.options import Seed, Steps, options
 from vflbench.results.levels import LEVELS, base_name, level_of
-from vflbench.results.schema import Observed, Reasons, Record, Summary, Text, Threat
+from vflbench.results.schema import MetricRow, Observed, Reasons, Record, Summary, Text, Threat
 from vflbench.run.attackers import Attacker, unmet_attacks
-from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
-from vflbench.run.findings import AuditResult, Findings, unanswered
-from vflbench.run.grade_scores import Tables
+from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor, unanswered
+from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.known_rows import Canaries
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import leak_quantities, threats_of, what_attacks_read
+from vflbench.run.summary import finding_rows, leak_quantities, threats_of, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -66,6 +65,39 @@ class AuditOptions:
     batches: Steps | Literal["all", "auto"] | None = None
     epochs: Epochs | None = None
     probe: bool | None = None
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit of recorded messages came to.
+
+    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
+    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
+    and those that cross. class_shares: of the K classes among the training rows. listed:
+    training rows of which it has labels.
+    batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
+    as the recording has them. claims: what it promises about labels. observed: what messages
+    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
+    """
+
+    findings: list[Findings]
+    skipped: dict[str, str]
+    unscored: dict[str, str]
+    threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    class_shares: Sequence[float] = ()
+    listed: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    model: Mapping[str, float] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def rows(self) -> list[MetricRow]:
+        """The same rows that a run writes to metrics.csv about its attacks."""
+        return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
 def audit(

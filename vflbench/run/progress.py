@@ -13,9 +13,11 @@ from vflbench.messages.round import Facts, Training
 from vflbench.protocols.base import Session
 from vflbench.run.attackers import remembered
 from vflbench.run.auditor import Auditor
-from vflbench.run.findings import Findings
+from vflbench.run.grade_scores import Findings
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.summary import LOSS_EVERY, EpochResult
+
+_SERIES = ("losses", "penalties")
 
 
 @dataclass
@@ -57,24 +59,13 @@ class Epoch:
         )
 
     def state(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "order": self.order,
-            "step": self.step,
-            "losses": torch.tensor(self.losses, dtype=torch.float64),
-            "penalties": torch.tensor(self.penalties, dtype=torch.float64),
-            "seconds": self.seconds,
-        }
+        series = {name: torch.tensor(getattr(self, name), dtype=torch.float64) for name in _SERIES}
+        return {**vars(self), **series}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Raises ValueError for a number of steps that its losses aren't of."""
-        values = {"order": state["order"].clone()}
-        values |= {name: state[name].tolist() for name in ("losses", "penalties")}
-        epoch = cls(**{**state, **values})
-        if type(epoch.step) is not int or not epoch.step == len(epoch.losses) == len(epoch.penalties):
-            raise ValueError("its losses are of another number of steps")
-        return epoch
+        series = {name: state[name].tolist() for name in _SERIES}
+        return cls(**{**state, **series, "order": state["order"].clone()})
 
 
 @dataclass

@@ -30,7 +30,7 @@ from vflbench.protocols.base import Session
 from vflbench.results.levels import OWN_COLUMNS, PROBE, level_of
 from vflbench.results.schema import Figure, Link, MetricRow, Summary, Tree
 from vflbench.run.attackers import Attacker
-from vflbench.run.findings import Findings
+from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import account, embedding_account, failure, messages_changed, promised, verdict
 from vflbench.run.known_rows import Canaries
 
