@@ -30,7 +30,7 @@ _PLACES = {
     "models.base": ("Model",),
     "models.optimizers.base": ("Optimizer",),
     "data.base": ("Dataset",),
-    "results.loggers.base": ("Logger",),
+    "results.loggers": ("Logger",),
     "errors": ("UserError",),
 }
 """Module -> the public names in it. They are imported when they are first used: `import vflbench` imports no torch."""

@@ -1,4 +1,4 @@
-"""What commands load: each that trains nothing has a list of packages of others, and answers in tenths of a second."""
+"""Commands that train nothing answer in tenths of a second, as they load neither torch nor what draws."""
 
 import json
 import subprocess
@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 from warm_command import OPEN, SMALL, command
 
-COMPOSED = {"hydra", "omegaconf", "antlr4", "yaml", "packaging", "hydra_plugins"}
-"""What reads and composes configs; the plug-ins of Hydra that are installed are among it."""
-OPTIONAL = {"attr", "attrs", "typing_extensions"}
-"""OmegaConf looks for attrs; typing_extensions has types of newer Pythons."""
-CHECKED = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
-"""What checks the options of components, loggers and launchers."""
-REPORT = {"numpy", "PIL", "jinja2", "markupsafe", "yaml", "scipy"}
+HEAVY = {"torch", "pandas", "altair", "sklearn", "pyarrow"}
 
 _LISTED = """
 import json, runpy, sys
@@ -39,61 +33,26 @@ def loaded(*arguments: str, cwd: Path, code: int = 0, **environment: str) -> set
     return {name for name in json.loads(line.removeprefix("loaded ")) if not name.startswith(("_", "vflbench"))}
 
 
-def test_a_list_loads_what_reads_yaml(tmp_path):
-    assert loaded("list", cwd=tmp_path) <= {"yaml"}
-
-
-@pytest.mark.slow
-def test_a_mistyped_key_loads_what_composes(tmp_path):
-    assert loaded("train", "attack.kmeans.map=ratios", cwd=tmp_path, code=1) <= COMPOSED | OPTIONAL
+def test_a_list_loads_nothing_that_trains_or_draws(tmp_path):
+    assert not loaded("list", cwd=tmp_path) & HEAVY
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code", "packages"),
+    ("words", "code"),
     [
-        (["--help"], 0, set()),
-        (["--version"], 0, set()),
-        (["trian"], 1, set()),
-        (["list", "nothing"], 1, {"yaml"}),
-        (["list", "--help"], 0, {"yaml"}),
-        (["report", "--help"], 0, {"yaml"}),
-        (["parties", "--help"], 0, set()),
-        (["reproduce", "--help"], 0, {"yaml"}),
-        (["reproduce", "nothing"], 1, {"yaml"}),
-        (["reproduce", "asynchronous_range", "--help"], 0, {"yaml"}),
-        (["reproduce", "no_defense", "--help"], 0, {"yaml"}),
-        (["prepare", "--help"], 0, COMPOSED),
-        (["train", "--help"], 0, COMPOSED),
-        (["train", "--hydra-help"], 0, COMPOSED),
-        (["train", "--cfg", "job"], 0, COMPOSED),
-        (["train", "attack=nrom"], 1, COMPOSED),
-        (["train", "experiment=wrong"], 1, COMPOSED),
-        (["train", "-m", "attack=nrom"], 1, COMPOSED),
-        (["train", "+key=3"], 1, COMPOSED | CHECKED),
-        (["train", "epochs=abc"], 1, COMPOSED | CHECKED),
-        (["audit", "--help"], 0, COMPOSED),
-        (["report", "nowhere"], 1, REPORT),
+        (["--help"], 0),
+        (["trian"], 1),
+        (["list", "nothing"], 1),
+        (["report", "--help"], 0),
+        (["parties", "--help"], 0),
+        (["train", "--help"], 0),
+        (["train", "--cfg", "job"], 0),
+        (["train", "attack=nrom"], 1),
     ],
 )
-def test_help_and_mistakes_load_nothing_that_trains(words, code, packages, tmp_path):
-    assert loaded(*words, cwd=tmp_path, code=code) <= packages | OPTIONAL
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["vflbench train ", "vflbench train attack=n", "vflbench audit recording attack="])
-def test_completion_loads_what_composes(line, tmp_path):
-    assert loaded("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line) <= COMPOSED | OPTIONAL
-
-
-@pytest.mark.slow
-def test_finished_runs_are_shown_and_reported_without_torch(tmp_path):
-    sweep = ("train", "-m", *SMALL, "epochs=1", "seed=0,1")
-    assert command(*sweep, cwd=tmp_path).returncode == 0
-    assert loaded("train", *SMALL, "epochs=1", "seed=1", cwd=tmp_path) <= COMPOSED | OPTIONAL | {"filelock"}
-    assert loaded(*sweep, cwd=tmp_path) <= COMPOSED | OPTIONAL | CHECKED | {"filelock", "tqdm"}
-    assert loaded("report", "outputs", "--export", "r.jsonl", cwd=tmp_path) <= REPORT | OPTIONAL
-    assert not loaded("report", "outputs", cwd=tmp_path) & {"torch", "pydantic", "sklearn", "pyarrow", "hydra"}
+def test_help_and_mistakes_load_nothing_that_trains_or_draws(words, code, tmp_path):
+    assert not loaded(*words, cwd=tmp_path, code=code) & HEAVY
 
 
 @pytest.mark.slow

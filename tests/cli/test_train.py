@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import shutil
 
 import pytest
@@ -31,12 +30,13 @@ def test_a_run_prints_a_sentence_and_six_lines_and_on_stderr_how_far_it_has_come
     result, folder = finished
     assert all(line.endswith((" so far", " left")) for line in result.stderr.splitlines())  # of a slow machine
     sentence, lines = result.stdout.split("\n\n")
-    assert re.match(r"With max_norm: (gradients|embeddings) at |With max_norm: no attack that ran ", sentence)
+    assert sentence.startswith("The model learned nothing (test AUC 0.")  # 2,000 rows are few
+    assert "With max_norm: " in sentence
     names = [line.split()[0] for line in lines.splitlines() if not line.startswith(" ")]
     assert names == ["attack", "try", "model", "details", "next"]
     assert f"next     vflbench report outputs/{folder.name} --open\n" in result.stdout
     table = (folder / "table.txt").read_text()
-    assert "\nafter 2 epochs: test AUC 0." in table
+    assert table.startswith("The model learned nothing (test AUC 0.")
     assert all(len(line) <= 80 for line in result.stdout.splitlines() if folder.name not in line)
 
 
@@ -60,8 +60,6 @@ def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     assert manifest["end"] >= manifest["start"]
     assert manifest["versions"]["torch"]
     assert manifest["threads"] == manifest["machine"]["threads"] == 1
-    assert {"vflbench.run.experiment", "vflbench.attacks.norm", "vflbench.defenses.max_norm"} <= set(manifest["modules"])
-    assert all(name.partition(".")[0] == "vflbench" for name in manifest["modules"])
     summary = json.loads((folder / "summary.json").read_text())
     assert 0.4 < summary["test_auc"] < 1
     assert 0.4 < summary["train_auc"] < 1

@@ -12,8 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from vflbench.cli.classes import locate
-from vflbench.cli.groups import COMPONENTS
-from vflbench.cli.leaves import leaves
+from vflbench.cli.groups import COMPONENTS, leaves
 from vflbench.errors import UserError
 from vflbench.options import allowed
 

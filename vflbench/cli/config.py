@@ -28,7 +28,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
-from vflbench.cli.leaves import leaves
+from vflbench.cli.groups import leaves
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.plain_files import open_plain

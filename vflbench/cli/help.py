@@ -18,8 +18,7 @@ import yaml
 
 from vflbench.cli.config import FLAG as PLUGINS
 from vflbench.cli.config import split_plugins, use_plugins
-from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES
-from vflbench.cli.leaves import leaves
+from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves
 from vflbench.cli.words import Words
 from vflbench.errors import UserError, nearest, paragraph, printable
 from vflbench.places import config_folder

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from vflbench.cli.groups import COMPONENTS, KEYED_NAMES
+from vflbench.cli.groups import COMPONENTS, KEYED_NAMES, read_ours
 from vflbench.cli.help import sets_options
-from vflbench.cli.leaves import read_ours
 from vflbench.errors import UserError, causes, nearest, paragraph
 from vflbench.places import config_folder
 

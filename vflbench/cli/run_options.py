@@ -10,10 +10,10 @@ from vflbench.cli.config import plain, run_name
 from vflbench.cli.groups import COMPONENTS
 from vflbench.errors import UserError
 from vflbench.results.loggers import Logger
-from vflbench.run.settings import Audit, Settings
 
 if TYPE_CHECKING:
     from vflbench.data.base import Dataset
+    from vflbench.run.settings import Settings
 
 SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite", "record")
 
@@ -34,8 +34,10 @@ def checked(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
     return nodes
 
 
-def build_settings(nodes: Mapping[str, Any]) -> Settings:
+def build_settings(nodes: Mapping[str, Any]) -> "Settings":
     """The options that belong to no component. nodes: as `checked` returns them."""
+    from vflbench.run.settings import Audit, Settings  # late: it loads torch, and help and mistakes need none
+
     audit = construct(Audit, nodes.get("audit", {}), "audit")
     return construct(Settings, {k: nodes[k] for k in SETTINGS if k in nodes} | {"audit": audit}, "")
 
