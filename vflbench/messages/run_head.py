@@ -17,6 +17,7 @@ RUN = "run.json"
 SAMPLES = "samples"
 """A folder: rows that the run drew from data of which it holds a part at a time, by how many it asked for."""
 
+Rows = Annotated[int, Field(ge=0, le=10**12)]
 Steps = Annotated[int, Field(ge=0, lt=10**7)]
 
 
@@ -24,7 +25,8 @@ Steps = Annotated[int, Field(ge=0, lt=10**7)]
 class RunHead:
     """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
     not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
-    threads: of torch, on which last bits depend.
+    threads: of torch, on which last bits depend. test_rows: of class 0 and of class 1, on which the model is tested; None
+    for more classes.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -38,6 +40,7 @@ class RunHead:
     steps: Annotated[Sequence[Steps], Field(max_length=10**4)] = field(default_factory=list)
     recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
     threads: Annotated[int, Field(ge=1, le=4096)] = 1
+    test_rows: tuple[Rows, Rows] | None = None
 
     def write(self, folder: Path) -> None:
         write_json(folder / RUN, asdict(self))

@@ -45,7 +45,7 @@ from vflbench.run.known_rows import Canaries
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import finding_rows, leak_quantities, threats_of, what_attacks_read
+from vflbench.run.summary import finding_rows, leak_quantities, tested, threats_of, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -78,6 +78,7 @@ class AuditResult:
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
     as the recording has them. claims: what it promises about labels. observed: what messages
     show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
+    test_rows: of class 0 and of class 1, on which the model was tested, where the recording says it.
     """
 
     findings: list[Findings]
@@ -94,6 +95,7 @@ class AuditResult:
     claims: Mapping[str, Any] = field(default_factory=dict)
     observed: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    test_rows: tuple[int, int] | None = None
 
     def rows(self) -> list[MetricRow]:
         """The same rows that a run writes to metrics.csv about its attacks."""
@@ -141,6 +143,7 @@ def audit(
         failed | (auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}),
         threats_of(_as_they_knew(auditor), attacks, probed=auditor.probes),
         observed=observed,
+        test_rows=None if source.head is None else source.head.test_rows,
         **about,
     )
 
@@ -321,6 +324,8 @@ def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str
     last = result.findings[-1] if result.findings else Findings([], [], [], {})
     levels = {leak.attack: level_of(leak.attack, result.threats) for leak in last.leaks}
     model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
+    if result.test_rows and "test_auc" in result.model:
+        model |= tested(result.model["test_auc"], *result.test_rows)
     return Summary(
         epochs=len(result.findings),
         **model,

@@ -74,6 +74,7 @@ _MOST_SAMPLES = 10  # files; a run writes two
 class RoundRecorder:
     """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
     with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
+    test_rows: of either class, on which the model is tested.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class RoundRecorder:
         cheating: Collection[str] = (),
         release: Release | None = None,
         followed: int = 0,
+        test_rows: tuple[int, int] | None = None,
     ):
         self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
         self._folder, self._session = folder / ROUNDS, session
@@ -105,6 +107,7 @@ class RoundRecorder:
             dcor=settings.audit.dcor,
             cheating=tuple(cheating),
             threads=torch.get_num_threads(),
+            test_rows=test_rows,
         )
         self._batch_size, self._release, self._followed = batch_size, release, followed
         self._manifest: Manifest | None = None

@@ -35,7 +35,7 @@ from vflbench.run.guarantees import refusals, refused_lines
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.summary import run_facts
+from vflbench.run.summary import run_facts, test_rows
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 """The default attacks, as configs/train.yaml has them."""
@@ -186,6 +186,7 @@ def seat(
         cheating,
         _release(experiment),
         max((one.attack.follows for one in auditor.attackers), default=0),
+        test_rows(data),
     )
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
     notes = [*apart, *protocol.notes(batch_size)]

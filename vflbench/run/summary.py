@@ -388,12 +388,23 @@ def _weight(leak: Leak) -> tuple[bool, float]:
 def _utility(last: EpochResult, data: TrainTest) -> dict[str, Any]:
     """Of two classes also the interval of the test AUC, and the rows of each class that it is measured on."""
     values = {f"{split}_{name}": value for split, metrics in last.utility.items() for name, value in metrics.items()}
+    rows = test_rows(data)
+    return values if rows is None else values | tested(values["test_auc"], *rows)
+
+
+def test_rows(data: TrainTest) -> tuple[int, int] | None:
+    """Rows of class 0 and of class 1 that a model is tested on; None for more classes."""
     if data.train.classes != 2:
-        return values
+        return None
     positives = round(data.test.positive_ratio * len(data.test))
-    interval = auc_interval(values["test_auc"], positives, len(data.test) - positives)
-    values |= {"test_auc_low": interval.low, "test_auc_high": interval.high}
-    return {**values, "test_positives": positives, "test_negatives": len(data.test) - positives}
+    return len(data.test) - positives, positives
+
+
+def tested(test_auc: float, negatives: int, positives: int) -> dict[str, Any]:
+    """What a summary says on how sure a test AUC is: its interval, and the rows of either class."""
+    interval = auc_interval(test_auc, positives, negatives)
+    ends = {"test_auc_low": interval.low, "test_auc_high": interval.high}
+    return ends | {"test_positives": positives, "test_negatives": negatives}
 
 
 def _links(results: Sequence[EpochResult]) -> list[Link]:
