@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -50,13 +50,11 @@ class RunHead:
         """None where the recording is of another program. Raises UserError."""
         if not is_there(folder / RUN):
             return None
+        content = read_json(folder, RUN)
         try:
-            head: RunHead = checked(_HEAD, read_json(folder, RUN))
-        except UserError:
-            raise
+            return checked(_HEAD, content)
         except ValueError as error:
             raise UserError(f"{RUN} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
-        return head
 
     def check_rounds(self, epochs: Mapping[int, Sequence[int]], folder: Path) -> None:
         """Raises UserError for recorded rounds of which the run doesn't speak: they would not be attacked.
@@ -78,4 +76,4 @@ class RunHead:
         return self.recorded[epoch] if epoch < len(self.recorded) else ()
 
 
-_HEAD: TypeAdapter[Any] = TypeAdapter(RunHead)
+_HEAD: TypeAdapter[RunHead] = TypeAdapter(RunHead)
