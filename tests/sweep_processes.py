@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 SMALL = ("dataset.rows=2000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=3")
 RUN = (*SMALL, "attack=norm", "batch_size=64", "log_every=1")

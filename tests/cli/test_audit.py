@@ -11,7 +11,7 @@ from warm_command import SMALL, command
 from vflbench.cli.audit import audit
 from vflbench.errors import UserError
 from vflbench.results import load
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 RUN = ("train", *SMALL, "record=messages", "batch_size=64", "epochs=2", "seed=3", "hydra.run.dir=live", "audit.probe=false")
 NAMED = "attack=[norm,spectral,cosine]"

@@ -13,7 +13,7 @@ from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, l
 from vflbench.cli.help import comments, explanations, listing, option_lines
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
-from vflbench.results.wrapping import WIDTH
+from vflbench.results.terminal import WIDTH
 
 FILES = [(group, file) for group in COMPONENTS for file in sorted((config_folder() / group).glob("*.yaml"))]
 CHOICES = [(group, file) for group, file in FILES if isinstance(read_ours(file), dict)]

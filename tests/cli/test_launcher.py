@@ -11,7 +11,7 @@ import pytest
 from sweep_processes import PATIENCE, RUN, begin, descendants, ended, stamps, training, wait_until
 from warm_command import command
 
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 BAD = '''"""Ends its process in many ways. Begins a thread, and OpenMP's, when it is imported."""
 

@@ -12,7 +12,7 @@ from warm_command import OPEN, command
 
 import vflbench
 from vflbench.cli.main import COMMANDS
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 MISTAKES = [
     (["train", "epoch=3"], ["epoch", "epochs"]),

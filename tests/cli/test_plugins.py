@@ -10,7 +10,7 @@ from warm_command import SMALL, command
 
 from vflbench.cli.config import split_plugins, use_plugins
 from vflbench.errors import UserError
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 RUN = (*SMALL, "epochs=1")
 LOUD = '''"""The user's own attack."""

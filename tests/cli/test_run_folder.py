@@ -7,7 +7,7 @@ from warm_command import SMALL, command
 
 from vflbench.cli.config import check_folder, run_name
 from vflbench.errors import UserError
-from vflbench.results.files import LOCK, MANIFEST
+from vflbench.results.folder import LOCK, MANIFEST
 
 NO_NAMES = (
     *(

@@ -11,7 +11,7 @@ import pytest
 from warm_command import OPEN, SMALL, command
 
 from vflbench.cli.errors import report_errors
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 from vflbench.run.interruption import Interrupted
 
 

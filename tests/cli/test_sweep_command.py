@@ -7,7 +7,7 @@ import re
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 RUN = (*SMALL, "epochs=1", "attack=norm")
 

@@ -9,8 +9,7 @@ import yaml
 from warm_command import SMALL, command
 
 import vflbench
-from vflbench.results.files import finished_folders
-from vflbench.results.folder import alone_in
+from vflbench.results.folder import alone_in, finished_folders
 
 
 @pytest.fixture(scope="module")

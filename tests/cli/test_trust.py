@@ -15,7 +15,7 @@ import pytest
 import yaml
 from warm_command import OPEN, SMALL, command
 
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 
 MARKER = "marker"
 CALL = {"_target_": "subprocess.run", "args": ["touch", MARKER]}

@@ -16,7 +16,7 @@ from vflbench.cli.report import report
 from vflbench.errors import UserError
 from vflbench.report.charts import files
 from vflbench.report.page import Wishes, write_report
-from vflbench.results.files import ERROR, PAGE_MARK
+from vflbench.results.folder import ERROR, PAGE_MARK
 from vflbench.results.runs import read_run
 
 

@@ -16,8 +16,7 @@ from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
 from vflbench.report.page import Wishes, _coded, alarms, without_bad_runs, write_report
-from vflbench.results.runs import read_runs
-from vflbench.results.tree import read_tree
+from vflbench.results.runs import read_runs, read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Wishes(formats=())

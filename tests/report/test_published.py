@@ -5,7 +5,7 @@ from outputs_tree import marvell, write_run
 
 from vflbench.report.group import sections
 from vflbench.report.published import Value, measured
-from vflbench.results.tree import read_tree
+from vflbench.results.runs import read_tree
 
 
 def section_of(folder):

@@ -7,7 +7,7 @@ import pytest
 from outputs_tree import sweep, write_run
 
 from vflbench.report.page import write_report
-from vflbench.results.tree import read_tree
+from vflbench.results.runs import read_tree
 
 
 def messy(root):

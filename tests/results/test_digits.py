@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vflbench.results.digits import apart
+from vflbench.results.gate import apart
 
 
 @pytest.mark.parametrize(

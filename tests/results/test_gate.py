@@ -9,15 +9,14 @@ import pytest
 from vflbench.errors import UserError
 from vflbench.report.words import threshold
 from vflbench.results.gate import KEYS, Gate, judge, judged
-from vflbench.results.rows import Row
-from vflbench.results.schema import Reading
+from vflbench.results.schema import MetricRow, Reading
 
 CUT = {"media": ["f2"]}
 THREATS = {name: {"level": "messages only"} for name in ("norm", "spectral")} | {"cosine": {"level": "known labels"}}
 
 
 def row(attack, value, *, metric="leak_auc_two_sided", epoch=1, layer="f2", half=0.02, visible=True, message="gradient"):
-    return Row(epoch, "train", "media", layer, message, attack, metric, value, value - half, value + half, visible)
+    return MetricRow(epoch, "train", "media", layer, message, attack, metric, value, value - half, value + half, visible)
 
 
 def outcome(text, *rows, worst=None):

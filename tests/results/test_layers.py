@@ -1,6 +1,7 @@
 """Which layers cross, and in which order layers are shown."""
 
-from vflbench.results.layers import layers_of, marked, merged_order
+from vflbench.report.charts import marked, merged_order
+from vflbench.results.runs import layers_of
 from vflbench.results.schema import Manifest
 
 

@@ -1,4 +1,5 @@
-from vflbench.results.levels import base_name, knowledge, level_of
+from vflbench.report.words import knowledge
+from vflbench.results.schema import base_name, level_of
 
 THREATS = {
     "norm": {"knows": ["gradients"], "known_rows": 0, "hints": 0, "active": False},

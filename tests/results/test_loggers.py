@@ -3,8 +3,7 @@ import math
 
 from vflbench.results.loggers import Logger, Loggers, figures, tag
 from vflbench.results.recorder import Recorder
-from vflbench.results.rows import Row
-from vflbench.results.schema import Summary
+from vflbench.results.schema import MetricRow, Summary
 
 
 class Memory(Logger):
@@ -38,7 +37,7 @@ def recorder_with(folder, **loggers):
 
 
 def loss(epoch, value):
-    return Row(epoch, "train", metric="loss", value=value)
+    return MetricRow(epoch, "train", metric="loss", value=value)
 
 
 def test_a_logger_receives_all_rows_and_after_resuming_first_those_that_were_kept(tmp_path):
@@ -77,6 +76,6 @@ def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, 
 
 def test_a_tag_names_what_applies_and_figures_are_plain_finite_numbers():
     assert tag(loss(0, 1.0)) == "loss/train"
-    row = Row(0, "train", "my bank", "f1", "gradient", "norm", "leak_auc", 0.5)
+    row = MetricRow(0, "train", "my bank", "f1", "gradient", "norm", "leak_auc", 0.5)
     assert tag(row) == "leak_auc/train/norm/gradient/my_bank/f1"
     assert figures({"a": 1, "b": math.nan, "c": "x", "d": None, "e": True, "f": 0.5}) == {"a": 1.0, "f": 0.5}

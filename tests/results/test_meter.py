@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from vflbench.results.meter import Meter, Work, duration
+from vflbench.results.terminal import Meter, Work, duration
 
 
 class Clock:
@@ -101,7 +101,7 @@ def test_lines_go_to_stderr_where_there_is_no_terminal_while_one_piece_of_work_g
     import threading
 
     lines, written = [], threading.Event()
-    monkeypatch.setattr("vflbench.results.meter.SECONDS", 0.001)
+    monkeypatch.setattr("vflbench.results.terminal.SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", Written())
     with Meter().running():
         assert written.wait(60)
@@ -118,7 +118,7 @@ def test_a_reader_that_is_gone_stops_no_run(monkeypatch):
     import threading
 
     tried = threading.Event()
-    monkeypatch.setattr("vflbench.results.meter.SECONDS", 0.001)
+    monkeypatch.setattr("vflbench.results.terminal.SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", Closed())
     with Meter().running():
         assert tried.wait(60)

@@ -2,8 +2,7 @@ import pytest
 
 from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
-from vflbench.results.rows import Row
-from vflbench.results.schema import Summary
+from vflbench.results.schema import MetricRow, Summary
 
 pytest.importorskip("mlflow", reason="mlflow is an extra")
 
@@ -17,7 +16,7 @@ def recorder(folder, uri):
 
 
 def loss(epoch, value):
-    return [Row(epoch, "train", metric="loss", value=value)]
+    return [MetricRow(epoch, "train", metric="loss", value=value)]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -9,15 +9,16 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.results.recorder import Recorder
-from vflbench.results.rows import COLUMNS, HEADER, Row
-from vflbench.results.schema import Leak, Summary
+from vflbench.results.schema import COLUMNS, HEADER, Leak, MetricRow, Summary
 
 
 def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(tmp_path):
     recorder = Recorder(tmp_path / "run", "seed: 0\n", {"seed": 0})
     recorder.begin()
-    recorder.write([Row(0, "train", metric="loss", value=0.1 + 0.2), Row(1, "test", metric="auc", value=math.nan)])
-    recorder.write([Row(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True)])
+    recorder.write(
+        [MetricRow(0, "train", metric="loss", value=0.1 + 0.2), MetricRow(1, "test", metric="auc", value=math.nan)]
+    )
+    recorder.write([MetricRow(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True)])
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
         first, undefined, leak = csv.DictReader(file)
     assert tuple(first) == COLUMNS
@@ -42,7 +43,7 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
 def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
     first = Recorder(tmp_path, "first: 1\n", {}, quiet=True)
     first.begin()
-    first.write([Row(0, "train", metric="loss", value=1.0)])
+    first.write([MetricRow(0, "train", metric="loss", value=1.0)])
     first.log("a line")
     first.finish(Summary())
     for name in ("checkpoint.pt", "leak_per_layer.png", "mine.txt"):
@@ -57,9 +58,9 @@ def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
 def test_resuming_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
     first = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "2"}})
     first.begin(device="cpu")
-    first.write([Row(0, "train", metric="loss", value=1.0)])
+    first.write([MetricRow(0, "train", metric="loss", value=1.0)])
     length, start = first.length, json.loads((tmp_path / "manifest.json").read_text())["start"]
-    first.write([Row(1, "train", metric="loss", value=0.5)])
+    first.write([MetricRow(1, "train", metric="loss", value=0.5)])
     for place in ("epoch 1", "epoch 1, step 7"):
         again = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "3"}})
         again.go_on(length, place, device="cpu")
@@ -136,7 +137,7 @@ def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
 
     monkeypatch.setattr(os, "fsync", full)
     writes = {
-        "rows": lambda: recorder.write([Row(0, "train", metric="loss", value=1.0)]),
+        "rows": lambda: recorder.write([MetricRow(0, "train", metric="loss", value=1.0)]),
         "arrays": lambda: recorder.keep({"a": np.zeros(3)}),
         "summary": lambda: recorder.finish(Summary()),
     }

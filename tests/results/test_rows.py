@@ -9,14 +9,16 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.results.read import read_metrics
-from vflbench.results.rows import HEADER, Row, readings, write_rows
+from vflbench.results.folder import read_metrics
+from vflbench.results.gate import readings
+from vflbench.results.recorder import write_rows
+from vflbench.results.schema import HEADER, MetricRow
 
 NUMBERS = st.floats() | st.integers(-(2**53), 2**53)
 WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=8)
 NAMES = st.text("abc_", min_size=1, max_size=8)
 ROWS = st.builds(
-    Row,
+    MetricRow,
     *(st.integers(0, 10**6), NAMES, WORDS, WORDS, WORDS, WORDS, NAMES),
     *(NUMBERS, NUMBERS, NUMBERS, st.none() | st.booleans()),
 )
@@ -31,10 +33,10 @@ def written(rows):
 
 def test_the_bytes_are_as_documented():
     rows = [
-        Row(0, "train", metric="loss", value=0.1 + 0.2),
-        Row(1, "test", metric="auc", value=math.nan),
-        Row(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True),
-        Row(1, "train", "my, bank", "h1", "embedding", "", "bytes_sent", 12, visible=False),
+        MetricRow(0, "train", metric="loss", value=0.1 + 0.2),
+        MetricRow(1, "test", metric="auc", value=math.nan),
+        MetricRow(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True),
+        MetricRow(1, "train", "my, bank", "h1", "embedding", "", "bytes_sent", 12, visible=False),
     ]
     assert written(rows) == (
         "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
@@ -61,7 +63,7 @@ def _comparable(row):
 
 def test_a_leak_counts_as_two_sided_or_net_whichever_is_larger():
     def row(metric, layer, value):
-        return Row(1, "train", "a", layer, "gradient", "norm", metric, value, value - 0.1, value + 0.1, True)
+        return MetricRow(1, "train", "a", layer, "gradient", "norm", metric, value, value - 0.1, value + 0.1, True)
 
     rows = [row("leak_auc_two_sided", "f1", 0.51), row("leak_auc_net", "f1", 0.59), row("leak_auc", "f1", 0.49)]
     rows += [row("leak_auc_two_sided", "f2", 0.8), row("leak_auc_net", "f2", 0.79), row("leak_auc_two_sided", "f3", 0.6)]

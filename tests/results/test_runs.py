@@ -6,7 +6,7 @@ import math
 import pytest
 from outputs_tree import write_adversarial_run, write_run
 
-from vflbench.results.files import finished_folders
+from vflbench.results.folder import finished_folders
 from vflbench.results.runs import Oddity, Run, entries, read_run, read_runs
 from vflbench.results.schema import FORMAT, Summary
 

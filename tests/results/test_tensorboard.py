@@ -4,8 +4,7 @@ import pytest
 
 from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
-from vflbench.results.rows import Row
-from vflbench.results.schema import Summary
+from vflbench.results.schema import MetricRow, Summary
 
 pytest.importorskip("tensorboard", reason="tensorboard is an extra")
 
@@ -19,10 +18,10 @@ def recorder(folder):
 
 
 def rows(epoch, value):
-    undefined = Row(epoch, "test", metric="auc", value=math.nan)
+    undefined = MetricRow(epoch, "test", metric="auc", value=math.nan)
     return [
-        Row(epoch, "train", metric="loss", value=value),
-        Row(epoch, "train", "a", "f1", "gradient", "norm", "leak_auc", 1 - value),
+        MetricRow(epoch, "train", metric="loss", value=value),
+        MetricRow(epoch, "train", "a", "f1", "gradient", "norm", "leak_auc", 1 - value),
         undefined,
     ]
 

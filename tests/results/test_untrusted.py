@@ -11,16 +11,22 @@ from hostile_runs import BOMB, deep
 from outputs_tree import write_run
 
 from vflbench.errors import UserError
+from vflbench.report.pictures import read_arrays
 from vflbench.report.terminal import final_table
 from vflbench.results import load
-from vflbench.results.arrays import read_arrays
-from vflbench.results.folder import error_in, leave_error, recorded_config
-from vflbench.results.read import read_config, read_summary
+from vflbench.results.folder import (
+    MOST_BYTES,
+    Unreadable,
+    leave_error,
+    read_config,
+    read_error,
+    read_summary,
+    recorded_config,
+    shown,
+)
 from vflbench.results.recorder import Recorder
-from vflbench.results.rows import HEADER, Row
 from vflbench.results.runs import entries
-from vflbench.results.schema import Summary
-from vflbench.results.untrusted import MOST_BYTES, Unreadable, shown
+from vflbench.results.schema import HEADER, MetricRow, Summary
 
 
 def test_aliases_and_infinity_are_options_of_runs(tmp_path):
@@ -53,12 +59,12 @@ def test_texts_are_shown_in_one_printable_line():
 
 def test_error_txt_of_others_is_a_bounded_paragraph_and_a_link_is_none(tmp_path):
     (tmp_path / "error.txt").write_text("\x1b[31m" + "a" * 10**6 + "\n\nTraceback")
-    assert 600 <= len(error_in(tmp_path)) < 650
-    assert error_in(tmp_path).isprintable()
+    assert 600 <= len(read_error(tmp_path)) < 650
+    assert read_error(tmp_path).isprintable()
     (tmp_path / "error.txt").unlink()
     (tmp_path / "error.txt").symlink_to("/etc/passwd")
     with pytest.raises(Unreadable, match="is a link"):
-        error_in(tmp_path)
+        read_error(tmp_path)
 
 
 def test_results_are_written_through_no_link(tmp_path):
@@ -72,7 +78,7 @@ def test_results_are_written_through_no_link(tmp_path):
     leave_error(folder, "it failed", ValueError())
     recorder = Recorder(folder, "seed: 0\n", {}, quiet=True)
     recorder.begin()
-    recorder.write([Row(0, "test", metric="auc", value=0.5)])
+    recorder.write([MetricRow(0, "test", metric="auc", value=0.5)])
     recorder.keep({"a": np.zeros(3)})
     recorder.finish(Summary(epochs=1))
     assert victim.read_text() == "mine"
@@ -83,7 +89,7 @@ def test_results_are_written_through_no_link(tmp_path):
     with pytest.raises((UserError, OSError, ValueError)):
         recorder.log("a line")
     with pytest.raises((UserError, OSError, ValueError)):
-        recorder.write([Row(0, "test")])
+        recorder.write([MetricRow(0, "test")])
     assert victim.read_text() == "mine"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflbench.cli.errors import fail
-from vflbench.results.wrapping import WIDTH, path_text, wrapped
+from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=20)))

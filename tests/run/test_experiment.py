@@ -31,8 +31,8 @@ from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.pictures import rebuilt_figure
 from vflbench.report.terminal import final_table
-from vflbench.results.levels import GUESSES, OF_THE_TRUTH
 from vflbench.results.runs import read_run
+from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run.settings import Audit, Settings, choose_device
 
 

@@ -6,7 +6,7 @@ from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
-from vflbench.results.levels import GUESSES, OF_THE_TRUTH
+from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 from vflbench.run.grade_reconstruction import _by_class

@@ -25,7 +25,7 @@ from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.results.rows import write_rows
+from vflbench.results.recorder import write_rows
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
 

@@ -13,7 +13,7 @@ from vflbench.cli.audit import scores_only
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
-from vflbench.results.rows import write_rows
+from vflbench.results.recorder import write_rows
 from vflbench.run.offline import AuditOptions, audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
 

@@ -24,7 +24,7 @@ from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.auc import auc
 from vflbench.protocols.label_party import classification_loss
 from vflbench.report.terminal import final_table, result_text
-from vflbench.results.read import read_manifest
+from vflbench.results.folder import read_manifest
 from vflbench.run.guarantees import exceeded_ceilings, messages_changed, promised, verdict
 
 

@@ -36,14 +36,21 @@ from vflbench.places import config_folder
 from vflbench.report.page import Wishes, write_report
 from vflbench.report.terminal import result_text, write_table
 from vflbench.report.words import threshold
-from vflbench.results.files import METRICS
-from vflbench.results.folder import Earlier, alone_in, clear_error, look, remove_if_empty
+from vflbench.results.folder import (
+    METRICS,
+    Earlier,
+    alone_in,
+    look,
+    read_manifest,
+    read_metrics,
+    read_summary,
+    remove_if_empty,
+)
 from vflbench.results.gate import FLAG, KEYS, Gate, judge
 from vflbench.results.loggers import Logger, Loggers
 from vflbench.results.provenance import digest
-from vflbench.results.read import read_manifest, read_metrics, read_summary
 from vflbench.results.recorder import Recorder
-from vflbench.results.wrapping import path_text, wrapped
+from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.offline import (
     KIND,
     AuditOptions,
@@ -398,7 +405,6 @@ def compute(made: Plan, source: Path, result: Callable[[], AuditResult], folder:
     state = recording_source(source, made.wanted.labels)
     earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.origin)
     is_finished = earlier is Earlier.FINISHED
-    clear_error(folder)
     if is_finished and read_manifest(folder).get("source") == state:
         return [f"finished before, so not computed again (overwrite=true would): {folder}"]
     record(made, state, result, folder, overwrite=made.overwrite or is_finished)

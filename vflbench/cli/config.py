@@ -33,7 +33,7 @@ from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.plain_files import open_plain
 from vflbench.results import provenance
-from vflbench.results.files import CONFIG, ERROR, LOCK, MARKS
+from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS
 from vflbench.run.provenance import import_from, origin_of
 
 FLAG = "--plugins"

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from vflbench.results.wrapping import for_stream
+from vflbench.results.terminal import for_stream
 
 TOO_MUCH, NOT_JUDGED = 2, 3
 """Exit codes of --fail-above: a threshold is exceeded; none is, but one could not be judged."""

@@ -23,7 +23,7 @@ from vflbench.cli.words import Words
 from vflbench.errors import UserError, nearest, paragraph, printable
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
-from vflbench.results.wrapping import WIDTH, wrapped
+from vflbench.results.terminal import WIDTH, wrapped
 
 _COLUMN = 30
 """Where the words on an option begin."""

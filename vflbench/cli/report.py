@@ -10,7 +10,7 @@ from vflbench.cli.words import Words
 from vflbench.errors import UserError
 
 if TYPE_CHECKING:
-    from vflbench.results.tree import Tree
+    from vflbench.results.runs import Tree
 
 _EXAMPLES = """
 examples:
@@ -28,7 +28,7 @@ def report(arguments: Sequence[str]) -> None:
         if not folder.is_dir():
             raise UserError("there is no such folder", key="report", value=folder)
     _refuse_recordings(options.folders)
-    from vflbench.results.tree import read_tree  # late, as below: --help need not wait for their imports
+    from vflbench.results.runs import read_tree  # late, as below: --help need not wait for their imports
 
     if not options.yes:
         _ask(options.folders)
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _ask(folders: Sequence[Path]) -> None:
     """Before many runs are taken from under a folder that is no outputs tree."""
-    from vflbench.results.tree import MANY_RUNS, strangers
+    from vflbench.results.runs import MANY_RUNS, strangers
 
     counts = strangers(folders)
     total = sum(counts.values())
@@ -104,7 +104,7 @@ def _ask(folders: Sequence[Path]) -> None:
 
 def _refuse_recordings(folders: Sequence[Path]) -> None:
     from vflbench.results.runs import is_recording
-    from vflbench.results.wrapping import path_text
+    from vflbench.results.terminal import path_text
 
     for folder in folders:
         if is_recording(folder):
@@ -146,7 +146,7 @@ def _commands(tree: "Tree", options: argparse.Namespace) -> None:
 def _page(tree: "Tree", options: argparse.Namespace) -> None:
     from vflbench.report.page import Wishes, write_report
     from vflbench.report.tables import printed, resolved
-    from vflbench.results.wrapping import path_text
+    from vflbench.results.terminal import path_text
 
     out = options.out or options.folders[0] / "report"
     if options.out is None and out.is_symlink():  # whoever made the folder chose where it leads

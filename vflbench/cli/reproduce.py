@@ -300,7 +300,7 @@ def _parser() -> argparse.ArgumentParser:
 def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
     """Write a report for each experiment with runs, and one page with all of them. Raises UserError if there are none."""
     from vflbench.report.page import Wishes, write_report
-    from vflbench.results.files import finished_folders
+    from vflbench.results.folder import finished_folders
 
     notes = [*notes]
     notes += [" ".join(outcome.line().split()) for outcome in outcomes if outcome.state != "done"]

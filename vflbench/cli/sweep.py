@@ -26,12 +26,9 @@ from vflbench.cli.config import check, current_config, own_options, plain, recor
 from vflbench.cli.run_options import check_options
 from vflbench.errors import UserError
 from vflbench.report.words import line, number
-from vflbench.results.files import is_finished
-from vflbench.results.folder import Earlier, FolderError, alone_in, clear_error, look
-from vflbench.results.notices import printed_once
-from vflbench.results.read import read_summary
+from vflbench.results.folder import Earlier, FolderError, alone_in, is_finished, look, read_summary
 from vflbench.results.schema import Summary
-from vflbench.results.wrapping import for_stream, path_text, wrapped
+from vflbench.results.terminal import for_stream, path_text, wrapped
 from vflbench.run.provenance import origin_of, rounding_notices
 
 _MOST_RUNS = 10_000
@@ -78,7 +75,6 @@ def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
         return None
     with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
         if look(folder, resolved, origin) is Earlier.FINISHED:
-            clear_error(folder)
             outcome = outcome_of(read_summary(folder))
             return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
     return None
@@ -111,10 +107,9 @@ class RunsSweeper(Sweeper):
         refuse_shared_folder(jobs)
         sweep = Sweep(jobs)
         try:
-            with printed_once():
-                sweep.skip_finished()
-                refuse_shared_mistake(jobs)
-                self._launch(sweep)
+            sweep.skip_finished()
+            refuse_shared_mistake(jobs)
+            self._launch(sweep)
         except KeyboardInterrupt:
             print(f"\n{sweep.stop_message()}", file=sys.stderr)
             raise

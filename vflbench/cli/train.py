@@ -36,21 +36,20 @@ from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line
 from vflbench.cli.words import hydra_flags, hydra_words, with_quoted_marks
 from vflbench.errors import UserError
 from vflbench.places import config_folder, pip_install
-from vflbench.results.files import TABLE
 from vflbench.results.folder import (
+    TABLE,
     BusyError,
     Earlier,
     FolderError,
     alone_in,
-    clear_error,
     leave_error,
     look,
     other_versions,
+    read_summary,
     recorded_config,
     remove_if_empty,
 )
-from vflbench.results.read import read_summary
-from vflbench.results.wrapping import path_text, wrapped
+from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.provenance import import_from, origin_of, rounding_notices
 
 HYDRA_OPTIONS = [
@@ -187,7 +186,6 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
         check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
-        clear_error(folder)
         if earlier is Earlier.FINISHED:  # since we looked first
             return dataclasses.replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
         for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():

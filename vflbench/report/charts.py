@@ -27,11 +27,9 @@ from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
 from vflbench.report.option_words import in_words, within
 from vflbench.report.option_words import shown as in_short
 from vflbench.report.tables import slugged, text_of
-from vflbench.results.layers import marked, merged_order
-from vflbench.results.levels import PROBE, REFERENCE, base_name, level_of
-from vflbench.results.runs import Run
-from vflbench.results.schema import COLUMNS
-from vflbench.results.untrusted import shown
+from vflbench.results.folder import shown
+from vflbench.results.runs import Layers, Run
+from vflbench.results.schema import COLUMNS, PROBE, REFERENCE, base_name, level_of
 
 Styles = Mapping[str, tuple[str, str]]
 """Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
@@ -860,3 +858,18 @@ def library() -> str:
 def digest(script: str) -> str:
     """As a Content-Security-Policy names a script or a style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def marked(layer: str, crosses: bool) -> str:
+    """`f5 (cut)` of a layer that crosses; a layer that is called `cut` says so itself."""
+    return f"{layer} (cut)" if crosses and layer != "cut" else layer
+
+
+def merged_order(runs: Iterable[Layers]) -> list[str]:
+    """The layers of several runs in one order: a layer that only some have comes after its predecessor there."""
+    merged: list[str] = []
+    for order in sorted((layers.order for layers in runs), key=len, reverse=True):
+        for place, layer in enumerate(order):
+            if layer not in merged:
+                merged.insert(merged.index(order[place - 1]) + 1 if place else 0, layer)
+    return merged

@@ -20,10 +20,9 @@ from vflbench.report.option_words import in_words
 from vflbench.report.published import Value, read_experiment
 from vflbench.report.tables import Table, text_of
 from vflbench.report.tables import table as made_table
-from vflbench.results.files import HONEST, LOG
-from vflbench.results.levels import LEVELS, PROBE, REFERENCE, base_name
+from vflbench.results.folder import HONEST, LOG, read_head
 from vflbench.results.runs import Run
-from vflbench.results.untrusted import read_head
+from vflbench.results.schema import LEVELS, PROBE, REFERENCE, base_name
 
 MATRIX, PRICE, SOLVERS = "matrix", "price_of_privacy", ("quantification_table1", "quantification_programme")
 _CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))

@@ -18,10 +18,8 @@ from vflbench.report.experiments import experiment_figures, experiment_tables
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, published_table, read_experiments, scale_of
 from vflbench.report.tables import DCS, Table, not_averaged, tables
-from vflbench.results.files import PAGE_MARK
-from vflbench.results.runs import Oddity, Run
-from vflbench.results.tree import Tree, read_tree
-from vflbench.results.untrusted import shown
+from vflbench.results.folder import PAGE_MARK, shown
+from vflbench.results.runs import Oddity, Run, Tree, read_tree
 
 _MOST_TEXT = 4_000  # characters of a sentence
 _KINDS = {

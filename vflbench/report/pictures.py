@@ -5,6 +5,7 @@ import io
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -16,11 +17,9 @@ from vflbench.errors import UserError
 from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, over, text
 from vflbench.report.group import Section
 from vflbench.report.tables import slugged, text_of
-from vflbench.results.arrays import read_arrays
-from vflbench.results.files import RECONSTRUCTIONS
-from vflbench.results.levels import OF_THE_TRUTH
+from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
 from vflbench.results.runs import Oddity, Run
-from vflbench.results.untrusted import shown
+from vflbench.results.schema import OF_THE_TRUTH
 
 FIGURES = (
     *("mse", "psnr", "ssim", "recognised", "identified", "feature_distance"),
@@ -390,3 +389,13 @@ def data_url(image: Image.Image) -> str:
     content = io.BytesIO()
     image.save(content, "png", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """reconstructions.npz: name -> array of numbers or booleans; nothing is unpickled. Raises what `read_bytes` does."""
+    content = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if archive[name].dtype.kind in "biuf"}
+    except Exception as error:  # zipfile, zlib and NumPy raise many kinds, tokenize.TokenError among them
+        raise Unreadable(path, error) from error

@@ -26,11 +26,10 @@ from vflbench.report.group import (
 )
 from vflbench.report.option_words import short
 from vflbench.report.option_words import shown as in_short
-from vflbench.results.levels import LEVELS, OWN_COLUMNS, PROBE
+from vflbench.results.folder import shown
 from vflbench.results.provenance import apart, essential, rounding
 from vflbench.results.runs import Run
-from vflbench.results.schema import Promise, Reading
-from vflbench.results.untrusted import shown
+from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Promise, Reading
 
 BETA, COIN, TOLERABLE = 0.5, 0.5, 0.55
 """The weight of the utility in DCS; the leak AUC of an attack that guesses; the leak that headline numbers allow."""

@@ -6,14 +6,12 @@ from typing import Any
 
 from vflbench.plain_files import written_whole
 from vflbench.report import words
-from vflbench.report.words import NO_MESSAGE, between, figure_text, number
-from vflbench.results.files import SUMMARY, TABLE
+from vflbench.report.words import NO_MESSAGE, between, figure_text, knowledge, number
+from vflbench.results.folder import SUMMARY, TABLE, read_config, read_manifest, read_summary
 from vflbench.results.gate import WORTH_FINDING
-from vflbench.results.levels import PROBE, knowledge, level_of
-from vflbench.results.read import read_config, read_manifest, read_summary
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import Interval, Leak, Manifest, Reading, Rebuilt, Record, Summary
-from vflbench.results.wrapping import WIDTH, path_text, wrapped
+from vflbench.results.schema import PROBE, Interval, Leak, Manifest, Reading, Rebuilt, Record, Summary, level_of
+from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 MOST = 6
 """Lines after the sentence."""

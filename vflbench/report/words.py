@@ -11,16 +11,26 @@ reading counts as what it is when its sign is turned: far below 0.5 is a leak as
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflbench.numerics.interval import UNIT, Interval, over_runs
-from vflbench.results.digits import apart
-from vflbench.results.gate import COIN, Judgement, Outcome, judged, strength
-from vflbench.results.levels import LEVELS, knowledge, level_of
+from vflbench.results.gate import COIN, Judgement, Outcome, apart, judged, strength
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import LEAST_TEST_ROWS, Leak, Power, Privacy, Promise, Reading, Rebuilt, Summary
+from vflbench.results.schema import (
+    LEAST_TEST_ROWS,
+    LEVELS,
+    Leak,
+    Power,
+    Privacy,
+    Promise,
+    Reading,
+    Rebuilt,
+    Summary,
+    base_name,
+    level_of,
+)
 
 if TYPE_CHECKING:
     from vflbench.report.group import Section, Setting
@@ -745,3 +755,17 @@ def _is_auc(group: "Setting") -> bool:
 
 def _data(group: "Setting") -> set[str | None]:
     return {run.manifest.data.fingerprint for run in group.runs}
+
+
+def knowledge(attack: str, threats: Mapping[str, Any]) -> str:
+    """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
+    level, threat = level_of(attack, threats), threats.get(base_name(attack)) or {}
+    if level == LEVELS[0]:
+        return "without labels"
+    rows, hints = threat.get("known_rows") or 0, threat.get("hints") or 0
+    known = [f"{rows} known labels"] if rows else []
+    known += [f"{hints} known positive{'s' if hints > 1 else ''} a batch"] if hints else []
+    labels = f"with {' and '.join(known)}" if known else "with known labels"
+    if level == LEVELS[2]:
+        return f"actively, {labels}" if known else "actively"
+    return labels

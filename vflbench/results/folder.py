@@ -1,20 +1,226 @@
-"""What a run's folder holds already, and whether another process is at work in it."""
+"""A run's folder: the names of its files, how those that others may have written are read, and what it holds already.
+
+Files are plain ones alone, of bounded size, and data: what is wrong ends in `Unreadable`.
+"""
 
 import glob
+import io
+import math
+import os
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from vflbench import errors
 from vflbench.errors import UserError
-from vflbench.plain_files import written_whole
-from vflbench.results.files import ERROR, LOCK, is_begun, is_finished
+from vflbench.plain_files import open_plain, written_whole
 from vflbench.results.provenance import differences, differing
-from vflbench.results.read import read_config, read_error, read_manifest
-from vflbench.results.schema import Manifest
-from vflbench.results.untrusted import Unreadable, shown
+from vflbench.results.schema import COLUMNS, FORMAT, Manifest, MetricRow, Record, Summary
+
+if TYPE_CHECKING:
+    import pyarrow
+
+CONFIG = "config.yaml"
+MANIFEST = "manifest.json"
+METRICS = "metrics.csv"
+SUMMARY = "summary.json"
+LOG = "train.log"
+LOSSES = "loss.log"
+ERROR = "error.txt"
+CHECKPOINT = "checkpoint.pt"
+LOCK = ".lock"
+RECONSTRUCTIONS = "reconstructions.npz"
+TABLE = "table.txt"
+"""All figures of the last epoch as tables, for a person."""
+EVENTS = "tensorboard"
+"""The folder of TensorBoard's event files."""
+HONEST = "honest"
+"""The folder of the same run without its adversary: a whole run folder of its own."""
+
+RESULTS = (
+    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES, TABLE),
+    *("auc_per_epoch.png", "leak_per_layer.png", "reconstructions.png"),  # of runs of older versions
+)
+"""What a run computes, in the order in which a new run deletes it: half of it never looks like a run that can go on."""
+
+MARKS = frozenset({CONFIG, MANIFEST, METRICS, SUMMARY, ERROR, LOG, CHECKPOINT})
+"""A folder with any of these belongs to a run."""
+
+RECORDING = "vflbench-messages/"
+"""So begins the `format` in manifest.json of recorded messages, which is no run's."""
+
+PAGE_MARK = "<!-- made by vflbench report -->"
+"""Stands near the top of every page of a report, by which later reports know it."""
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a run began in this folder: metrics.csv is written last at the start of a run."""
+    return (folder / METRICS).exists()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in this folder is complete: summary.json is written last."""
+    return (folder / SUMMARY).exists()
+
+
+def finished_folders(folder: Path) -> list[Path]:
+    """The folders of finished runs in or under this one, by name; not the honest runs that other runs keep."""
+    folders = sorted(file.parent for file in folder.rglob(SUMMARY))
+    return [f for f in folders if f.name != HONEST or MARKS.isdisjoint(file.name for file in f.parent.iterdir())]
+
+
+MOST_BYTES = 256_000_000
+"""Of any file of a run: some 3 million rows of metrics.csv."""
+_SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
+
+
+class Unreadable(UserError):  # noqa: N818
+    """A file that can't be read, and why."""
+
+    def __init__(self, path: Path, reason: object):
+        super().__init__(
+            f"{shown(path.name)} can't be read: {shown(reason, 300)}", key="folder", value=shown(path.parent, 300)
+        )
+
+
+def shown(value: object, most: int = 200) -> str:
+    """`errors.shown`, for pages, tables and terminals: line ends become spaces."""
+    return errors.shown(_SPACES.sub(" ", value) if isinstance(value, str) else value, most)
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES, *, whole: bool = True) -> bytes:
+    """The file, or if `whole` is False its first `most` bytes. Raises FileNotFoundError, and Unreadable for anything but a
+    plain file, and for a whole one that has more bytes.
+    """
+    try:
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if whole and size > most:
+                raise ValueError(f"it has {size:,} bytes, and at most {most:,} are read")
+            with open(os.dup(file.fileno()), "rb") as buffered:
+                return buffered.read(most)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise Unreadable(path, getattr(error, "strerror", None) or error) from error
+
+
+def read_head(path: Path, most: int) -> str:
+    """The first so many bytes of a file as text, whatever they are. Raises as `read_bytes`."""
+    return read_bytes(path, most, whole=False).decode(errors="replace")
+
+
+_MOST_ERROR = 64_000  # bytes of error.txt
+_MOST_OPTIONS = 20_000
+"""Values in config.yaml, those that an alias repeats counted each time."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
+_R = TypeVar("_R", bound=Record)
+
+
+class _Version(BaseModel):
+    format: int | str | None = None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """manifest.json, of this version of vflbench's records alone."""
+    path = folder / MANIFEST
+    content = read_bytes(path)
+    if _parsed(path, content, _Version).format != FORMAT:
+        raise Unreadable(path, "another version of vflbench made this run")
+    return _parsed(path, content, Manifest)
+
+
+def read_summary(folder: Path) -> Summary:
+    path = folder / SUMMARY
+    return _parsed(path, read_bytes(path), Summary)
+
+
+def format_of(folder: Path) -> str:
+    """The version of its manifest.json, of a run or of recorded messages; empty if it has none."""
+    path = folder / MANIFEST
+    return str(_parsed(path, read_bytes(path), _Version).format or "")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.yaml: plain values."""
+    path = folder / CONFIG
+    content = read_bytes(path)
+    try:
+        config = yaml.load(content, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Unreadable(path, error) from error
+    values, count = [config], 0
+    while values:
+        value, count = values.pop(), count + 1
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if count > _MOST_OPTIONS:
+            raise Unreadable(path, f"it has more than {_MOST_OPTIONS:,} values")
+    if not isinstance(config, dict):
+        raise Unreadable(path, "it holds no options")
+    return config
+
+
+def read_table(folder: Path) -> "pyarrow.Table":
+    """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
+    from pyarrow import ArrowException, array, bool_, csv, float64, int64, string
+
+    path = folder / METRICS
+    content = read_bytes(path)
+    types = dict.fromkeys(COLUMNS, string()) | dict.fromkeys(("value", "ci_low", "ci_high"), float64())
+    convert = csv.ConvertOptions(
+        column_types=types | {"epoch": int64(), "visible": bool_()},
+        include_columns=COLUMNS,
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true"],
+        false_values=["false"],
+    )
+    parse = csv.ParseOptions(newlines_in_values=True)
+    try:
+        table = csv.read_csv(io.BytesIO(content), csv.ReadOptions(use_threads=False), parse, convert)
+    except (ValueError, KeyError, ArrowException) as error:
+        raise Unreadable(path, error) from error
+    if table["epoch"].null_count or table["split"].null_count or table["metric"].null_count:
+        raise Unreadable(path, "a row of it has no epoch, split or metric")
+    for number, field in enumerate(table.schema):
+        if field.type == string() and not all(map(str.isprintable, table[number].drop_null().unique().to_pylist())):
+            texts = [value if value is None else shown(value) for value in table[number].to_pylist()]
+            table = table.set_column(number, field, array(texts, string()))
+    return table
+
+
+def read_metrics(folder: Path) -> list[MetricRow]:
+    """All rows of metrics.csv, in the order in which they were written."""
+    table = read_table(folder)
+    empty = dict.fromkeys(("value", "ci_low", "ci_high"), math.nan) | {"visible": None}
+    columns = [[empty.get(name, "") if value is None else value for value in table[name].to_pylist()] for name in COLUMNS]
+    return [MetricRow(*values) for values in zip(*columns, strict=True)]
+
+
+def read_error(folder: Path) -> str | None:
+    """The first paragraph of error.txt, which is for the user; a traceback follows it. None if there is no such file."""
+    try:
+        text = read_head(folder / ERROR, _MOST_ERROR).strip()
+    except FileNotFoundError:
+        return None
+    return shown(text.split("\n\n")[0].strip(), 600) or "no message"
+
+
+def _parsed(path: Path, content: bytes, kind: type[_R] | type[_Version]) -> Any:
+    try:
+        return kind.model_validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise Unreadable(path, f"{place or 'it'} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
+
 
 _NAMED_DIFFERENCES = 4
 _DIGITS = 8  # of the digest at the end of a folder's name
@@ -147,13 +353,3 @@ def leave_error(folder: Path, text: str, error: BaseException) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with written_whole(folder / ERROR, "w") as file:
             file.write(f"{' '.join(text.split())}\n\n{trace}")
-
-
-def error_in(folder: Path) -> str | None:
-    """The paragraph of error.txt; None if the last attempt did not fail. Raises Unreadable."""
-    return read_error(folder)
-
-
-def clear_error(folder: Path) -> None:
-    """Remove error.txt, as a new attempt begins."""
-    (folder / ERROR).unlink(missing_ok=True)

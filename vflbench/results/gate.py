@@ -1,15 +1,13 @@
 """What the interval of a leak allows to say, and thresholds for CI: kept, exceeded, or not to be judged."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from vflbench.errors import UserError, nearest
-from vflbench.results.levels import LEVELS, level_of
-from vflbench.results.rows import Row, readings
-from vflbench.results.schema import Reading
+from vflbench.results.schema import LEVELS, MetricRow, Reading, level_of
 
 COIN = {"AUC": 0.5, "macro AUC": 0.5, "AMI": 0.0}
 """Figure of a verdict -> what a coin reads."""
@@ -18,6 +16,7 @@ WORTH_FINDING = 0.6
 FLAG = "--fail-above"
 WORST = "leak_auc_worst"
 _FOLDED = "leak_macro_auc"
+_MOST_DIGITS = 6
 KEYS = {
     "leak_auc_worst": "the larger of two-sided and net: of the last epoch, the number in the first line",
     "leak_auc_two_sided": "max(a, 1 - a) of the mean leak AUC",
@@ -96,7 +95,7 @@ class Outcome:
     """
 
     gate: Gate
-    row: Row
+    row: MetricRow
     value: float
     low: float
     high: float
@@ -120,7 +119,7 @@ class Outcome:
 
 def judge(
     gate: Gate,
-    rows: Sequence[Row],
+    rows: Sequence[MetricRow],
     threats: Mapping[str, Any],
     crossing: Mapping[str, Sequence[str]],
     worst: Reading | None,
@@ -142,7 +141,7 @@ def judge(
         others = f"; there are {', '.join(there)}" if there else ": no attack on messages was scored"
         raise UserError(f"nothing here has such a value{others}", key=f"{FLAG} {gate.key}", value=gate.threshold)
 
-    def rank(pair: tuple[float, Row]) -> tuple[float, int, bool, int]:
+    def rank(pair: tuple[float, MetricRow]) -> tuple[float, int, bool, int]:
         value, row = pair
         crosses = row.layer in crossing.get(row.party, ())
         return value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
@@ -153,8 +152,8 @@ def judge(
     is_quoted = False
     if gate.key == WORST and worst is not None and worst.value == value and row.epoch == last:
         is_quoted, place = True, (worst.attack, worst.message, worst.party, worst.layer)
-        there = [r for v, r in defined if v == value and r.epoch == last]
-        row = next((r for r in there if (r.attack, r.message, r.party, r.layer) == place), row)
+        equal = [r for v, r in defined if v == value and r.epoch == last]
+        row = next((r for r in equal if (r.attack, r.message, r.party, r.layer) == place), row)
         low, high = (math.nan if end is None else end for end in (worst.low, worst.high))
     scored = {row.attack for _, row in defined}
     undefined = tuple(dict.fromkeys(row.attack for _, row in values if row.attack not in scored))
@@ -162,12 +161,44 @@ def judge(
     return Outcome(gate, row, value, low, high, is_quoted, last, undefined, crossing, other)
 
 
-def _value(key: str, row: Row) -> float:
+def _value(key: str, row: MetricRow) -> float:
     return max(row.value, 1 - row.value) if key == _FOLDED and not math.isnan(row.value) else row.value
 
 
-def _ends(key: str, row: Row) -> tuple[float, float]:
+def _ends(key: str, row: MetricRow) -> tuple[float, float]:
     if key != _FOLDED or math.isnan(row.ci_low) or math.isnan(row.ci_high):
         return row.ci_low, row.ci_high
     ends = sorted((abs(row.ci_low - 0.5), abs(row.ci_high - 0.5)))
     return (0.5 if row.ci_low <= 0.5 <= row.ci_high else 0.5 + ends[0]), 0.5 + ends[1]
+
+
+def readings(rows: Iterable[MetricRow]) -> list[MetricRow]:
+    """What leaks count as: each row of `leak_auc_two_sided`, or that of `leak_auc_net` where this is larger."""
+    rows = list(rows)
+    net = {replace(row, metric="", value=0, ci_low=0, ci_high=0): row for row in rows if row.metric == "leak_auc_net"}
+    made = []
+    for row in rows:
+        if row.metric == "leak_auc_two_sided":
+            other = net.get(replace(row, metric="", value=0, ci_low=0, ci_high=0))
+            made.append(other if other is not None and other.value > row.value else row)
+    return made
+
+
+def apart(larger: float, smaller: float, digits: int = 3) -> tuple[str, str]:
+    """Two numbers with as many digits as show that the first is larger: `0.9500` and `0.9496`, `1` and `1 - 8e-13`.
+
+    Three digits where there is no difference. larger, smaller: in [0, 1], as an AUC and its ceiling.
+    """
+    pairs = [(f"{larger:.{n}f}", f"{smaller:.{n}f}") for n in range(digits, _MOST_DIGITS + 1)]
+    if not larger > smaller:
+        return pairs[0]
+    for one, other in pairs:
+        if float(one) > float(other):
+            return one, other
+    if smaller > 0.9:
+        return _from_one(larger), _from_one(smaller)
+    return f"{larger:.12g}", f"{smaller:.12g}"
+
+
+def _from_one(value: float) -> str:
+    return "1" if value >= 1 else f"1 - {1 - value:.2g}"

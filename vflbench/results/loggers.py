@@ -17,9 +17,8 @@ from filelock import FileLock
 from vflbench.errors import UserError
 from vflbench.options import options
 from vflbench.places import pip_install
-from vflbench.results.files import EVENTS
+from vflbench.results.folder import EVENTS, read_metrics
 from vflbench.results.provenance import flat
-from vflbench.results.read import read_metrics
 from vflbench.results.schema import Manifest, MetricRow, Summary
 
 _METRICS = 500  # a request; MLflow accepts 1000

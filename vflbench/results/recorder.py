@@ -1,19 +1,21 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
+import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import astuple
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy
 import yaml
 
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
-from vflbench.results.files import (
+from vflbench.results.folder import (
     CHECKPOINT,
     CONFIG,
     ERROR,
@@ -25,16 +27,13 @@ from vflbench.results.files import (
     RESULTS,
     SUMMARY,
     TABLE,
+    Unreadable,
+    read_manifest,
+    read_summary,
 )
-from vflbench.results.meter import Meter
 from vflbench.results.provenance import differing
-from vflbench.results.read import read_manifest, read_summary
-from vflbench.results.rows import COLUMNS, HEADER, Row, write_rows
-from vflbench.results.schema import FORMAT, Manifest, Record, Summary
-from vflbench.results.untrusted import Unreadable
-from vflbench.results.wrapping import wrapped
-
-__all__ = ["COLUMNS", "Recorder", "Row"]
+from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Record, Summary
+from vflbench.results.terminal import Meter, wrapped
 
 Table = Callable[[Summary, Manifest], str]
 """Makes the text of table.txt from a summary and a manifest."""
@@ -108,7 +107,7 @@ class Recorder:
             return file.read(1) == b"\n"
 
     def begin(self, **facts: Any) -> None:
-        """Delete an earlier run's results, and write what is known before training.
+        """Delete an earlier run's results and error.txt, and write what is known before training.
 
         metrics.csv comes last: a folder without it holds no run.
         """
@@ -117,7 +116,7 @@ class Recorder:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_temporaries(self.folder, _NAMES)
             again = self.length > 0 and not self.overwrite
-            for name in (*RESULTS, *((LOG,) if self.overwrite else ())):
+            for name in (*RESULTS, ERROR, *((LOG,) if self.overwrite else ())):
                 (self.folder / name).unlink(missing_ok=True)
             self._write(CONFIG, self._config)
             self.note(**facts)
@@ -130,6 +129,7 @@ class Recorder:
         """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
         remove_temporaries(self.folder, _NAMES)
+        (self.folder / ERROR).unlink(missing_ok=True)
         with open_to_write(self.folder / METRICS, "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
@@ -169,7 +169,7 @@ class Recorder:
 
             tqdm.write("\n".join(wrapped(f"{self.whose}{line}", "  ")))
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[MetricRow]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
         with self._writing(), open_to_write(self.folder / METRICS, "a", newline="") as file:
@@ -251,3 +251,14 @@ def _versions(manifest: Manifest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:
+    """Append lines to a metrics.csv that was opened with newline=""."""
+    csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in astuple(row)] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if value is None or value != value:  # nan: there is no such number
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value

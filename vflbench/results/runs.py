@@ -1,18 +1,68 @@
-"""Finished runs as values, and the folders in which they lie."""
+"""Finished runs as values, the folders in which they lie, and what else lies there."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vflbench.results.files import CONFIG, HONEST, LOCK, MARKS, PAGE_MARK, RECORDING, SUMMARY
-from vflbench.results.layers import Layers, layers_of
-from vflbench.results.read import format_of, read_config, read_error, read_manifest, read_metrics, read_summary
-from vflbench.results.schema import Cheat, Manifest, MetricRow, Record, Summary, Threat
-from vflbench.results.untrusted import Unreadable, read_head
+from vflbench.results.folder import (
+    CONFIG,
+    HONEST,
+    LOCK,
+    MARKS,
+    PAGE_MARK,
+    RECORDING,
+    SUMMARY,
+    Unreadable,
+    format_of,
+    read_config,
+    read_error,
+    read_head,
+    read_manifest,
+    read_metrics,
+    read_summary,
+)
+from vflbench.results.provenance import digest, origin
+from vflbench.results.schema import Cheat, Manifest, MetricRow, Summary, Threat
+from vflbench.results.terminal import path_text
+
+_LABEL_PARTY = "label"
+
+
+@dataclass(frozen=True)
+class Layers:
+    """order: all layers, input to output. cut: party -> the layers that cross, the cut layer first."""
+
+    order: tuple[str, ...]
+    cut: Mapping[str, tuple[str, ...]]
+    recorded: bool = True
+
+    @property
+    def crossing(self) -> frozenset[str]:
+        """The layers that cross at any party."""
+        return frozenset(layer for layers in self.cut.values() for layer in layers)
+
+    @property
+    def bottom(self) -> tuple[str, ...]:
+        """The layers up to the last one that crosses."""
+        places = [place for place, layer in enumerate(self.order) if layer in self.crossing]
+        return self.order[: places[-1] + 1] if places else ()
+
+    def crosses(self, party: str, layer: str) -> bool:
+        """Whether this layer of this party crosses; if no cut layer of the party is known, whether any party's does."""
+        return layer in self.cut.get(party, self.crossing)
+
+
+def layers_of(manifest: Manifest, measured: Iterable[tuple[str, str]] = ()) -> Layers:
+    """Those of the manifest, the label party's last; then what else was measured: (party, layer) of leaks."""
+    cut = {party: tuple(layers) for party, layers in manifest.cut_layers.items()}
+    parties = sorted(manifest.layers, key=_LABEL_PARTY.__eq__)
+    order = [layer for party in parties for layer in (*manifest.layers[party], *cut.get(party, ()))]
+    return Layers(tuple(dict.fromkeys([*order, *(layer for _, layer in measured)])), cut)
+
 
 AS_RECORDED = "as recorded"
 MOST_FOLDERS = 50
@@ -187,11 +237,6 @@ def is_recording(folder: Path) -> bool:
     return False
 
 
-def mappings(value: Any) -> list[Any]:
-    """The mappings in a list; none if it is no list."""
-    return [entry for entry in value if isinstance(entry, Mapping | Record)] if isinstance(value, list) else []
-
-
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     top = len(folder.parts)
     for place, folders, files in os.walk(folder):
@@ -219,3 +264,91 @@ def _is_report(place: Path, files: Sequence[str]) -> bool:
                 if PAGE_MARK in read_head(place / name, 400):
                     return True
     return False
+
+
+MANY_RUNS = 200
+"""So many runs are taken without a question only from folders of outputs."""
+_LEFT_OUT = {
+    "failed": "failed",
+    "half-written": "unfinished",
+    "unreadable": "unreadable",
+    "repeated": "repeated",
+}
+"""Kind of what is left out -> the word for it in a sentence."""
+
+
+@dataclass
+class Tree:
+    """runs: finished runs; each configuration counts once per experiment. odd: everything else."""
+
+    runs: list[Run] = field(default_factory=list)
+    odd: list[Oddity] = field(default_factory=list)
+
+    def set_aside(self, odd: Sequence[Oddity]) -> None:
+        """Count these runs among the odd ones."""
+        bad = {one.path for one in odd}
+        self.runs = [run for run in self.runs if run.folder not in bad]
+        self.odd += odd
+
+    def of_kind(self, kind: str) -> list[Oddity]:
+        return [oddity for oddity in self.odd if oddity.kind == kind]
+
+    def counts(self) -> str:
+        """`27 runs taken; left out: 1 failed, 2 unfinished`."""
+        taken = f"{len(self.runs):,} run{'s' * (len(self.runs) != 1)} taken"
+        left = [f"{len(these):,} {word}" for kind, word in _LEFT_OUT.items() if (these := self.of_kind(kind))]
+        if recordings := self.of_kind("recording"):
+            left.append(f"{len(recordings):,} recording{'s' * (len(recordings) != 1)}")
+        return f"{taken}; left out: {', '.join(left)}" if left else taken
+
+    def left_out(self, most: int = 3) -> list[str]:
+        """Lines that name the first of what `counts` leaves out."""
+        words = {**_LEFT_OUT, "recording": "recording, for vflbench audit"}
+        these = [oddity for kind in words for oddity in self.of_kind(kind)]
+        lines = [f"  {path_text(oddity.path)} ({words[oddity.kind]})" for oddity in these[:most]]
+        return [*lines, *([f"  and {len(these) - most:,} more"] if len(these) > most else [])]
+
+
+def read_tree(folders: Sequence[Path]) -> Tree:
+    """Everything in or under these folders, in the order of names; reports made before are left out.
+
+    Two experiments may hold the same run: it counts in both.
+    """
+    tree = Tree()
+    first: dict[tuple[str, str, str], Path] = {}
+    for entry in entries(folders):
+        if isinstance(entry, Oddity):
+            tree.odd.append(entry)
+            continue
+        key = (digest(entry.config), str(origin(entry)), entry.experiment)
+        earlier = first.setdefault(key, entry.folder)
+        if earlier != entry.folder:
+            reason = f"the same configuration, seed and code as {earlier}, counted once"
+            tree.odd.append(Oddity("repeated", entry.folder, reason))
+        elif entry.failed:
+            tree.odd.append(Oddity("failed", entry.folder, entry.failed))
+        else:
+            tree.runs.append(entry)
+    return tree
+
+
+def strangers(folders: Iterable[Path]) -> dict[Path, int]:
+    """Folder -> number of runs under it, of those folders that are no outputs tree.
+
+    An outputs tree has its runs right in it or in folders right in it; in the latter case nothing else lies in it but
+    reports, logs (*.log) and hidden files: `.` in a project with an `outputs` folder is none.
+    """
+    counts = {}
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        runs = list(run_folders(folder))
+        depths = {len(run.relative_to(folder).parts) for run in runs}
+        if depths <= {0, 1} or (depths <= {0, 1, 2} and _holds_runs_alone(folder, runs)):
+            continue
+        counts[folder] = len(runs)
+    return counts
+
+
+def _holds_runs_alone(folder: Path, runs: Sequence[Path]) -> bool:
+    known = {folder / run.relative_to(folder).parts[0] for run in runs if run != folder}
+    others = (path for path in folder.iterdir() if path not in known and not path.name.startswith("."))
+    return all(path.name in ("report", "tables", "figures") or path.suffix in (".log", ".html") for path in others)

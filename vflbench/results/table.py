@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import written_whole
-from vflbench.results.files import METRICS
-from vflbench.results.levels import level_of
+from vflbench.results.folder import METRICS, Unreadable, read_table
 from vflbench.results.provenance import essential, flat, made_by
-from vflbench.results.read import read_table
 from vflbench.results.runs import Oddity, Run, entries
 from vflbench.results.schema import COLUMNS as MEASURED
-from vflbench.results.schema import MetricRow
-from vflbench.results.untrusted import Unreadable
+from vflbench.results.schema import MetricRow, level_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -30,7 +30,7 @@ from vflbench.metrics.leakage import Key
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.label_adversary import LabelAdversary
-from vflbench.results.levels import OWN_COLUMNS
+from vflbench.results.schema import OWN_COLUMNS
 from vflbench.run.known_rows import AttributeTargets, Hints, KnownRows, RowNames
 
 COLUMNS = "features"

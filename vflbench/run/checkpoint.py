@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError, causes
 from vflbench.plain_files import in_a_line, is_there, open_plain, written_whole
-from vflbench.results.files import CHECKPOINT
+from vflbench.results.folder import CHECKPOINT
 
 FORMAT = 2
 _PLAIN = (type(None), bool, int, float, str)

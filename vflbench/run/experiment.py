@@ -19,8 +19,7 @@ from vflbench.messages.channel import PartyError
 from vflbench.metrics.utility import utility
 from vflbench.plain_files import in_a_line
 from vflbench.protocols.base import Rounds, Session
-from vflbench.results.files import HONEST
-from vflbench.results.notices import is_new
+from vflbench.results.folder import HONEST
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import Honest, Summary
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
@@ -74,7 +73,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     data = experiment.dataset.load(generators["data"]).to(device)
     if (chosen := experiment.for_classes(data.train.classes)) is not experiment:
         experiment = chosen
-        recorder.say(FOR_MANY_CLASSES, always=is_new(FOR_MANY_CLASSES))
+        recorder.say(FOR_MANY_CLASSES, always=True)
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)
@@ -90,7 +89,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         recorder.say(line, always=recorder.bar)
     left_out = [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
     for line in (*data.notes, *seated.lines(experiment), *left_out):
-        recorder.say(line, always=is_new(line))
+        recorder.say(line, always=True)
 
     sample = data.train.sample(settings.audit.train_rows)
     with Interruption(experiment.engine.stop_asked) as interruption:

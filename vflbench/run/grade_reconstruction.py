@@ -21,7 +21,7 @@ from vflbench.metrics.recogniser import Recogniser
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.numerics.decoder import Decoder, fit_decoder
 from vflbench.numerics.pixels import Area, area_of, put_together
-from vflbench.results.levels import GUESSES
+from vflbench.results.schema import GUESSES
 
 ROWS = 10_000
 """Training rows, evenly spread, for recognisers and line-ups; as many held-out rows are the basis of guesses."""

@@ -21,7 +21,7 @@ from vflbench.metrics.leakage import Key, LeakTable, checked_scores
 from vflbench.metrics.probe import probe
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.numerics.auc import auc
-from vflbench.results.levels import PROBE
+from vflbench.results.schema import PROBE
 from vflbench.run.attackers import Attacker
 from vflbench.run.grade_reconstruction import ReconstructionGrader
 from vflbench.run.known_rows import AttributeTargets, Lookup

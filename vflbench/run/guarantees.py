@@ -16,9 +16,21 @@ from vflbench.metrics.privacy import THE_LEAK, Guarantee, Ledger, Release, holds
 from vflbench.metrics.verdict import NO_MESSAGE, above, at_levels, worst
 from vflbench.metrics.verdict import Reading as Measured
 from vflbench.results import schema
-from vflbench.results.digits import apart
-from vflbench.results.levels import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, base_name
-from vflbench.results.schema import Noise, Power, Privacy, Promise, Reading, Tried, Verdict
+from vflbench.results.gate import apart
+from vflbench.results.schema import (
+    LEVELS,
+    OWN_COLUMNS,
+    PROBE,
+    REFERENCE,
+    Noise,
+    Power,
+    Privacy,
+    Promise,
+    Reading,
+    Tried,
+    Verdict,
+    base_name,
+)
 from vflbench.run.known_rows import Canaries
 
 TOLERABLE = 0.55

@@ -35,8 +35,18 @@ from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
 from vflbench.numerics.arrays import array_of
 from vflbench.options import Seed, Steps, options
-from vflbench.results.levels import LEVELS, base_name, level_of
-from vflbench.results.schema import MetricRow, Observed, Reasons, Record, Summary, Text, Threat
+from vflbench.results.schema import (
+    LEVELS,
+    MetricRow,
+    Observed,
+    Reasons,
+    Record,
+    Summary,
+    Text,
+    Threat,
+    base_name,
+    level_of,
+)
 from vflbench.run.attackers import Attacker, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables

@@ -19,9 +19,8 @@ from typing import Any
 from vflbench import __version__
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.files import CONFIG, LOCK, MANIFEST, METRICS
+from vflbench.results.folder import CONFIG, LOCK, MANIFEST, METRICS, read_manifest
 from vflbench.results.provenance import essential
-from vflbench.results.read import read_manifest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MOST_PLUGIN_FILES, MOST_PLUGIN_BYTES = 2_000, 256 << 20

@@ -27,8 +27,7 @@ from vflbench.metrics.verdict import Reading, reading, strength
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
-from vflbench.results.levels import OWN_COLUMNS, PROBE, level_of
-from vflbench.results.schema import Figure, Link, MetricRow, Summary, Tree
+from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
 from vflbench.run.attackers import Attacker
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import account, embedding_account, failure, messages_changed, promised, verdict

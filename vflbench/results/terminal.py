@@ -1,19 +1,50 @@
-"""How far a run has come, on stderr: a bar on a terminal, else a line every ten seconds, with the time that is left."""
+"""What a run prints: lines of a terminal's width, and how far it has come, with the time that is left."""
 
 import importlib
 import math
+import os
+import shlex
 import sys
+import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from vflbench.results.repeated import repeated
-from vflbench.results.wrapping import WIDTH
+from vflbench.errors import printable
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+WIDTH = 80
+"""Columns of a terminal."""
+
+
+def wrapped(text: str, indent: str = "", width: int = WIDTH) -> list[str]:
+    """Lines of at most `width` columns; a number stays with its percent sign, and long names and paths stay whole.
+
+    indent: of every line but the first.
+    """
+    kept = printable(text).replace(" %", "\u00a0%")
+    made = textwrap.wrap(kept, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in made]
+
+
+def for_stream(text: str, stream: TextIO | None) -> str:
+    """A message as it is printed: wrapped at a terminal; elsewhere, where it may be searched, each paragraph is a line."""
+    if stream is None or not stream.isatty():
+        return text
+    return "\n".join("\n".join(wrapped(line)) for line in text.split("\n"))
+
+
+def path_text(path: Path) -> str:
+    """As it is typed from the working folder, if it lies in it, else whole; quoted for the shell."""
+    inside = os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else str(path)
+    return shlex.quote(printable(inside))
+
 
 SECONDS = 10.0
 """Between lines, where there is no terminal."""
@@ -170,3 +201,21 @@ def duration(seconds: float) -> str:
 
 def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """While entered, a thread calls `look` every so many seconds, first after so many. It has ended when this is left."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=work, name="repeated look", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
