@@ -181,7 +181,7 @@ CAPS = {
     "vflbench/protocols": 2_208,
     "vflbench/report": 3_640,
     "vflbench/results": 2_139,
-    "vflbench/run": 4_409,
+    "vflbench/run": 4_360,
 }
 
 

@@ -140,14 +140,16 @@ def train_epoch(
 
     Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
     """
-    steps, number, auditor, session = len(batches), epoch.number, progress.auditor, progress.session
+    steps, number, rounds = len(batches), epoch.number, progress.rounds
+    auditor, session = progress.auditor, progress.session
     auditor.begin_epoch(number, steps, last=not after)
-    progress.rounds.begin_epoch(number, steps, auditor.audited, goes_on=epoch.step > 0)
+    if rounds is not None:
+        rounds.begin_epoch(number, steps, auditor.audited, goes_on=epoch.step > 0)
     start, meter = perf_counter(), recorder.meter
     audits = sum(step >= epoch.step for step in auditor.audited) + settings.audit.in_epochs(after, steps)
     meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - epoch.step, audits=audits)
     for step, ids in islice(enumerate(batches), epoch.step, None):
-        watch = auditor.wants(step) | progress.rounds.wants(step)
+        watch = auditor.wants(step) | (rounds.wants(step) if rounds is not None else frozenset())
         round_ = session.round(ids, epoch=number, step=step, watch=watch)
         training = round_.training
         if training is None or not math.isfinite(training.loss + training.penalty):
@@ -156,7 +158,8 @@ def train_epoch(
         epoch.add(training)
         with meter.audit(counts=step in auditor.audited):
             auditor.see(round_)
-            progress.rounds.see(round_)
+            if rounds is not None:
+                rounds.see(round_)
         for note in training.notes:
             recorder.log(f"epoch {number} step {step}/{steps} {note}")
         if step % settings.log_every == 0:

@@ -390,8 +390,3 @@ def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
         f"{name} claims no differential privacy for {', '.join(place for *_, place in places)}: {reason}"
         for (name, reason), places in groupby(refused, key=lambda entry: entry[:2])
     ]
-
-
-def refused_lines(defenses: Mapping[str, Defense]) -> list[str]:
-    """A line for each defense whose claim of label privacy doesn't stand beside the others."""
-    return [f"{name} claims nothing here: {reason}" for name, reason in claims_of(defenses).refused.items()]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -504,10 +505,6 @@ class ScoreTable(LeakTable):
         self._batches.setdefault(key, [])
 
 
-def _score_tables(writer: ScoreWriter, number: Iterator[int]) -> Tables:
-    return Tables(leaks=ScoreTable(writer, next(number)))
-
-
 def write_scores(
     recording: RecordedMessages | Path | str,
     attacks: Mapping[str, Attack],
@@ -541,24 +538,23 @@ def write_scores(
     asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, int]:
-        writer, number = ScoreWriter(out), iter(range(10**6))
+        writer, number = ScoreWriter(out), count()
         try:
-            tables = partial(_score_tables, writer, number)
-            auditor = auditor_of(source, some, **asked, tables=tables)
-            count = sum(1 for _ in findings_of(source, auditor))
+            auditor = auditor_of(source, some, **asked, tables=lambda: Tables(leaks=ScoreTable(writer, next(number))))
+            made = sum(1 for _ in findings_of(source, auditor))
             writer.close()
         except BaseException:
             writer.drop()
             raise
-        return auditor, count
+        return auditor, made
 
     with tuned(source):
-        (auditor, count), failed = _without_failing(running, once)
+        (auditor, epochs_made), failed = _without_failing(running, once)
     about = described(source, seed)
     threats = threats_of(_as_they_knew(auditor), attacks)
     head = ScoresHead(
         classes=recording.manifest.classes,
-        epochs=count,
+        epochs=epochs_made,
         threats={name: Threat.model_validate(threat) for name, threat in threats.items()},
         skipped=skipped | failed,
         attacks=[name for name in running if name not in failed],

@@ -70,12 +70,12 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """results: of the finished epochs. epoch: the one under way, if any. rounds: keeps rounds on disk."""
+    """results: of the finished epochs. epoch: the one under way, if any. rounds: keeps them on disk, if that is wanted."""
 
     generators: Generators
     session: Session
     auditor: Auditor
-    rounds: RoundRecorder
+    rounds: RoundRecorder | None
     results: list[EpochResult] = field(default_factory=list)
     epoch: Epoch | None = None
 
@@ -88,14 +88,16 @@ class Progress:
     def facts_at_the_end(self, epoch: int) -> Mapping[str, Facts]:
         """What each party knows after the last batch about the rows that attacks are asked about; recorded, if wanted."""
         auditor, rounds, parts = self.auditor, self.rounds, self.auditor.parts_at_the_end
-        known = self.session.facts(auditor.rows_at_the_end, auditor.wants_at_the_end | rounds.wants_at_the_end)
-        facts = remembered(known, parts)
-        rounds.end_epoch(epoch, facts, parts)
+        wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
+        facts = remembered(self.session.facts(auditor.rows_at_the_end, wanted), parts)
+        if rounds is not None:
+            rounds.end_epoch(epoch, facts, parts)
         return facts
 
     def end_epoch(self, result: EpochResult) -> None:
         self.results.append(result)
-        self.rounds.note_model(result.utility)
+        if self.rounds is not None:
+            self.rounds.note_model(result.utility)
         self.epoch = None
 
     def __str__(self) -> str:

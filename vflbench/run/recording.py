@@ -115,8 +115,6 @@ class RoundRecorder:
 
     def begin_epoch(self, number: int, steps: int, audited: Collection[int], *, goes_on: bool = False) -> None:
         """Note how many rounds the epoch has, and which are audited: the same in every audited epoch. goes_on: within it."""
-        if self.which == "none":
-            return
         if number == 0 and not goes_on:
             for path in (self._folder / MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
                 path.unlink()
@@ -135,11 +133,11 @@ class RoundRecorder:
     @property
     def wants_at_the_end(self) -> frozenset[type[Fact]]:
         """The facts to collect at the end of an epoch."""
-        return frozenset({OwnModel, OwnColumns}) if self.which != "none" and self._asks else frozenset()
+        return frozenset({OwnModel, OwnColumns}) if self._asks else frozenset()
 
     def see(self, round_: Round) -> None:
         """Write the round if it is one of those to keep. Raises UserError if it can't be written."""
-        if self.which == "none" or round_.step not in self._wanted:
+        if round_.step not in self._wanted:
             return
         with self._writing():
             if self._manifest is None:

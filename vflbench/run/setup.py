@@ -31,7 +31,7 @@ from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
-from vflbench.run.guarantees import refusals, refused_lines
+from vflbench.run.guarantees import refusals
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
@@ -79,21 +79,22 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Seated:
-    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps rounds on disk.
-    notes: lines that a user must not miss.
+    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps them on disk, if
+    that is wanted. notes: lines that a user must not miss.
     """
 
     session: Session
     auditor: Auditor
     canaries: Canaries
     skipped: Mapping[str, str]
-    rounds: RoundRecorder
+    rounds: RoundRecorder | None
     notes: Sequence[str] = ()
 
     def lines(self, experiment: Experiment) -> tuple[str, ...]:
         """What a user must not miss."""
-        refused = (*refusals(self.session.claims()), *refused_lines(experiment.defenses))
-        return (*self.notes, *self.canaries.notes, *refused)
+        refused = claims_of(experiment.defenses).refused
+        lines = [f"{name} claims nothing here: {reason}" for name, reason in refused.items()]
+        return (*self.notes, *self.canaries.notes, *refusals(self.session.claims()), *lines)
 
     def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
         """For manifest.json."""
@@ -173,21 +174,11 @@ def seat(
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
     auditor = Auditor(audited, generators)
-    rounds = RoundRecorder(
-        settings,
-        folder,
-        protocol,
-        session,
-        train,
-        rows,
-        canaries,
-        batch_size,
-        auditor.known,
-        cheating,
-        _release(experiment),
-        max((one.attack.follows for one in auditor.attackers), default=0),
-        test_rows(data),
-    )
+    rounds = None
+    if settings.record != "none":
+        followed = max((one.attack.follows for one in auditor.attackers), default=0)
+        made = (settings, folder, protocol, session, train, rows, canaries, batch_size, auditor.known, cheating)
+        rounds = RoundRecorder(*made, _release(experiment), followed, test_rows(data))
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
     notes = [*apart, *protocol.notes(batch_size)]
     return Seated(session, auditor, canaries, skipped, rounds, notes)
