@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -40,8 +40,14 @@ def experiment_tables(section: Section) -> list[Table]:
 
 
 def experiment_figures(section: Section) -> list[Figure]:
-    made = [price_figure(section), *alarm_figures(section), matrix_figure(section)]
+    made = [price_figure(section), alarm_figure(section), matrix_figure(section)]
     return [figure for figure in (*made, *solver_figures(section)) if figure is not None]
+
+
+def _table(section: Section, name: str, title: str, rows: Sequence[Any], columns: Sequence[str], note: str) -> Table:
+    """Cells keep their types: counts beside missing ones stay whole numbers."""
+    frame = pd.DataFrame(rows, columns=list(columns), dtype=object)
+    return made_table(section, name, title, frame, note, is_open=True)
 
 
 # Every attack against every defense
@@ -109,14 +115,7 @@ def matrix_table(section: Section) -> Table:
         "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
         "party's own columns."
     )
-    return made_table(
-        section,
-        "matrix",
-        "Every attack against every defense",
-        pd.DataFrame(rows, columns=tuple(columns), dtype=object),
-        note,
-        is_open=True,
-    )
+    return _table(section, "matrix", "Every attack against every defense", rows, columns, note)
 
 
 def matrix_figure(section: Section) -> Figure | None:
@@ -193,14 +192,7 @@ def price_table(section: Section) -> Table:
         "seed, which has them all. Ceiling: of the leak AUC from all messages of a run. "
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
-    return made_table(
-        section,
-        "price",
-        "The price of label privacy",
-        pd.DataFrame(rows, columns=tuple(columns), dtype=object),
-        note,
-        is_open=True,
-    )
+    return _table(section, "price", "The price of label privacy", rows, columns, note)
 
 
 def price_figure(section: Section) -> Figure | None:
@@ -304,16 +296,7 @@ def solver_tables(section: Section) -> list[Table]:
         )
         title = "Seconds to rebuild a batch" + (f": {name}" if name else "")
         columns = ["rows", "columns", "published s", *columns, "batches that fit", "with a twin"]
-        made.append(
-            made_table(
-                section,
-                f"solvers{suffix}",
-                title,
-                pd.DataFrame(rows if attacks else [], columns=tuple(columns), dtype=object),
-                note,
-                is_open=True,
-            )
-        )
+        made.append(_table(section, f"solvers{suffix}", title, rows if attacks else [], columns, note))
     return made
 
 
@@ -332,27 +315,26 @@ def solver_figures(section: Section) -> list[Figure]:
 
 def solver_figure(seconds: pd.DataFrame, slug: str) -> Figure | None:
     """None if no time is known."""
-    published = published_seconds()
-    sizes = sorted({*published, *(key[:2] for key in seconds.index)})
-    known = {(*size, "published"): (value.number or math.nan, 1.0) for size, value in published.items()}
-    known |= {key: tuple(seconds.loc[key, ["solver_seconds", "ended"]]) for key in seconds.index}
-    cells = []
-    for attack in ["published", *dict.fromkeys(seconds.index.get_level_values("attack"))]:
-        for columns in sorted({size[1] for size in sizes}):
-            for rows in sorted({size[0] for size in sizes}):
-                value, ended = known.get((rows, columns, attack), (math.nan, 1.0))
-                mark = published[rows, columns].mark if attack == "published" and (rows, columns) in published else ""
-                time = f"{value:.0f}" if value >= 100 else f"{value:.2g}"
-                words = mark if math.isnan(value) else f"{'>' * (ended < 1)}{time}"
-                place = {"group": attack, "column": f"{columns} columns", "row": f"{rows} rows"}
-                hover = f"{attack}, {rows} rows, {columns} columns: {words or 'not run'}{' s' * (value > 0)}"
-                cells.append({**place, "value": value, "words": words, "hover": hover})
-    times = [cell["value"] for cell in cells if cell["value"] > 0]
-    if not times or seconds.empty:
+    said = [(*size, "published", value.number, 1.0, value.mark) for size, value in published_seconds().items()]
+    places = ["attack", "columns", "rows"]
+    known = pd.DataFrame(said, columns=["rows", "columns", "attack", "solver_seconds", "ended", "mark"])
+    known = pd.concat([known, seconds.reset_index()]).set_index(places)
+    attacks, columns, rows = (known.index.unique(place) for place in places)
+    whole = known.reindex(pd.MultiIndex.from_product([attacks, sorted(columns), sorted(rows)], names=places))
+    if seconds.solver_seconds.isna().all():
         return None
+    cells = []
+    for (attack, across, down), p in whole.iterrows():
+        value = p.solver_seconds
+        time = f"{'>' * (p.ended < 1)}{value:{'.0f' if value >= 100 else '.2g'}}"
+        words = ("" if pd.isna(p.mark) else p.mark) if pd.isna(value) else time
+        hover = f"{attack}, {down} rows, {across} columns: {words or 'not run'}{' s' * (value > 0)}"
+        cells.append((attack, f"{across} columns", f"{down} rows", value, words, hover))
+    cells = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "hover"])
+    positive = cells.value[cells.value > 0]
     note = "Seconds; > marks a size at which not every search ended, * one for which the paper gives no time."
     title = "Seconds to rebuild a batch, by rows and columns"
-    return heat_map(pd.DataFrame(cells), slug=slug, title=title, note=note, low=min(times), high=max(times), log=True)
+    return heat_map(cells, slug=slug, title=title, note=note, low=positive.min(), high=positive.max(), log=True)
 
 
 def _families(section: Section) -> list[tuple[str, str, list[Run]]]:
@@ -432,41 +414,27 @@ def alarm_table(section: Section) -> Table:
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    return made_table(
-        section,
-        "alarms",
-        "When split_guard raises an alarm",
-        pd.DataFrame(rows, columns=columns, dtype=object),
-        note,
-        is_open=True,
-    )
+    return _table(section, "alarms", "When split_guard raises an alarm", rows, columns, note)
 
 
-def alarm_figures(section: Section) -> Iterator[Figure]:
-    """By threshold, of the policy that the runs used: who is noticed and falsely accused, and at which batch."""
+def alarm_figure(section: Section) -> Figure | None:
+    """By threshold, of the policy that the runs used: the share that is noticed, and the share that is falsely accused."""
     read = alarms(section, [(step + 0.5) / 25 for step in range(25)])
     if read.empty:
-        return
+        return None
     read = read[read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])]
-    read = read.rename(columns={"setting": "style", "threshold": "x"})
-    read["hover"] = [
-        f"{p.style}\nthreshold {p.x:g}\nnoticed: {len(p.batches)} of {p.cheating}"
-        f"{f', at batch {statistics.median(p.batches):g} (median)' if p.batches else ''}"
+    hover = [
+        f"{p.setting}\nthreshold {p.threshold:g}\nnoticed: {len(p.batches)} of {p.cheating}"
         f"\nfalse alarms: {p.false_alarms} of {p.honest}"
         for p in read.itertuples()
     ]
-    noticed = read.assign(
-        label=read["style"] + ": noticed", y=read.batches.map(len) / read.cheating.where(read.cheating > 0)
-    )
-    accused = read.assign(label=read["style"] + ": false alarms", y=read.false_alarms / read.honest.where(read.honest > 0))
-    shares = pd.concat([noticed.assign(line="solid"), accused.assign(line="dotted")]).assign(mark=False)
-    when = read.assign(label=read["style"], y=[statistics.median(of) if of else math.nan for of in read.batches])
+    read = read.assign(style=read.setting, x=read.threshold, hover=hover, mark=False)
+    noticed = read.batches.map(len) / read.cheating.where(read.cheating > 0)
+    accused = read.false_alarms / read.honest.where(read.honest > 0)
+    noticed = read.assign(label=read.setting + ": noticed", y=noticed, line="solid")
+    accused = read.assign(label=read.setting + ": false alarms", y=accused, line="dotted")
+    points = pd.concat([noticed, accused])[["label", "style", "x", "y", "line", "hover", "mark"]]
     note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
-    for slug, title, axis, points in (
-        ("alarms", "Cheating label parties that are noticed, and honest ones that are accused", "share of runs", shares),
-        ("alarm_batches", "When split_guard notices", "batch", when),
-    ):
-        if points.y.notna().any():
-            axes = numbers(alt.X, "threshold"), numbers(alt.Y, axis)
-            points = points.drop(columns=["batches", "policy", "window", "cheating", "honest", "false_alarms", "used"])
-            yield curves(points, section.styles, *axes, slug=f"{section.slug}_{slug}", title=title, note=note)
+    title = "Cheating label parties that are noticed, and honest ones that are accused"
+    axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
+    return curves(points, section.styles, *axes, slug=f"{section.slug}_alarms", title=title, note=note)

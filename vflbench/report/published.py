@@ -143,7 +143,8 @@ def published_table(section: "Section", experiment: PublishedExperiment) -> "Tab
     of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
     how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
     note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
-    return Table(f"{section.slug}_published", "Beside the published values", pd.DataFrame(rows), note, is_open=True)
+    frame = pd.DataFrame(rows, dtype=object)
+    return Table(f"{section.slug}_published", "Beside the published values", frame, note, is_open=True)
 
 
 def moved(value: OverRuns, by: float) -> OverRuns:
