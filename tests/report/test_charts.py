@@ -28,7 +28,6 @@ from vflbench.report.charts import (
     library,
     names,
     numbers,
-    on_page,
     svg,
     text,
 )
@@ -83,7 +82,7 @@ def test_no_text_is_computed_with_or_ends_a_drawing_or_a_page():
     assert len(expressions(figure.spec)) > 20
     assert {"datum.x", "constructor", "https://evil.example/x.png"} <= {word.strip() for word in texts_of(figure)}
     assert "<script" not in svg(figure)
-    written = on_page(figure)["json"]
+    written = figure.json
     assert not set("<>&") & set(written)
     assert written.isascii()
     assert json.loads(written) == figure.spec
@@ -149,6 +148,16 @@ def test_a_label_looks_the_same_in_all_figures(tmp_path):
             if label in section.styles:
                 assert looks.setdefault(label, look) == look, (slug, label)
     assert len({tuple(look) for look in looks.values()}) == len(looks) > 6
+
+
+def test_settings_are_distinguished_by_their_marks_alone(tmp_path):
+    """In print without colours `none`, `max_norm` and `alibi` were three equal circles."""
+    for name in ("none", "max_norm", "alibi", "dcor", "marvell"):
+        write_run(
+            tmp_path / name, defense={} if name == "none" else {name: {}}, leaks=[leak("norm", "f2", 0.7)], test_auc=0.7
+        )
+    section = section_of(tmp_path)
+    assert len({section.styles[name].shape for name in section.settings.index}) == 5
 
 
 def test_the_plane_has_a_mark_for_each_setting_and_a_front_of_those_that_may_be_compared(tmp_path):

@@ -43,13 +43,14 @@ Level = tuple[str, float, str, str]
 """A line across a figure: its label, place, kind of line, and the name of its style."""
 COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
 OWN = "own columns"
+_STAR = "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8Z"
 FIXED: Styles = {
-    "test AUC": (UTILITY, "circle"),
-    "train AUC": (UTILITY, "circle"),
-    PROBE: ("#9b59ab", "cross"),
-    OWN: ("#8c564b", "cross"),
+    "test AUC": (UTILITY, _STAR),
+    "train AUC": (UTILITY, _STAR),
+    PROBE: ("#9b59ab", "wedge"),
+    OWN: ("#8c564b", "arrow"),
 }
-"""Styles of what is no setting and no attack."""
+"""Styles of what is no setting and no attack, with marks that none of these has."""
 INK, SOFT, RULE, PAPER = (
     alt.expr(f"dark ? '{dark}' : '{light}'")
     for dark, light in (("#ececec", "#1c1c1c"), ("#b4b9bf", "#55595e"), ("#3a3e44", "#e2e4e7"), ("#16181b", "#ffffff"))
@@ -109,6 +110,19 @@ class Figure:
     alt: str
     spec: Mapping[str, Any]
     is_wide: bool = False
+
+    @property
+    def json(self) -> Markup:
+        """The specification for a page. No text in it can end the script in which it stands."""
+        written = json.dumps(self.spec, allow_nan=False, separators=(",", ":"))
+        for sign in "<>&":
+            written = written.replace(sign, f"\\u{ord(sign):04x}")
+        return Markup(written)  # nosec B704  # its <, > and & are escaped
+
+    @property
+    def has_data(self) -> bool:
+        """Whether a page offers its values as CSV."""
+        return not {"points", "cells"}.isdisjoint(self.spec["datasets"])
 
 
 def finished(
@@ -803,12 +817,8 @@ def files(figure: Figure, formats: Sequence[str] = FORMATS) -> Iterator[tuple[st
 
     drawn = svg(figure)
     for ending in formats:
-        made = {
-            "svg": str.encode,
-            "png": lambda drawn: vl_convert.svg_to_png(drawn, scale=2.0),
-            "pdf": vl_convert.svg_to_pdf,
-        }
-        yield f"{figure.slug}.{ending}", bytes(made[ending](drawn))
+        content = vl_convert.svg_to_png(drawn, scale=2.0) if ending == "png" else drawn.encode()
+        yield f"{figure.slug}.{ending}", bytes(vl_convert.svg_to_pdf(drawn) if ending == "pdf" else content)
 
 
 def svg(figure: Figure, *, dark: bool = False, across: int = 0) -> str:
@@ -825,22 +835,6 @@ def svg(figure: Figure, *, dark: bool = False, across: int = 0) -> str:
         spec |= {"width": across, "autosize": {"type": "fit-x", "contains": "padding"}}
     drawn = vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False), vl_version=_VEGA_LITE, allowed_base_urls=[])
     return str(drawn)
-
-
-def on_page(figure: Figure) -> dict[str, Any]:
-    """What the macro `plot` of figures.html needs. No text in its JSON can end the script in which it stands."""
-    written = json.dumps(figure.spec, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&":
-        written = written.replace(sign, f"\\u{ord(sign):04x}")
-    has_data = not {"points", "cells"}.isdisjoint(figure.spec["datasets"])
-    shown_on_page = {
-        "slug": figure.slug,
-        "title": figure.title,
-        "alt": figure.alt,
-        "note": figure.note,
-        "has_data": has_data,
-    }
-    return {**shown_on_page, "json": Markup(written), "is_wide": figure.is_wide}  # nosec B704  # its <, > and & are escaped
 
 
 @functools.cache
