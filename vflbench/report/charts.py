@@ -44,11 +44,13 @@ Level = tuple[str, float, str, str]
 COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
 OWN = "own columns"
 _STAR = "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8Z"
+_HEXAGON = "M-.5,-.9H.5L1,0L.5,.9H-.5L-1,0Z"
+_X = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 FIXED: Styles = {
     "test AUC": (UTILITY, _STAR),
     "train AUC": (UTILITY, _STAR),
-    PROBE: ("#9b59ab", "wedge"),
-    OWN: ("#8c564b", "arrow"),
+    PROBE: ("#9b59ab", _HEXAGON),
+    OWN: ("#8c564b", _X),
 }
 """Styles of what is no setting and no attack, with marks that none of these has."""
 INK, SOFT, RULE, PAPER = (
