@@ -179,7 +179,7 @@ CAPS = {
     "vflbench/models": 1_508,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
-    "vflbench/report": 3_640,
+    "vflbench/report": 3_571,
     "vflbench/results": 2_139,
     "vflbench/run": 4_360,
 }

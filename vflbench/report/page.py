@@ -315,6 +315,7 @@ def _on_page(table: Table, notes: Mapping[tuple[str, str], None]) -> dict[str, A
         made["html"]
         .replace("<table ", f'<table aria-label="{escape(made["title"])}" ', 1)
         .replace("<th>", '<th scope="col">')
+        .replace(' style="text-align: unset;"', "")  # which the page's policy forbids
     )
     return made | {"reading": place, "html": Markup(html), "copies": Markup(made["copies"])}  # nosec B704
 
