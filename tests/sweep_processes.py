@@ -39,7 +39,7 @@ def wait_until(holds, process: subprocess.Popen | None = None, said=None) -> Non
 def at_work(cwd: Path) -> dict[int, str]:
     """Process -> the run whose folder it has locked."""
     inodes = {file.stat().st_ino: file.parent.name for file in cwd.glob("outputs/*/.lock")}
-    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]  # who waits
     return {int(line[4]): inodes[inode] for line in lines if (inode := int(line[5].split(":")[2])) in inodes}
 
 

@@ -31,7 +31,7 @@ def swept(**params):
 EXPERIMENTS = {
     "a callback": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
-    "our config as a callback": ({"defaults": [{"/dataset@hydra.callbacks.x": "digits"}]}, "hydra.callbacks.x"),
+    "our config as a callback": ({"defaults": [{"/dataset@hydra.callbacks.x": "digits"}]}, "hydra.callbacks"),
     "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper"),
     "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
     "the environment": ({"hydra": {"job": {"env_set": {"LD_PRELOAD": "evil.so"}}}}, "hydra.job"),
@@ -44,7 +44,7 @@ EXPERIMENTS = {
     "a callback as what is swept": (swept(**{"+hydra.callbacks.x": "{_target_: evil.X}"}), "hydra.callbacks"),
     "a callback among options that go together": (
         {"hydra": {"mode": "MULTIRUN", "sweeper": {"runs": [["+hydra.callbacks.x={_target_: evil.X}"]]}}},
-        "hydra.callbacks.x",
+        "hydra.callbacks",
     ),
     "a folder as what is swept": (swept(**{"hydra.sweep.dir": MARKER}), "hydra.sweep.dir"),
     "a store as what is swept": (swept(logger="mlflow", **{"logger.mlflow.uri": "http://127.0.0.1:9"}), "logger.mlflow.uri"),
@@ -163,7 +163,6 @@ def test_words_that_name_code_are_refused(hostile, case):
 PRIMARY = {
     "a callback in the config of a run": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a search path": ({"hydra": {"searchpath": ["pkg://evil"]}}, "hydra.searchpath"),
-    "a launcher in the config of a run": ({"defaults": ["train", {"override hydra/launcher": "basic"}]}, "hydra.launcher"),
 }
 
 
