@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_208,
     "vflbench/report": 3_571,
-    "vflbench/results": 2_139,
+    "vflbench/results": 1_717,
     "vflbench/run": 4_360,
 }
 

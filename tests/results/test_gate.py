@@ -8,7 +8,7 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.report.words import threshold
-from vflbench.results.gate import KEYS, Gate, judge, judged
+from vflbench.results.gate import KEYS, Gate, apart, judge, judged
 from vflbench.results.schema import MetricRow, Reading
 
 CUT = {"media": ["f2"]}
@@ -158,3 +158,24 @@ def test_a_key_that_is_not_there_names_those_that_are():
     with pytest.raises(UserError, match="there are leak_auc_two_sided"):
         outcome("leak_ami=0.5", row("norm", 0.7))
     assert {Gate.parse(f"{key}=0.5").key for key in KEYS} == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("larger", "smaller", "texts"),
+    [
+        (0.95, 0.746, ("0.950", "0.746")),
+        (0.95, 0.9496, ("0.9500", "0.9496")),
+        (1.0, 0.9999, ("1.0000", "0.9999")),
+        (1.0, 1 - 7.7e-13, ("1", "1 - 7.7e-13")),
+        (1 - 1e-8, 1 - 7e-8, ("1 - 1e-08", "1 - 7e-08")),
+        (0.6 + 1e-9, 0.6, ("0.600000001", "0.6")),
+        (0.7, 0.7, ("0.700", "0.700")),
+        (0.6, 0.7, ("0.600", "0.700")),
+    ],
+)
+def test_as_many_digits_as_show_which_is_larger(larger, smaller, texts):
+    assert apart(larger, smaller) == texts
+
+
+def test_what_is_undefined_has_a_text():
+    assert apart(math.nan, 0.7)[1] == "0.700"

@@ -1,4 +1,4 @@
-"""What a run recorded about itself, and which folders hold runs."""
+"""What a run recorded about itself, which folders hold runs, and which layers cross."""
 
 import json
 import math
@@ -6,9 +6,10 @@ import math
 import pytest
 from outputs_tree import write_adversarial_run, write_run
 
+from vflbench.report.charts import marked, merged_order
 from vflbench.results.folder import finished_folders
-from vflbench.results.runs import Oddity, Run, entries, read_run, read_runs
-from vflbench.results.schema import FORMAT, Summary
+from vflbench.results.runs import Oddity, Run, entries, layers_of, read_run, read_runs
+from vflbench.results.schema import FORMAT, Manifest, Summary
 
 
 def test_facts_are_read_from_the_manifest(tmp_path):
@@ -88,3 +89,30 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     found = list(entries([tmp_path]))
     assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
     assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("half-written", "theirs")]
+
+
+def test_a_layer_that_crosses_is_marked_once():
+    assert [marked("f5", True), marked("f5", False), marked("cut", True)] == ["f5 (cut)", "f5", "cut"]
+
+
+def test_recorded_layers_come_first_and_then_what_else_was_measured():
+    manifest = Manifest(
+        cut_layers={"a": ["narrow", "wide"], "b": ["f1"]},
+        layers={"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]},
+    )
+    layers = layers_of(manifest, [("a", "conv"), ("a", "last_seen")])
+    assert layers.order == ("conv", "narrow", "wide", "f1", "head", "last_seen")
+    assert layers.bottom == ("conv", "narrow", "wide", "f1")
+    crossing = {(p, name) for p in ("a", "b", "label") for name in layers.order if layers.crosses(p, name)}
+    assert crossing >= {("a", "narrow"), ("a", "wide"), ("b", "f1")}
+    assert crossing.isdisjoint({("a", "f1"), ("b", "narrow"), ("a", "conv"), ("a", "last_seen")})
+
+
+def test_a_protocol_in_which_no_layer_crosses_records_that():
+    assert not layers_of(Manifest(cut_layers={}), [("a", "f1")]).crosses("a", "f1")
+
+
+def test_layers_of_several_runs_keep_their_order():
+    lists = (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
+    runs = [layers_of(Manifest(layers={"a": names})) for names in lists]
+    assert merged_order(runs) == ["stem", "f1", "f2", "wide", "f3", "h1"]

@@ -1,11 +1,15 @@
-"""How far a run has come: the time left follows from the work that was done, and the clock decides no number of the run."""
+"""What a run prints: the time left follows from the work done and decides no number; lines keep together what belongs so."""
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vflbench.results.terminal import Meter, Work, duration
+from vflbench.cli.errors import fail
+from vflbench.results.terminal import WIDTH, Meter, Work, duration, path_text, wrapped
 
 
 class Clock:
@@ -129,3 +133,50 @@ def test_a_reader_that_is_gone_stops_no_run(monkeypatch):
 )
 def test_a_duration_is_rounded_up(seconds, text):
     assert duration(seconds) == text
+
+
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=20)))
+def test_no_line_is_longer_than_the_width_and_no_word_is_lost(words):
+    text = " ".join(words)
+    lines = wrapped(text, "    ")
+    assert all(len(line) <= WIDTH for line in lines)
+    assert " ".join(lines).split() == text.split()
+
+
+def test_a_number_stays_with_its_percent_sign_and_a_long_path_stays_whole():
+    lines = wrapped(f"{'x' * 76} 55 % of it /{'long' * 40}/name")
+    assert lines[0] == "x" * 76
+    assert lines[1].startswith("55 % of it")
+    assert f"/{'long' * 40}/name" in lines
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_messages_are_wrapped_at_a_terminal_and_lines_to_search_elsewhere(capsys, monkeypatch):
+    place = f"dataset.path=/{'long' * 30}/name"
+    text = f"{place}: there is no such file, and this goes on until the line is full and goes on {'and on ' * 9}".strip()
+    with pytest.raises(SystemExit):
+        fail(text)
+    assert capsys.readouterr().err == f"{text}\n"
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with pytest.raises(SystemExit):
+        fail(text)
+    lines = sys.stderr.getvalue().splitlines()
+    assert lines[0] == f"{place}:"  # whole, to copy
+    assert all(len(line) <= 80 for line in lines[1:])
+    assert " ".join(lines) == text
+
+
+def test_what_a_terminal_would_obey_is_escaped():
+    assert wrapped("a\033[2Jb\rc") == ["a\\x1b[2Jb\\rc"]
+
+
+def test_a_path_is_as_it_is_typed_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert path_text(tmp_path / "outputs" / "run") == "outputs/run"
+    assert path_text(tmp_path / "my runs") == "'my runs'"
+    assert path_text(tmp_path.parent) == str(tmp_path.parent)
+    assert path_text(Path("outputs")) == "outputs"
