@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vflbench.report import words
-from vflbench.report.words import checked, line, number, rebuilt, share, verdict
+from vflbench.report.words import checked, in_words, line, number, rebuilt, share, shown, verdict, within
 from vflbench.results.runs import Run
 from vflbench.results.schema import Manifest, Privacy, Summary
 
@@ -83,7 +83,7 @@ SENTENCES = {
         },
         "Embeddings at the cut give 91 % of label pairs away (AUC 0.91 with 100 known labels; a coin 0.50; own columns "
         "alone "
-        "0.84); gradients 60 % without labels; the model itself 0.79 on new rows.",
+        "0.84); gradients 60 %; the model itself 0.79 on new rows.",
     ),
     "several parties": (
         {
@@ -340,12 +340,7 @@ REBUILT = {
     ),
     "no better than guesses": (
         [entry(recognised=0.94, identified=0.5, answer=BEATEN), *GUESSES],
-        f"Embeddings at the cut do not clearly give {PICTURES}; 1 of 2 guesses without messages is not significantly worse.",
-    ),
-    "not distinguished": (
-        [entry(recognised=0.94, identified=0.5, answer=BEATEN | {"beats_guesses": {"mean": {"beats": True}}}), *GUESSES],
-        f"Embeddings at the cut do not clearly give {PICTURES}; a smaller error than every guess, but rows are not "
-        "distinguished from others of their class.",
+        f"Embeddings at the cut do not clearly give {PICTURES}; not surely better than every guess without messages.",
     ),
     "columns of a table": (
         [entry("equation_solving", message="prediction", r2=0.98)],
@@ -460,3 +455,43 @@ def test_a_setting_has_the_least_power_of_its_runs():
     assert checked([privacy(), privacy(violated=True)]) == "violated"
     assert checked([privacy(0)]) == "not checked"
     assert checked([privacy(power=[])]) is None
+
+
+def test_two_keys_of_one_last_part_have_one_part_more():
+    assert in_words({"audit.epochs": "last", "epochs": 3}) == ["audit.epochs last", "epochs 3"]
+    assert in_words({"defense.label_gdp.mu": 1.0}) == ["mu 1"]
+    assert in_words({"audit.epochs": "last"}) == ["audit.epochs last"]
+    assert in_words({"attack.a.rows": 3, "attack.b.rows": 4}) == ["a.rows 3", "b.rows 4"]
+    assert in_words({"audit.epochs": None, "epochs": 3}) == ["epochs 3"]
+
+
+def test_what_is_null_is_left_out_and_zero_and_false_are_not():
+    assert in_words({"dataset.id": None, "dataset.path": "x/all.csv", "a.n": 0, "a.on": False}) == [
+        *("path all.csv", "n 0", "on False"),
+    ]
+
+
+def test_columns_and_files_of_a_party_say_what_they_are():
+    options = {"dataset.parties.a": ["opened", "score"], "dataset.party_files.a": "x/bank.csv", "dataset.parties": 1}
+    assert in_words(options) == ["columns of a opened+score", "file of a bank.csv", "parties 1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (["opened", "score", "balance"], "opened+score+balance"),
+        (["opened", "score", "balance", "region"], "opened+score+balance+1 more"),
+        (["a name", "b"], "a name+b"),
+        ([], "none"),
+        ([0.5, 2], "0.5+2"),
+        ("vflbench.models.mlp.Mlp", "Mlp"),
+    ],
+)
+def test_a_list_is_shown_in_a_few_words(value, text):
+    assert shown(value) == text
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end():
+    assert within("x" * 30, 20) == "x" * 8 + " ... " + "x" * 7
+    assert within("none, epochs 3", 20) == "none, epochs 3"
+    assert all(len(within("none, path abc.csv, epochs 3, of norm+direct", most)) <= most for most in range(12, 60))

@@ -24,9 +24,9 @@ from markupsafe import Markup
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
-from vflbench.report.option_words import in_words, within
-from vflbench.report.option_words import shown as in_short
 from vflbench.report.tables import slugged, text_of
+from vflbench.report.words import in_words, within
+from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
 from vflbench.results.runs import Layers, Run
 from vflbench.results.schema import COLUMNS, PROBE, REFERENCE, base_name, level_of

@@ -16,10 +16,10 @@ from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.places import config_folder
 from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
 from vflbench.report.group import Section, options_key, over_seeds
-from vflbench.report.option_words import in_words
 from vflbench.report.published import Value, read_experiment
 from vflbench.report.tables import Table, text_of
 from vflbench.report.tables import table as made_table
+from vflbench.report.words import in_words
 from vflbench.results.folder import HONEST, LOG, read_head
 from vflbench.results.runs import Run
 from vflbench.results.schema import LEVELS, PROBE, REFERENCE, base_name

@@ -24,8 +24,8 @@ from vflbench.report.group import (
     over_seeds,
     paired,
 )
-from vflbench.report.option_words import short
-from vflbench.report.option_words import shown as in_short
+from vflbench.report.words import short
+from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
 from vflbench.results.provenance import apart, essential, rounding
 from vflbench.results.runs import Run

@@ -1,5 +1,6 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from vflbench.report.words import NO_MESSAGE, between, figure_text, knowledge, n
 from vflbench.results.folder import SUMMARY, TABLE, read_config, read_manifest, read_summary
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import PROBE, Interval, Leak, Manifest, Reading, Rebuilt, Record, Summary, level_of
+from vflbench.results.schema import PROBE, Interval, Manifest, Reading, Rebuilt, Record, Summary, level_of
 from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 MOST = 6
@@ -63,7 +64,8 @@ def first_lines(run: Run, *, colour: bool = False, gates: Sequence[str] = (), pa
     last += [f"{'open':<{_NAME}}{path_text(page)}" if page else f"{'next':<{_NAME}}vflbench report {folder} --open"]
     rows: list[str] = []
     for name, text, is_alarm in _rows(run):
-        made = _shortened(wrapped(f"{name:<{_NAME}}{text}", " " * _NAME), MOST - len(last) - len(rows))
+        room = max(0, min(2, MOST - len(last) - len(rows)))
+        made = wrapped(f"{name:<{_NAME}}{text}", " " * _NAME, most=room) if room else []
         rows += [_coloured(line, RED, colour and is_alarm) for line in made]
     return [*lines, "", *rows, *last]
 
@@ -109,19 +111,17 @@ def _rebuilding(run: Run) -> Iterator[str]:
 
 def _of_plugins(run: Run, worst: Reading) -> list[str]:
     """`loudest on gradients at the cut, AUC 0.874`: where each attack of a plug-in reads most, but for the worst of all."""
-    if not run.manifest.plugins:
-        return []
-    attacks = (run.config or read_config(run.folder)).get("attack") or {}
-    ours = {
-        name for name, one in attacks.items() if not str((one or {}).get("_target_", "vflbench.")).startswith("vflbench.")
-    }
-    best: dict[str, Leak] = {}
+    attacks = (run.config or read_config(run.folder)).get("attack") or {} if run.manifest.plugins else {}
+    best: dict[str, tuple[float, str]] = {}
     for leak in run.summary.leaks:
-        value = words.leak_value(leak, worst.figure)
-        if leak.attack in ours - {worst.attack} and leak.visible and value == value:
-            best[leak.attack] = max(best.get(leak.attack, leak), leak, key=lambda one: words.leak_value(one, worst.figure))
-    reads = {name: f"{worst.figure} {number(words.leak_value(leak, worst.figure), 3)}" for name, leak in best.items()}
-    return [f"{name} on {leak.message}s {words.place(leak, run)}, {reads[name]}" for name, leak in best.items()]
+        value, target = (
+            words.leak_value(leak, worst.figure),
+            str((attacks.get(leak.attack) or {}).get("_target_", "vflbench.")),
+        )
+        if not target.startswith("vflbench.") and leak.attack != worst.attack and leak.visible and not math.isnan(value):
+            where = f"{leak.attack} on {leak.message}s {words.place(leak, run)}, {worst.figure} {number(value, 3)}"
+            best[leak.attack] = max(best.get(leak.attack, (0.0, "")), (value, where))
+    return [where for _, where in best.values()]
 
 
 def _model(run: Run) -> str:
@@ -135,15 +135,6 @@ def _model(run: Run) -> str:
     names = {"train": summary.train_auc, "accuracy": summary.test_accuracy}
     known = test + [f"{name} {number(value, 3)}" for name, value in names.items() if value is not None]
     return f"{', '.join(known)}; {epochs}"
-
-
-def _shortened(lines: list[str], most: int) -> list[str]:
-    """At most so many lines, and of one text at most two."""
-    most = min(most, 2)
-    if len(lines) <= most or most <= 0:
-        return lines[: max(0, most)]
-    last = lines[most - 1]
-    return [*lines[: most - 1], f"{last[: WIDTH - 4].rpartition(' ')[0] if len(last) > WIDTH - 4 else last} ..."]
 
 
 def _coloured(line: str, colour: str, wanted: bool) -> str:
@@ -240,9 +231,7 @@ def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
     """A table of what an attack rebuilt: a line a figure, with its interval where it has one; then what the attack noted."""
     header = (answers[0].attack, *(f"{one.message} {one.party} {one.layer}" for one in answers))
     names = dict.fromkeys(name for one in answers for name in one.figures if ":" not in name)
-    rows = [header]
-    for name in names:
-        rows.append((name.replace("_", " "), *(_figure(one.figures.get(name)) for one in answers)))
+    rows = [header, *((name.replace("_", " "), *(_figure(one.figures.get(name)) for one in answers)) for name in names)]
     if any(one.rows for one in answers):
         yes = {True: "yes", False: "no", None: "-"}
         rows.append(("beats every guess", *(yes[one.beats_every_guess] for one in answers)))

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from vflbench.numerics.interval import UNIT, Interval, over_runs
+from vflbench.numerics.interval import Interval
 from vflbench.results.gate import COIN, Judgement, Outcome, apart, judged, strength
 from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import (
@@ -46,6 +46,11 @@ _USEFUL = 0.55
 """Test AUC from which on a model is called better than a coin, over seeds."""
 _AS_A_GUESS = 0.02
 """So much more than by a guess says nothing where no batch was found."""
+MOST_ENTRIES = 3
+"""Entries of a list that a setting's name shows."""
+_DOTS = " ... "
+_OF_PARTIES = {"parties": "columns of", "party_files": "file of"}
+"""Option of a data set -> what it holds for each party."""
 _COLUMN = "attribute_auc"
 _STRENGTH = ("entries_right", "recognised", "id_accuracy", "r2", "labels_right")
 """By the first of these that it has, the strongest of an attack's answers is chosen."""
@@ -227,41 +232,34 @@ def _nothing(run: Run) -> str:
 def _other_messages(runs: Sequence[Run], figure: str) -> list[str]:
     """What other kinds of messages give away to attacks that know no more than the worst one.
 
-    `embeddings of party a 64 % with 100 known labels`: the party where it is not that of the worst, and what is known of
-    the labels where anything is, also by the worst.
+    `embeddings of party a 64 % with 100 known labels`: the party where there are several. Of equal readings that of an
+    attack that knows less counts.
     """
-    worsts = [(run, run.summary.verdict.worst) for run in runs if run.summary.verdict.worst]
-    kinds = dict.fromkeys(leak.message for run in runs for leak in run.summary.leaks if counts(leak, run))
+    best: dict[str, list[tuple[Leak, Run]]] = {}
+    for run in runs:
+        worst = run.summary.verdict.worst
+        most = _level(worst.attack, run) if worst else 0
+        among = [leak for leak in run.summary.leaks if counts(leak, run) and _level(leak.attack, run) <= most]
+        among = [leak for leak in among if not math.isnan(leak_value(leak, figure))]
+        strongest = sorted(among, key=lambda leak: (leak_value(leak, figure), -_level(leak.attack, run)))
+        for leak in {leak.message: leak for leak in strongest}.values():
+            best.setdefault(leak.message, []).append((leak, run))
+    worsts = {run.summary.verdict.worst.message for run in runs if run.summary.verdict.worst}
     made = []
-    for kind in kinds:
-        given = [(_strongest(run, worst, figure, kind), run, worst) for run, worst in worsts]
-        known = [(leak, run, worst) for leak, run, worst in given if leak is not None]
-        if known and {worst.message for _, worst in worsts} != {kind}:
-            value = mean([leak_value(leak, figure) for leak, _, _ in known])
-            parties = {leak.party for leak, _, _ in known}
-            other = len(parties) == 1 and parties != {worst.party for _, _, worst in known}
-            whose = f" of party {parties.pop()}" if other and any(len(run.layers.cut) > 1 for run in runs) else ""
-            knows = dict.fromkeys(_known_labels(leak.attack, run) for leak, run, _ in known)
-            with_labels = any(knows) or any(_known_labels(worst.attack, run) for _, run, worst in known)
-            words = f" {' or '.join(word or 'without labels' for word in knows)}" if with_labels else ""
-            made.append(f"{kind}s{whose} {number(value) if figure == 'AMI' else share(value)}{words}")
+    for kind in [kind for kind in best if worsts != {kind}]:
+        value = mean([leak_value(leak, figure) for leak, _ in best[kind]])
+        parties = dict.fromkeys(f"party {leak.party}" for leak, run in best[kind] if len(run.layers.cut) > 1)
+        whose = f" of {' and '.join(parties)}" if parties else ""
+        knows = dict.fromkeys(known for leak, run in best[kind] if (known := _known_labels(leak.attack, run)))
+        known = f" {' or '.join(knows)}" if knows else ""
+        made.append(f"{kind}s{whose} {number(value) if figure == 'AMI' else share(value)}{known}")
     return made
 
 
-def _strongest(run: Run, worst: Reading, figure: str, message: str) -> Leak | None:
-    """The strongest reading of messages of this kind by an attack that knows no more than the worst of the run.
-
-    Of equal ones that of an attack that knows less, then that at the party of the worst.
-    """
-
-    def rank(leak: Leak) -> tuple[float, int, bool]:
-        return leak_value(leak, figure), -LEVELS.index(level_of(leak.attack, run.threats)), leak.party == worst.party
-
-    level = level_of(worst.attack, run.threats)
-    most = LEVELS.index(level) if level in LEVELS else len(LEVELS)
-    among = [leak for leak in run.summary.leaks if counts(leak, run) and leak.message == message]
-    known = [leak for leak in among if -rank(leak)[1] <= most and not math.isnan(leak_value(leak, figure))]
-    return max(known, key=rank, default=None)
+def _level(attack: str, run: Run) -> int:
+    """The more an attack knows, the higher."""
+    level = level_of(attack, run.threats)
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
 def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
@@ -449,21 +447,8 @@ def _rows(answer: Sequence[Rebuilt], answers: dict[tuple[str, ...], list[Rebuilt
     things = "pictures" if _has(answer, "recognised") or _has(answer, "ssim") else "columns"
     beats = [one.beats_every_guess for one in answer]
     gives = "give" if None in beats or all(beats) else "do not clearly give"
-    return f"{source} {gives} the {things} of {whose} away: {first.attack} rebuilds {', '.join(shown)}{_guesses(answer)}."
-
-
-def _guesses(answer: Sequence[Rebuilt]) -> str:
-    """Whether it beats every guess without messages; empty where it wasn't compared."""
-    beats = [one.beats_every_guess for one in answer]
-    if None in beats:
-        return ""
-    if all(beats):
-        return "; better than every guess without messages"
-    margins = answer[0].beats_guesses
-    if better := sum(not margin.beats for margin in margins.values()):
-        verb = "is" if better == 1 else "are"
-        return f"; {better} of {len(margins)} guesses without messages {verb} not significantly worse"
-    return "; a smaller error than every guess, but rows are not distinguished from others of their class"
+    better = "" if None in beats else f"; {'not surely ' * (not all(beats))}better than every guess without messages"
+    return f"{source} {gives} the {things} of {whose} away: {first.attack} rebuilds {', '.join(shown)}{better}."
 
 
 def _column(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
@@ -624,31 +609,21 @@ def threshold(outcome: Outcome) -> str:
 def defense_sentences(section: "Section") -> list[tuple[str, str]]:
     """(defense, sentence), the undefended first, then the lowest leak first; of a model that learned nothing last.
 
-    Of the settings of a defense the one that leaks least is named, and how much all of them leak; without a defense the one
-    that leaks most. Only of the settings that may be compared with the others, if the defense has any (`Section.front`).
+    Of the settings of a defense the one that leaks least is named; without a defense the one that leaks most. Only of the
+    settings that may be compared with the others, if the defense has any (`Section.front`).
     """
-    by_defense: dict[str, list[Setting]] = {}
+    by_defense: dict[tuple[str, str], list[Setting]] = {}
     for group in section.groups:
-        name = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}.get(group.defense, group.defense)
-        name += "" if group.adversary == "none" else f", adversary {group.adversary}"
-        by_defense.setdefault(name, []).append(group)
+        by_defense.setdefault((group.defense, group.adversary), []).append(group)
     made = []
-    for name, every in by_defense.items():
+    for (defense, adversary), every in by_defense.items():
         groups = [one for one in every if one.name in section.front.settings] or every
-        pick = max if all(group.defense == "none" for group in groups) else min
-        group = pick([one for one in groups if not math.isnan(worst_of(one))] or groups, key=rank)
-        text, title = verdict(group.runs), name
-        if len(groups) > 1:
-            leaks = sorted(value for value in map(worst_of, groups) if not math.isnan(value))
-            some = f"All {len(groups)}" if len(leaks) == len(groups) else f"{len(leaks)} attacked of {len(groups)}"
-            ends = " to ".join(dict.fromkeys(number(leak) for leak in leaks[:: max(1, len(leaks) - 1)]))
-            text += (
-                f" {some} settings {'' if name.startswith(NOBODY) else 'of '}{name[:1].lower()}{name[1:]}: {ends}."
-                if leaks
-                else ""
-            )
-            title = f"{name}{group.name.removeprefix(group.defense)}"
-        made.append((not name.startswith(NOBODY), *rank(group), title, text))
+        groups = [one for one in groups if not math.isnan(worst_of(one))] or groups
+        group = (max if defense == "none" else min)(groups, key=rank)
+        name = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}.get(defense, defense)
+        name += "" if adversary == "none" else f", adversary {adversary}"
+        name += group.name.removeprefix(defense) if len(every) > 1 else ""
+        made.append((defense != "none", *rank(group), name, verdict(group.runs)))
     made.sort(key=lambda one: one[:3])
     more = [(f"{len(made) - MOST_DEFENSES} more defenses", "they are in the tables below.")]
     return [one[3:] for one in made[:MOST_DEFENSES]] + more * (len(made) > MOST_DEFENSES)
@@ -680,47 +655,37 @@ def remarks(section: "Section") -> list[str]:
 def lowering(section: "Section") -> list[str]:
     """For each undefended setting the defenses that lower it with all else equal, that with the lowest reading first.
 
-    Readings are of the worst attack at any layer that an attacker sees, means over seeds. A model that learned nothing is
-    named, and doesn't count. Nothing where no defense was measured beside an undefended run of the same options and data.
+    Readings are of the worst attack at any layer that an attacker sees, means over seeds. A model that learned nothing does
+    not count. Nothing where no defense was measured beside an undefended run of the same options and data.
     """
     lines = []
     for base, beside in _compared(section):
-        lower = [one for one in beside if worst_of(one) < worst_of(base)]
-        useful, useless = [sorted((g for g in lower if _is_useful(g) is which), key=worst_of) for which in (True, False)]
-        without = f"{base.name}: {_with_model(base)}"
-        text = f"None of the {len(beside)} settings of defenses that were measured here lowers it ({without})."
-        if useful:
-            named = "; ".join(f"{one.name}: {_with_model(one)}" for one in useful[:MOST_NAMED])
-            more = f"; {len(useful) - MOST_NAMED} more are in the table" if len(useful) > MOST_NAMED else ""
-            text = f"What lowers it, as measured here on the same data: {named}{more}. Without: {without}."
-        if useless:
-            named = "; ".join(f"{one.name} ({_with_model(one)})" for one in useless[:MOST_NAMED])
-            text += f" Not counted, as the model is no better than a coin: {named}."
-        lines.append(text)
-    more_bases = [f"{len(lines) - MOST_BASES} more undefended settings have defenses beside them: see the tables."]
-    return lines[:MOST_BASES] + more_bases * (len(lines) > MOST_BASES)
+        named = "; ".join(f"{one.name}: {_with_model(one)}" for one in _lower(base, beside)[:MOST_NAMED])
+        without = f"Without a defense, {base.name}: {_with_model(base)}"
+        text = "No defense that was measured here lowers it with a useful model"
+        text = f"What lowers it most, as measured here on the same data: {named}" if named else text
+        lines.append(f"{text}. {without}.")
+    return lines[:MOST_BASES]
 
 
 def next_step(section: "Section") -> list[str]:
     """A line on what to try, where an undefended setting leaks and no measured defense lowers that with a useful model."""
-    leaking = [one for one in section.groups if one.undefended or all(run.is_audit for run in one.runs)]
-    leaking = [one for one in leaking if all(_leaks(run) for run in one.runs)]
-    if not leaking:
+    leaking = [run for one in section.groups if one.undefended or one.runs[0].is_audit for run in one.runs if _leaks(run)]
+    if not leaking or any(_lower(base, beside) for base, beside in _compared(section)):
         return []
-    if all(run.is_audit for one in leaking for run in one.runs):
+    if all(run.is_audit for run in leaking):
         return [
             "What to do next: messages that were recorded can't be defended afterwards. Train again with a defense, record "
             f"and audit that training, and compare both audits on a page of vflbench report. {HOW_TO[:1].upper()}"
             f"{HOW_TO[1:]} says which to try first: of a model that vflbench trains, defense=label_gdp."
         ]
-    if any(_is_useful(one) and worst_of(one) < worst_of(base) for base, beside in _compared(section) for one in beside):
-        return []
-    tried = {name for one in section.groups for name in one.config.get("defense") or {}}
-    read = {run.summary.verdict.worst.message for one in leaking for run in one.runs if run.summary.verdict.worst}
-    is_new = "label_gdp" not in tried and read <= {"gradient", "embedding"}
-    try_it = "; to try one, add defense=label_gdp to the command of this run" if is_new else ""
-    why = "no defense that was tried here lowers it with a useful model" if tried else "no defense was tried here"
-    return [f"What to do next: {why}; {HOW_TO} compares the defenses{try_it}."]
+    return [f"What to do next: {HOW_TO} compares the defenses, and says which to try first."]
+
+
+def _lower(base: "Setting", beside: "Sequence[Setting]") -> list["Setting"]:
+    """Those that leak less, with a model that learned something; the lowest first."""
+    useful = [one for one in beside if not rank(one)[0] and not _test_auc(one) < _USEFUL]
+    return sorted((one for one in useful if worst_of(one) < worst_of(base)), key=worst_of)
 
 
 def _compared(section: "Section") -> Iterator[tuple["Setting", list["Setting"]]]:
@@ -732,16 +697,13 @@ def _compared(section: "Section") -> Iterator[tuple["Setting", list["Setting"]]]
                 yield base, beside
 
 
-def _is_useful(group: "Setting") -> bool:
-    """Whether its model is not known to be a coin, by its runs and over its seeds."""
-    auc = over_runs([math.nan if run.summary.test_auc is None else run.summary.test_auc for run in group.runs], UNIT)
-    return not rank(group)[0] and not auc.mean < _USEFUL and not auc.low <= COIN["AUC"]
+def _test_auc(group: "Setting") -> float:
+    return mean([run.summary.test_auc for run in group.runs])
 
 
 def _with_model(group: "Setting") -> str:
     """`AUC 0.60 with test AUC 0.70`."""
-    auc = mean([run.summary.test_auc for run in group.runs])
-    return f"AUC {number(worst_of(group))}{'' if math.isnan(auc) else f' with test AUC {number(auc)}'}"
+    return f"AUC {number(worst_of(group))} with test AUC {number(_test_auc(group))}"
 
 
 def _leaks(run: Run) -> bool:
@@ -769,3 +731,52 @@ def knowledge(attack: str, threats: Mapping[str, Any]) -> str:
     if level == LEVELS[2]:
         return f"actively, {labels}" if known else "actively"
     return labels
+
+
+# Options, in the names of settings
+
+
+def short(key: str) -> str:
+    """The last part of a dotted key; of a class, the part before."""
+    return _parts(key)[-1]
+
+
+def shown(value: Any) -> str:
+    """An option's value in a name; of a class or a file only the last part, of a list the first entries."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        more = [f"{len(value) - MOST_ENTRIES} more"] if len(value) > MOST_ENTRIES else []
+        return "+".join([*map(shown, value[:MOST_ENTRIES]), *more]) or "none"
+    text = str(value)
+    return text.rsplit(".", 1)[-1] if text.startswith("vflbench.") else text.rsplit("/", 1)[-1]
+
+
+def in_words(options: Mapping[str, Any]) -> list[str]:
+    """Each option with its value, `mu 1`, `audit.epochs last`, `columns of a opened+score`, but for those that are null.
+
+    A key that shares its last part with another has one part more, so that no name stands twice.
+    """
+    known = {key: value for key, value in options.items() if value is not None}
+    times = Counter(map(_name, known))
+    names = [_name(key) if times[_name(key)] == 1 else ".".join(_parts(key)[-2:]) for key in known]
+    return [f"{name} {shown(value)}" for name, value in zip(names, known.values(), strict=True)]
+
+
+def within(name: str, most: int) -> str:
+    """The name in at most so many characters: its beginning and its end, as long names often differ in one of them alone."""
+    if len(name) <= most:
+        return name
+    end = (most - len(_DOTS)) // 2
+    return f"{name[: most - len(_DOTS) - end]}{_DOTS}{name[len(name) - end :]}"
+
+
+def _name(key: str) -> str:
+    head = _parts(key)[-2:]
+    if head[0] == "audit":  # `epochs last` would be another option's name
+        return ".".join(head)
+    return f"{_OF_PARTIES[head[0]]} {head[1]}" if len(head) == 2 and head[0] in _OF_PARTIES else head[-1]
+
+
+def _parts(key: str) -> list[str]:
+    return key.removesuffix("._target_").split(".")

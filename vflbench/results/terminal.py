@@ -23,13 +23,14 @@ WIDTH = 80
 """Columns of a terminal."""
 
 
-def wrapped(text: str, indent: str = "", width: int = WIDTH) -> list[str]:
+def wrapped(text: str, indent: str = "", width: int = WIDTH, most: int | None = None) -> list[str]:
     """Lines of at most `width` columns; a number stays with its percent sign, and long names and paths stay whole.
 
-    indent: of every line but the first.
+    indent: of every line but the first. most: lines; what is left out is a ` ...`.
     """
     kept = printable(text).replace(" %", "\u00a0%")
-    made = textwrap.wrap(kept, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    options = {"break_long_words": False, "break_on_hyphens": False, "max_lines": most, "placeholder": " ..."}
+    made = textwrap.wrap(kept, width, subsequent_indent=indent, **options)  # type: ignore[arg-type]
     return [line.replace("\u00a0", " ") for line in made]
 
 
