@@ -49,7 +49,7 @@ def test_the_config_by_the_file_is_that_by_the_options(tmp_path):
         ({"privacy": {"label_dp": {"eps": float("inf")}}}, r"eps=inf"),
         ({"privacy": {"label_dp": {"eps": 1.0}, "gdp": {}}}, r"privacy\.gdp"),
         ("", "no `privacy`"),
-        ("privacy: [", "no YAML file"),
+        ("privacy: [", "can.t be read"),
     ],
 )
 def test_another_shape_is_an_error_that_names_the_key(tmp_path, content, problem):

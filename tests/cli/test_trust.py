@@ -202,14 +202,14 @@ FILES = {
         "experiment=x",
         "more than 100 defaults",
     ),
-    "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "100,000 bytes"),
+    "size": ("experiment/x.yaml", f"a: {'x' * 100_000}\n", "experiment=x", "at most 100,000 are read"),
     "a search path by a merge key": (
         "x.yaml",
         "a: &a {hydra: {searchpath: ['pkg://evil']}}\n<<: *a\n",
         "--config-name=x",
         "hydra.searchpath",
     ),
-    "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "no YAML file"),
+    "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "unacceptable character"),
 }
 
 

@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -31,9 +30,8 @@ from omegaconf import Container, DictConfig, OmegaConf
 from vflbench.cli.groups import leaves
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.plain_files import open_plain
 from vflbench.results import provenance
-from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS
+from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS, Unreadable, read_yaml
 from vflbench.run.provenance import import_from, origin_of
 
 FLAG = "--plugins"
@@ -46,10 +44,7 @@ searched: list[Path] = []
 others: list[Path] = []
 """The folders given as --config-dir, whose configs others may have written."""
 
-LARGEST = 100_000  # bytes of a file
-DEEPEST = 40  # mappings and lists within each other
 MOST_DEFAULTS = 100
-MOST = 20_000  # values in it, where each alias counts as all that it stands for
 
 
 # What others wrote
@@ -124,35 +119,11 @@ def _choices(defaults: Any) -> Iterator[str]:
 def read_config(file: Path) -> tuple[str, Any]:
     """The text of a YAML file, and its content as plain values. Raises UserError where it can't be read."""
     try:
-        with open_plain(file.resolve()) as opened:
-            raw = opened.read(LARGEST + 1)
-        if len(raw) > LARGEST:
-            raise UserError(f"it is larger than a config can be, {LARGEST:,} bytes", key=str(file))
-        text = raw.decode("utf-8-sig")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None and _count(root, {}) > MOST:
-            raise UserError(f"it stands for more than {MOST:,} values", key=str(file))
-        return text, yaml.safe_load(text)
+        return read_yaml(file.resolve())
     except FileNotFoundError as error:
         raise UserError("there is no such file", key=str(file)) from error
-    except OSError as error:
-        raise UserError(f"it can't be read: {error.strerror}", key=str(file)) from error
-    except RecursionError:
-        raise UserError("it is nested too deeply, or contains itself", key=str(file)) from None
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # such as a date that is none, a list for a key, or no text
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"it is no YAML file: {' '.join(str(error).split())}", key=str(file)) from error
-
-
-def _count(node: yaml.Node, known: dict[int, int], depth: int = 0) -> int:
-    """How many values it stands for. Raises RecursionError for one that is nested too deeply, or contains itself."""
-    if depth > DEEPEST:
-        raise RecursionError
-    if id(node) not in known:
-        below = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
-        known[id(node)] = 1 + sum(_count(child, known, depth + 1) for child in below if isinstance(child, yaml.Node))
-    return known[id(node)]
+    except Unreadable as error:
+        raise UserError(error.problem, key=str(file)) from error
 
 
 def check_others(name: str, overrides: Sequence[str]) -> None:

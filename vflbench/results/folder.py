@@ -78,6 +78,9 @@ def finished_folders(folder: Path) -> list[Path]:
 
 MOST_BYTES = 256_000_000
 """Of any file of a run: some 3 million rows of metrics.csv."""
+MOST_YAML_BYTES, MOST_YAML_VALUES, MOST_YAML_LEVELS = 100_000, 20_000, 40
+"""Of a YAML file: bytes; values, where each alias counts as all that it stands for; lists and mappings in each other."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
 _SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 
 
@@ -117,10 +120,52 @@ def read_head(path: Path, most: int) -> str:
     return read_bytes(path, most, whole=False).decode(errors="replace")
 
 
+def read_yaml(path: Path) -> tuple[str, Any]:
+    """The text of a YAML file, and its content: plain values. Raises as `read_bytes`, and Unreadable for one without end."""
+    try:
+        text = read_bytes(path, MOST_YAML_BYTES).decode("utf-8-sig")
+        _check_size(text)
+        return text, yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
+    except Unreadable:
+        raise
+    except (ValueError, TypeError, yaml.YAMLError) as error:  # such as a date that is none, or a list for a key
+        raise Unreadable(path, " ".join(str(error).split())) from error
+
+
+def _check_size(text: str) -> None:
+    """Raises ValueError for too many values or levels, before anything is composed of them: PyYAML recurses in C."""
+    anchored: dict[str, tuple[int, int] | None] = {}  # values and levels of a node; None until it ends
+    opened: list[tuple[str | None, int]] = []  # anchor, and the number of values before it
+    heights = [0]  # the levels within each opened node
+    count = 0
+    for event in yaml.parse(text, _LOADER):
+        values, height = 1, 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+            heights.append(0)
+            anchored[event.anchor] = None
+        elif isinstance(event, yaml.AliasEvent):
+            known = anchored.get(event.anchor, (1, 0))  # the composer refuses an anchor that isn't there
+            if known is None:
+                raise ValueError("it contains itself")
+            values, height = known
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            values, height = 0, heights.pop() + 1
+            anchored[anchor] = count - before, height
+        elif isinstance(event, yaml.ScalarEvent):
+            anchored[event.anchor] = 1, 0
+        else:
+            continue
+        count += values
+        heights[-1] = max(heights[-1], height)
+        if count > MOST_YAML_VALUES:
+            raise ValueError(f"it stands for more than {MOST_YAML_VALUES:,} values")
+        if len(opened) + height > MOST_YAML_LEVELS:
+            raise ValueError("it is nested too deeply")
+
+
 _MOST_ERROR = 64_000  # bytes of error.txt
-_MOST_OPTIONS = 20_000
-"""Values in config.yaml, those that an alias repeats counted each time."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
 _R = TypeVar("_R", bound=Record)
 
 
@@ -151,17 +196,7 @@ def format_of(folder: Path) -> str:
 def read_config(folder: Path) -> dict[str, Any]:
     """config.yaml: plain values."""
     path = folder / CONFIG
-    content = read_bytes(path)
-    try:
-        config = yaml.load(content, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise Unreadable(path, error) from error
-    values, count = [config], 0
-    while values:
-        value, count = values.pop(), count + 1
-        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if count > _MOST_OPTIONS:
-            raise Unreadable(path, f"it has more than {_MOST_OPTIONS:,} values")
+    config = read_yaml(path)[1]
     if not isinstance(config, dict):
         raise Unreadable(path, "it holds no options")
     return config
