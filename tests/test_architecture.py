@@ -169,7 +169,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 376,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 2_891,
+    "vflbench/cli": 2_865,
     "vflbench/data": 6_758,
     "vflbench/defenses": 1_647,
     "vflbench/engines": 790,
@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_507,
-    "vflbench/results": 1_718,
+    "vflbench/results": 1_747,
     "vflbench/run": 4_354,
 }
 
