@@ -9,7 +9,7 @@ from outputs_tree import sweep, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
-from vflbench.results import tree
+from vflbench.results import runs
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_an_export_makes_no_page(here, capsys):
     ],
 )
 def test_only_a_folder_of_outputs_gives_many_runs_without_a_question(here, layout, is_outputs, monkeypatch, capsys):
-    monkeypatch.setattr(tree, "MANY_RUNS", 3)
+    monkeypatch.setattr(runs, "MANY_RUNS", 3)
     where, _, beside = layout.partition(" + ")
     top = where.split("/")[0]
     many((here / where).parent)
@@ -134,13 +134,13 @@ def test_only_a_folder_of_outputs_gives_many_runs_without_a_question(here, layou
     report([top, "--yes", *export])
     report([where.rpartition("/")[0], *export])
     assert capsys.readouterr().out.count("3 runs taken") == 2
-    monkeypatch.setattr(tree, "MANY_RUNS", 4)
+    monkeypatch.setattr(runs, "MANY_RUNS", 4)
     report([top, *export])
 
 
 @pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)])
 def test_at_a_terminal_it_asks_and_takes_yes_alone(here, monkeypatch, capsys, answer, goes_on):
-    monkeypatch.setattr(tree, "MANY_RUNS", 3)
+    monkeypatch.setattr(runs, "MANY_RUNS", 3)
     many(here / "a" / "b" / "c")
 
     class Terminal(io.StringIO):

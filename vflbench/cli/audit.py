@@ -142,7 +142,7 @@ def audit(arguments: Sequence[str]) -> None:
         try:
             audit_one(recording, overrides, folders, options, gates)
         except Judged as ended:
-            codes.append(ended.code)
+            codes.append(int(ended.code or 0))
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
     if codes:

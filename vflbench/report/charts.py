@@ -86,7 +86,7 @@ _OF_EVERY_OBJECT = frozenset(
 
 def _configuration() -> dict[str, Any]:
     """Colours follow the parameter `dark`, which a page sets."""
-    lines = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": RULE}
+    lines: dict[str, Any] = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": RULE}
     axis = alt.AxisConfig(
         labelColor=INK, titleColor=INK, labelFontSize=12, titleFontSize=13, titleFontWeight="normal", **lines
     )
@@ -205,10 +205,11 @@ def curves(
             layers.append(bars.encode(channel(f"{low}:Q"), (alt.Y2 if channel is alt.Y else alt.X2)(high), stroke=stroke))
     marks = base.transform_filter("datum.mark").mark_point(clip=True, opacity=1, size=80 if len(points) <= 60 else 40)
     tip = alt.Tooltip("hover:N")
+    ways: list[Any] = [way for way, channel in (("x", x), ("y", y)) if channel.shorthand.endswith(":Q")]
     zoom = alt.selection_interval(
         name="zoom",
         bind="scales",
-        encodings=[way for way, channel in (("x", x), ("y", y)) if channel.shorthand.endswith(":Q")],
+        encodings=ways,
         zoom="wheel![event.ctrlKey || event.metaKey]",
         translate="[mousedown, window:mouseup] > window:mousemove!",
     )
@@ -278,8 +279,8 @@ def _beside(points: pd.DataFrame, x: alt.X, y: alt.Y) -> dict[str, Any]:
 def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
     """The axis of the field x or y for numbers. channel: alt.X or alt.Y. whole: of whole numbers up to this one."""
     which = "x" if channel is alt.X else "y"
-    kind = {"type": "log", "base": log} if log else {"zero": False}
-    axis = {"format": "d"} if whole else {"format": "~g"} if log else {}
+    kind: dict[str, Any] = {"type": "log", "base": log} if log else {"zero": False}
+    axis: dict[str, Any] = {"format": "d"} if whole else {"format": "~g"} if log else {}
     count = alt.expr(f"min({whole or 99}, across / 90)") if which == "x" else 6
     return channel(
         f"{which}:Q",
@@ -360,7 +361,7 @@ def heat_map(
         wide = max(42.0, _LETTER * of.words.str.len().max() + 10)
         head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
         across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
-        titled = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
+        titled: dict[str, Any] = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
         x = alt.X("column:N", axis=head, scale=across, **titled)
         y = alt.Y("row:N", sort=rows, title=None, axis=None if number else axis, scale=alt.Scale(type="band", padding=0.02))
         base = alt.Chart(alt.NamedData("cells"), width=alt.Step(wide), height=alt.Step(23)).encode(x=x, y=y)
@@ -423,7 +424,12 @@ def plane(section: Section) -> Figure | None:
     )
     points = pd.concat([line] * (len(line) > 1) + [points.assign(line="none", mark=True)])
     axes = numbers(alt.X, titles[0]), numbers(alt.Y, titles[1])
-    how = {"slug": f"{section.slug}_plane", "title": "Privacy and utility", "note": note, "levels": _coin(section.y)}
+    how: dict[str, Any] = {
+        "slug": f"{section.slug}_plane",
+        "title": "Privacy and utility",
+        "note": note,
+        "levels": _coin(section.y),
+    }
     return curves(points, section.styles, *axes, **how)
 
 
@@ -547,7 +553,7 @@ def layer_figures(section: Section) -> list[Figure]:
         ]
         note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
         axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
-        how = {
+        how: dict[str, Any] = {
             "slug": f"{section.slug}_layers_{slugged(attack)}",
             "title": f"Leak at every layer: {attack}",
             "levels": _coin(head),
@@ -582,7 +588,7 @@ def epoch_figures(section: Section) -> list[Figure]:
         points["hover"] = [f"{p.label}\n{axis}, epoch {p.x}: {p.words}" for p in points.itertuples()]
         axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, axis)
         note = f"Means over seeds with 95 % t-intervals.{left_out}"
-        how = {"slug": f"{section.slug}_epochs_{slug}", "title": title, "note": note, "levels": levels}
+        how: dict[str, Any] = {"slug": f"{section.slug}_epochs_{slug}", "title": title, "note": note, "levels": levels}
         made += [curves(points, section.styles, *axes, **how)] if len(points) else []
     return made
 
@@ -694,7 +700,11 @@ def known_labels_figure(section: Section) -> Figure | None:
     axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
     said = ", ".join(f"{line} {message}" for message, line in lines.items())
     note = f"Leaks {section.where}. Lines: {said}. Means over seeds with 95 % t-intervals.{left_out}"
-    how = {"slug": f"{section.slug}_along_known_labels", "title": "Leak by the number of known labels", "note": note}
+    how: dict[str, Any] = {
+        "slug": f"{section.slug}_along_known_labels",
+        "title": "Leak by the number of known labels",
+        "note": note,
+    }
     return curves(points, section.styles, *axes, **how, levels=[COIN])
 
 
@@ -847,8 +857,9 @@ def library() -> str:
     """
     import vl_convert
 
+    bundle: Any = vl_convert.javascript_bundle  # whose annotations ask for what it does without
     licences = (_TEMPLATES / "vega_licences.txt").read_text("utf-8")
-    return f"/*!\n{licences}*/\n{vl_convert.javascript_bundle(vl_version=_VEGA_LITE)}\n"
+    return f"/*!\n{licences}*/\n{bundle(vl_version=_VEGA_LITE)}\n"
 
 
 def digest(script: str) -> str:

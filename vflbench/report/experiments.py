@@ -212,7 +212,7 @@ def price_figure(section: Section) -> Figure | None:
     points = table[["epochs"]].assign(label=label, x=table.epochs.astype(str), hover=hover, **values, **look)
     axes = names(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
     note = "At the learning rates that validation rows chose. Means over seeds with 95 % t-intervals."
-    how = {"slug": f"{section.slug}_price", "title": "The price of label privacy", "note": note}
+    how: dict[str, Any] = {"slug": f"{section.slug}_price", "title": "The price of label privacy", "note": note}
     return curves(points, section.styles, *axes, **how)
 
 
@@ -339,7 +339,8 @@ def solver_figure(seconds: pd.DataFrame, slug: str) -> Figure | None:
 
 def _families(section: Section) -> list[tuple[str, str, list[Run]]]:
     """(end of a slug, what distinguishes it, runs) of the runs that differ in nothing but the size of a batch."""
-    sizes, found = ("dataset.rows", "dataset.features"), {}
+    sizes = ("dataset.rows", "dataset.features")
+    found: dict[Any, Any] = {}
     for p in section.runs.itertuples() if section.experiment in SOLVERS else ():
         dataset = {key: value for key, value in p.run.config["dataset"].items() if f"dataset.{key}" not in sizes}
         options = {key: value for key, value in section.settings.options[p.setting].items() if key not in sizes}

@@ -325,8 +325,8 @@ def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
             index.append(number)
     columns = ["attack", "name", "level", "message", "party", "layer", "visible", "batches", "at_cut"]
     leaks = pd.DataFrame(lines, index=index, columns=[*columns, *(name for name in LEAKS if name not in _DERIVED)])
-    figures = [name for name in LEAKS if name not in _DERIVED]
-    leaks[figures] = leaks[figures].astype(float)
+    numbers = [name for name in LEAKS if name not in _DERIVED]
+    leaks[numbers] = leaks[numbers].astype(float)
     leaks[["visible", "at_cut"]] = leaks[["visible", "at_cut"]].astype(bool)
     leaks["leak_auc"] = leaks[["leak_two_sided", "leak_net"]].max(axis=1)
     leaks["leak_distance"] = (leaks["leak_raw"] - 0.5).abs()
@@ -352,8 +352,8 @@ def rebuilt_of(frame: pd.DataFrame) -> pd.DataFrame:
             lines.append({key: getattr(entry, key) for key in keys} | figures)
             index.append(number)
     rebuilt = pd.DataFrame(lines, index=index) if lines else pd.DataFrame(columns=list(keys), index=pd.Index([], dtype=int))
-    figures = [name for name in rebuilt if name.startswith("rebuilt.")]
-    rebuilt[figures] = rebuilt[figures].astype(float)
+    numbers = [name for name in rebuilt if name.startswith("rebuilt.")]
+    rebuilt[numbers] = rebuilt[numbers].astype(float)
     return rebuilt.join(frame[["setting", "defense", "seed"]])
 
 
@@ -634,5 +634,5 @@ def _refuse_unknown(made: Sequence[Section], x: str, y: str, layer: str | None) 
             raise UserError(f"no run has this quantity; they have {', '.join(there[:_MOST_NAMED])}", key=option, value=name)
     layers = list(dict.fromkeys(layer for one in made for layer in one.leaks["layer"] if layer))
     if made and layer not in (None, "all", "cut", *layers):
-        there = f"they are {', '.join([*layers[:_MOST_NAMED], 'cut', 'all'])}" if layers else "no layer was attacked"
-        raise UserError(f"no run has a leak at this layer; {there}", key="--layer", value=layer)
+        known = f"they are {', '.join([*layers[:_MOST_NAMED], 'cut', 'all'])}" if layers else "no layer was attacked"
+        raise UserError(f"no run has a leak at this layer; {known}", key="--layer", value=layer)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -264,7 +265,7 @@ def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
     made = []
     for kind, title in _KINDS.items():
         rows = [(shown(_relative(odd.path, folders), 500), shown(odd.reason, 1000)) for odd in tree.of_kind(kind)]
-        frame = group.pd.DataFrame(rows, columns=["where", "why"])
+        frame = pd.DataFrame(rows, columns=["where", "why"])
         made.append(Table(kind.replace("-", "_"), title, frame))
     return [table for table in made if len(table.frame)]
 

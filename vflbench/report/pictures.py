@@ -46,11 +46,11 @@ _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
     """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
     rebuilt = rebuilt_by(section)
-    made = [gains_figure(section, rebuilt)]
+    made: list[Figure | None] = [gains_figure(section, rebuilt)]
     for end, of in _of_one_data(rebuilt, section):
         made += [*_recovery(section, of, end), *_against(section, of, end)]
-    made = [figure for figure in (*made, picture_table(section, rebuilt)) if figure is not None]
-    return [*made, *rebuilt_figures(section, odd)]
+    made.append(picture_table(section, rebuilt))
+    return [*(figure for figure in made if figure is not None), *rebuilt_figures(section, odd)]
 
 
 # How well
@@ -113,7 +113,12 @@ def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
         "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less is no "
         "better than guessing."
     )
-    how = {"slug": f"{section.slug}_gains", "title": "Rebuilt beyond the best guess", "note": note, "low": 0.0}
+    how: dict[str, Any] = {
+        "slug": f"{section.slug}_gains",
+        "title": "Rebuilt beyond the best guess",
+        "note": note,
+        "low": 0.0,
+    }
     return heat_map(pd.concat([facts, cells]), **how)
 
 
@@ -153,7 +158,10 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         least = _LEAST if is_log else -math.inf  # an exact answer has a place too
         points[["x", "x_low"]] = points[["x", "x_low"]].clip(lower=least)
         axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
-        how = {"slug": f"{section.slug}_recovery_{figure}{end}", "title": f"What is rebuilt: {RECOVERY[figure]}"}
+        how: dict[str, Any] = {
+            "slug": f"{section.slug}_recovery_{figure}{end}",
+            "title": f"What is rebuilt: {RECOVERY[figure]}",
+        }
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
         how |= {
             "note": note,
@@ -185,15 +193,15 @@ def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
         points["hover"] = [f"{p.setting}\n{figure} {p.words}\n{what} {p.across}" for p in points.itertuples()]
         note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
         kind = "bits" if what == "bits sent" else "utility"
-        how = {"slug": f"{slug}_{figure}_{kind}{end}", "title": f"Rebuilt data against {what}", "note": note}
+        how: dict[str, Any] = {"slug": f"{slug}_{figure}_{kind}{end}", "title": f"Rebuilt data against {what}", "note": note}
         axes = axis, numbers(alt.Y, figure.replace("_", " "))
         points = points.assign(label=points.setting, line="none")
         yield curves(points, section.styles, *axes, **how, levels=_guesses(of, figure))
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {s: pair for s, run in zip(firsts.setting, firsts.run, strict=True) if (pair := _pictures_of(run, attack))}
     if pairs:
-        lines = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
-        lines = [(name, row_of(of)) for name, of in lines]
+        shown = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
+        lines = [(name, row_of(of)) for name, of in shown]
         said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
         how = {"slug": f"{slug}_pictures{end}", "title": f"Rebuilt pictures: {attack}", "alt_text": said}
         yield picture_figure([("", lines)], **how)
@@ -302,7 +310,11 @@ def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
         blocks.append((f"{depth} layers, {levels:g} levels", lines))
     title = f"Pictures rebuilt by {attack.replace('_', ' ')}"
     said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
-    how = {"slug": f"{section.slug}_pictures_{slugged(attack)}", "title": title, "note": "Identified by chance: 5 %."}
+    how: dict[str, Any] = {
+        "slug": f"{section.slug}_pictures_{slugged(attack)}",
+        "title": title,
+        "note": "Identified by chance: 5 %.",
+    }
     return picture_figure(blocks, **how, alt_text=said)
 
 

@@ -96,11 +96,11 @@ def read_experiments(folder: Path | None = None, names: Collection[str] | None =
 
 def read_experiment(file: Path) -> PublishedExperiment:
     """file: NAME.yaml. Raises UserError if published_values.json beside it can't be read."""
-    comments = comments_of(file)
+    comments: dict[str, Any] = dict(comments_of(file))
     comments.pop("threat")
     beside = file.with_name("published_values.json")
     try:
-        published = json.loads(beside.read_text()).get(file.stem, {}) if beside.exists() else {}
+        published: dict[str, Any] = json.loads(beside.read_text()).get(file.stem, {}) if beside.exists() else {}
         published["values"] = tuple(Value(**value) for value in published.get("values", ()))
         return PublishedExperiment(file.stem, config=yaml.safe_load(file.read_text()) or {}, **comments, **published)
     except (ValueError, TypeError) as error:
@@ -136,7 +136,7 @@ def published_table(section: "Section", experiment: PublishedExperiment) -> "Tab
                 "published": printed if number is None else float(number),
                 "here": here if here.runs else NOT_MEASURED,
                 "runs": here.runs,
-                "here - published": moved(here, -number) if known else None,
+                "here - published": moved(here, -number) if known and number is not None else None,
                 "published for": value.data or experiment.data,
             }
         )

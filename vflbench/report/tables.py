@@ -313,7 +313,7 @@ def differences(section: Section) -> Table | None:
         if audits:
             line |= {section.titled(section.y): leaks[setting], f"{section.titled(section.y)}, beside": leaks[beside]}
         for name in [section.y] if audits else [section.x, section.y]:
-            change = paired(section, str(setting), beside, name)
+            change = paired(section, str(setting), str(beside), name)
             line |= {f"change of {section.titled(name)}": change, "pairs": change.runs}
         lines += [line] if line["pairs"] else []
     note = (

@@ -268,7 +268,7 @@ def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
         return worst
     values = [leak_value(leak, figure) for leak in run.summary.leaks if counts(leak, run)]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    return None if math.isnan(best) else Reading(figure=figure, value=best)
+    return None if math.isnan(best) else Reading.model_validate({"figure": figure, "value": best})
 
 
 def _own_columns(run: Run, worst: Reading) -> float | None:
@@ -517,7 +517,7 @@ def above_label_privacy(run: Run, worst: Reading) -> list[str]:
     Empty where the AUC does not look higher than the lowest such ceiling for all messages.
     """
     given = [(one.leak_auc_all_messages, name) for name, one in run.summary.guarantees.items() if one and _on_labels(one)]
-    height, name = min((pair for pair in given if pair[0] is not None), default=(1.0, ""))
+    height, name = min(((ceiling, name) for ceiling, name in given if ceiling is not None), default=(1.0, ""))
     if worst.figure != "AUC" or not round(worst.value or 0, 3) > round(height, 3):
         return []
     return [f"{number(worst.value, 3)} is above {name}'s {number(height, 3)}: no alarm, as features tell labels too"]

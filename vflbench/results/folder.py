@@ -134,7 +134,7 @@ def read_yaml(path: Path) -> tuple[str, Any]:
 
 def _check_size(text: str) -> None:
     """Raises ValueError for too many values or levels, before anything is composed of them: PyYAML recurses in C."""
-    anchored: dict[str, tuple[int, int] | None] = {}  # values and levels of a node; None until it ends
+    anchored: dict[str | None, tuple[int, int] | None] = {}  # values and levels of a node; None until it ends
     opened: list[tuple[str | None, int]] = []  # anchor, and the number of values before it
     heights = [0]  # the levels within each opened node
     count = 0

@@ -76,7 +76,7 @@ def origin(run: "Run") -> dict[str, str]:
     code: vflbench's version and sources. plug-ins, data: contents of files; of an audit the state of its recording. device.
     """
     known, manifest = run.manifest.identity, run.manifest
-    data = known.get("data")
+    data: Any = known.get("data")
     if run.is_audit:
         data = [data, (manifest.source or {}).get("state")]
     return {
