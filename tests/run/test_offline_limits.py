@@ -22,6 +22,7 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.row_files import read_labels
 from vflbench.messages.run_head import RunHead
 from vflbench.messages.threat import Seat, Threat
+from vflbench.results.schema import Leak
 from vflbench.run.offline import audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
@@ -56,13 +57,18 @@ def copied(run, tmp_path):
     return shutil.copytree(run[0], tmp_path / "recording")
 
 
+def recorded(result) -> str:
+    """The leaks of an audit's last epoch, as a summary has them."""
+    return str([Leak.model_validate(asdict(leak)) for leak in result.findings[-1].leaks])
+
+
 @pytest.mark.slow
 def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
     """Leak AUCs, their intervals, guesses about canaries and figures of classes, all equal."""
     folder, summary = run
     result = audit(folder, attacks())  # the seed and the audited batches are those of the recorded run
     assert (result.skipped, result.unscored) == ({}, {})
-    assert str([asdict(leak) for leak in result.findings[-1].leaks]) == str(summary["leaks"])
+    assert recorded(result) == str(summary["leaks"])
     references = {f"{name} (own columns)" for name in ("cosine", "averaging_hints")}
     assert {leak.attack for leak in result.findings[-1].leaks} == {*attacks(), *references, "probe"}
     assert all(leak.guesses.total for leak in result.findings[-1].leaks if leak.visible and leak.attack != "probe")
@@ -73,7 +79,7 @@ def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
 def test_another_seed_and_other_batches_are_another_audit(run):
     folder, summary = run
     lines = [
-        str([asdict(leak) for leak in audit(folder, attacks(), **options).findings[-1].leaks])
+        recorded(audit(folder, attacks(), **options))
         for options in ({"seed": 3, "batches": 3}, {"seed": 4, "batches": 3}, {"seed": 3, "batches": 2})
     ]
     assert lines[0] == str(summary["leaks"])

@@ -5,6 +5,7 @@ import io
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ def strongest(rebuilt: pd.DataFrame) -> str:
 
 def bits_per_row(run: Run) -> float:
     """Bits of embeddings to the label party per row of the last epoch's full batches, of all parties together."""
-    sent = [row for row in run.rows if (row.split, row.message, row.metric) == ("train", "embedding", "bytes_sent:label")]
+    which, sent = ("train", "embedding", "bytes_sent:label"), []
+    with suppress(OSError, UserError):  # a run without metrics is still a run
+        sent = [row for row in run.rows if (row.split, row.message, row.metric) == which]
     last = max((row.epoch for row in sent), default=0)
     rows, size = run.manifest.data.train_rows or 0, run.manifest.batch_size or 0
     return 8 * sum(row.value for row in sent if row.epoch == last) / (rows // size * size) if rows >= size > 0 else math.nan

@@ -199,6 +199,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_yaml(path)[1]
     if not isinstance(config, dict):
         raise Unreadable(path, "it holds no options")
+    if type(config.get("seed")) not in (int, type(None)):
+        raise Unreadable(path, "its seed is no whole number")
+    groups = [(group, config.get(group) or {}) for group in ("dataset", "defense", "attack", "adversary")]
+    for group, chosen in groups:
+        parts = [chosen, *([] if group == "dataset" or not isinstance(chosen, dict) else chosen.values())]
+        if not all(isinstance(part, dict | None) for part in parts):
+            raise Unreadable(path, f"{group} holds no options")
     return config
 
 
