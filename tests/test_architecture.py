@@ -179,8 +179,8 @@ CAPS = {
     "vflbench/models": 1_491,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
-    "vflbench/report": 3_532,
-    "vflbench/results": 1_747,
+    "vflbench/report": 3_535,
+    "vflbench/results": 1_754,
     "vflbench/run": 4_354,
 }
 

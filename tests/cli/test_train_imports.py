@@ -16,7 +16,6 @@ HEAVY = (
         "vl_convert",
         "pandas",
         "sklearn",
-        "pyarrow",
         "flint",
         "pulp",
         "ortools",
