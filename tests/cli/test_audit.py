@@ -128,8 +128,6 @@ def test_without_a_choice_every_attack_that_the_recording_allows_is_tried(place)
     scored = {leak["attack"].split(" (")[0] for leak in summary["leaks"]} - {"probe"}
     assert scored | {*summary["skipped"]} | {*summary["unscored"]} == listed - {"none", "strongest"}
     assert summary["skipped"]["model_inversion"] == "peer models are not in this recording for the label party"
-    missing = len(summary["skipped"]) + len(summary["unscored"])
-    assert f"not run  {missing} attacks (table.txt says why): " in result.stdout
     reason = "Not run: model_inversion: peer models are not in this recording for the label party."
     assert reason in (folder / "table.txt").read_text()
 

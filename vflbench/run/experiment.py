@@ -71,9 +71,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     meter = recorder.meter
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
-    if (chosen := experiment.for_classes(data.train.classes)) is not experiment:
-        experiment = chosen
-        recorder.say(FOR_MANY_CLASSES, always=True)
+    chosen = experiment.for_classes(data.train.classes)
+    replaced = [FOR_MANY_CLASSES] if chosen is not experiment else []
+    experiment = chosen
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)
@@ -88,7 +88,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     for line in data.facts.get("columns_are", ()):  # of a table of one's own: once, and not by each run of a sweep
         recorder.say(line, always=recorder.bar)
     left_out = [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    for line in (*data.notes, *seated.lines(experiment), *left_out):
+    for line in (*replaced, *data.notes, *seated.lines(experiment), *left_out):
         recorder.say(line, always=True)
 
     sample = data.train.sample(settings.audit.train_rows)
