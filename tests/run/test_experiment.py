@@ -403,4 +403,4 @@ def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_pa
     assert whole["f2"]["recognised"] > 0.6 > whole["mean"]["recognised"]
     with np.load(tmp_path / "reconstructions.npz") as arrays:
         assert arrays["model_inversion/all/f2/answer"].shape == (20, 8, 8)
-    assert "model_inversion mse" in (tmp_path / "train.log").read_text()
+    assert "(model_inversion)" in (tmp_path / "train.log").read_text()
