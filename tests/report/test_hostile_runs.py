@@ -86,6 +86,8 @@ BAD_FILES = {
     "not utf-8": ("summary.json", b'{"failed": "\xff"}'),
     "utf-16": ("manifest.json", '{"kind": "audit"}'.encode("utf-16")),
     "nul": ("config.yaml", b"a: \x00"),
+    "a seed that is a list": ("config.yaml", "seed: [1, 2]\ndefense: {}"),
+    "a data set that is a text": ("config.yaml", "dataset: criteo"),
     "itself": ("config.yaml", "a: &a [*a]\n"),
     "itself as a key": ("config.yaml", "&a {a: *a}\n"),
     "bomb": ("config.yaml", BOMB),
