@@ -23,8 +23,8 @@ from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run
 from vflbench.run.interruption import Interrupted, Interruption
-from vflbench.run.progress import Epoch
 from vflbench.run.settings import Audit, Settings
+from vflbench.run.setup import Epoch
 
 
 class InOrder:

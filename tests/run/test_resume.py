@@ -326,7 +326,6 @@ def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, w
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("epoch", "step"), 10**9),
         (("epoch", "number"), 10**6),
         (("metrics_bytes",), -5),
         (("metrics_bytes",), 100),

@@ -9,7 +9,7 @@ import torch
 
 from vflbench.cli.environment import prepare_environment
 from vflbench.run import settings
-from vflbench.run.settings import Audit, choose_threads, product_error, set_threads, tune
+from vflbench.run.settings import Audit, product_error, set_threads, tune
 
 
 def test_tuning_never_costs_accuracy():
@@ -42,15 +42,6 @@ def test_small_numbers_are_flushed_and_integers_kept_as_floats_are_not():
         assert torch.equal(copied.view(torch.int32)[:, 3], steps)
 
 
-def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
-    assert choose_threads(512, 128) == choose_threads(1, 1) == choose_threads(0, 0) == 1
-    assert choose_threads(1024, 128) == choose_threads(4096, 16) == 1
-    assert choose_threads(2048, 128) == choose_threads(128, 512) == 2
-    for size in range(1, 1 << 14, 97):
-        assert choose_threads(2 * size, 64) >= choose_threads(size, 64) >= 1, size
-        assert choose_threads(64, 2 * size) >= choose_threads(64, size) >= 1, size
-
-
 @pytest.fixture
 def four_threads(monkeypatch):
     """As on a machine with four cores where nobody chose a number of threads."""
@@ -60,6 +51,16 @@ def four_threads(monkeypatch):
     torch.set_num_threads(4)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
+    assert set_threads(512, 128) == set_threads(1, 1) == set_threads(0, 0) == 1
+    assert set_threads(1024, 128) == set_threads(4096, 16) == 1
+    assert set_threads(2048, 128) == set_threads(128, 512) == 2
+    for size in range(1, 1 << 14, 97):
+        assert set_threads(2 * size, 64) >= set_threads(size, 64) >= 1, size
+        assert set_threads(64, 2 * size) >= set_threads(64, size) >= 1, size
 
 
 @pytest.mark.usefixtures("four_threads")

@@ -6,7 +6,7 @@ import torch
 from vflbench.metrics.leakage import Leak
 from vflbench.numerics.interval import Interval
 from vflbench.run.grade_scores import Findings
-from vflbench.run.progress import Epoch
+from vflbench.run.setup import Epoch
 from vflbench.run.summary import EpochResult, _tree
 
 
@@ -29,7 +29,7 @@ def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most():
 
 def test_the_loss_log_has_a_line_for_each_hundred_steps():
     losses = [1.0] * 100 + [0.5] * 99 + [0.25] + [9.0] * 50
-    epoch = Epoch(2, torch.empty(0), step=250, losses=losses, penalties=[0.0] * 250)
+    epoch = Epoch(2, torch.empty(0), losses=losses, penalties=[0.0] * 250)
     result = epoch.result(Findings([], [], [], {}))
     assert result.losses == pytest.approx([1.0, 0.4975])
     assert result.loss_lines() == ["epoch 2 step 100/250 loss: 1.000000", "epoch 2 step 200/250 loss: 0.497500"]

@@ -1,5 +1,6 @@
 """What the process of one non-label party is made of: its experiment, its table, and what answers the label party."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,8 @@ class PartyProcess:
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
         pipelined = bool(getattr(experiment.protocol, "staleness", 0))
         if pipelined and (party.guards.named or party.adversary is not None):
-            raise UserError(
-                f"party {self.party} has to see each answer before it goes on", key="protocol.staleness", value=1
-            )
+            problem = f"party {self.party} has to see each answer before it goes on"
+            raise UserError(problem, key="protocol.staleness", value=1)
 
         recorder = None
         if settings.record != "none":
@@ -115,9 +115,9 @@ def party_seating(
         model=experiment.model,
         optimizer=experiment.optimizer,
         wire=experiment.engine.wire(),
-        defense=lambda: Chain(experiment.fresh_defenses()),
+        defense=lambda: Chain(copy.deepcopy(experiment.defenses)),
         generators=generators,
         device=device,
         precision=experiment.settings.precision,
-        adversaries=experiment.fresh_adversaries(),
+        adversaries=copy.deepcopy(experiment.adversaries),
     )

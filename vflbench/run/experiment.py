@@ -22,14 +22,14 @@ from vflbench.protocols.base import Rounds, Session
 from vflbench.results.folder import HONEST
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import Honest, Summary
+from vflbench.run.attackers import remembered
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
-from vflbench.run.progress import Epoch, Progress
 from vflbench.run.settings import Settings, choose_device, set_threads, tune
-from vflbench.run.setup import FOR_MANY_CLASSES, Experiment, seat
-from vflbench.run.summary import EpochResult, epoch_rows, introduce, quantities, summarise
+from vflbench.run.setup import FOR_MANY_CLASSES, Epoch, Experiment, Run, seat
+from vflbench.run.summary import EpochResult, epoch_rows, introduce, quantities, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
 
@@ -77,78 +77,74 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)
-    seated = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
-    session, auditor, skipped = seated.session, seated.auditor, seated.skipped
-    progress = Progress(generators, session, auditor, seated.rounds)
+    run = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
+    session, auditor, skipped = run.session, run.auditor, run.skipped
+    attacking = (auditor.attackers, experiment.attacks, skipped, experiment.adversaries)
     facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size}
-    facts["threads"] = machine["threads"]
-    facts |= seated.facts(experiment, data)
-    begin_or_go_on(progress, recorder, checkpoint, **facts)
+    facts |= {"threads": machine["threads"], **run_facts(data, session, *attacking, probed=auditor.probes)}
+    begin_or_go_on(run, recorder, checkpoint, **facts)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
     for line in data.facts.get("columns_are", ()):  # of a table of one's own: once, and not by each run of a sweep
         recorder.say(line, always=recorder.bar)
     left_out = [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    for line in (*replaced, *data.notes, *seated.lines(experiment), *left_out):
+    for line in (*replaced, *data.notes, *run.notes, *left_out):
         recorder.say(line, always=True)
 
-    sample = data.train.sample(settings.audit.train_rows)
+    tables = {"train": data.train.sample(settings.audit.train_rows), **data.held_out}
     with Interruption(experiment.engine.stop_asked) as interruption:
-        while len(progress.results) < epochs and not session.stopped:
-            epoch = progress.begin_epoch()
-            batches = session.batches(data.train, batch_size, generators["batches"], epoch.number)
+        while len(run.results) < epochs and not session.stopped:
+            number = len(run.results)
+            epoch = run.epoch = run.epoch or Epoch(number, generators["batches"].get_state())
+            batches = session.batches(data.train, batch_size, generators["batches"], number)
             try:
-                after = epochs - epoch.number - 1
-                findings = train_epoch(epoch, batches, progress, settings, recorder, interruption, after=after)
+                findings = train_epoch(run, batches, settings, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
                     meter.doing("measuring the model")
-                    result = evaluate(epoch.result(findings), progress, {"train": sample, **data.held_out})
+                    result = evaluate(epoch.result(findings), session, tables)
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
                     recorder.say(result.line(epochs))
-                    progress.end_epoch(result)
-                    recorder.write_losses(line for each in progress.results for line in each.loss_lines())
+                    if run.rounds is not None:
+                        run.rounds.note_model(result.utility)
+                    run.results.append(result)
+                    run.epoch = None
+                    recorder.write_losses(line for each in run.results for line in each.loss_lines())
                     meter.ended()
             except NonFiniteError as error:
                 raise diverged(experiment, data, session, str(error)) from error
-            interruption.end(save(progress, recorder, checkpoint, **facts))
-    last = progress.results[-1]
+            interruption.end(save(run, recorder, checkpoint, **facts))
+    last = run.results[-1]
     unscored = auditor.unscored(last.leaks, last.reconstructions)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
     joining = [name for name, attack in experiment.attacks.items() if attack.follows]
     mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
-    made = (progress.results, skipped, unscored, experiment.defenses, data)
+    made = (run.results, skipped, unscored, experiment.defenses, data)
     beside = {"threats": facts["threats"], "joining": joining, "mixing": mixing, "crossing": facts["cut_layers"]}
     summary = summarise(
-        *made, session.messages_per_row, seated.canaries, session.claims(), **beside, stopped=session.stopped
+        *made, session.messages_per_row, auditor.canaries, session.claims(), **beside, stopped=session.stopped
     )
     recorder.note(unscored=unscored, quantities=quantities(last), exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 
 def train_epoch(
-    epoch: Epoch,
-    batches: Rounds,
-    progress: Progress,
-    settings: Settings,
-    recorder: Recorder,
-    interruption: Interruption,
-    *,
-    after: int,
+    run: Run, batches: Rounds, settings: Settings, recorder: Recorder, interruption: Interruption, *, after: int
 ) -> Findings | None:
     """Every batch once. The audited ones are attacked right after their round, which changes nothing that follows.
 
     Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
     """
-    steps, number, rounds = len(batches), epoch.number, progress.rounds
-    auditor, session = progress.auditor, progress.session
+    assert run.epoch is not None
+    epoch, number, steps, first = run.epoch, run.epoch.number, len(batches), run.epoch.step
+    auditor, session, rounds = run.auditor, run.session, run.rounds
     auditor.begin_epoch(number, steps, last=not after)
     if rounds is not None:
-        rounds.begin_epoch(number, steps, auditor.audited, goes_on=epoch.step > 0)
+        rounds.begin_epoch(number, steps, auditor.audited, goes_on=first > 0)
     start, meter = perf_counter(), recorder.meter
-    audits = sum(step >= epoch.step for step in auditor.audited) + settings.audit.in_epochs(after, steps)
-    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - epoch.step, audits=audits)
-    for step, ids in islice(enumerate(batches), epoch.step, None):
+    audits = sum(step >= first for step in auditor.audited) + settings.audit.in_epochs(after, steps)
+    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first, audits=audits)
+    for step, ids in islice(enumerate(batches), first, None):
         watch = auditor.wants(step) | (rounds.wants(step) if rounds is not None else frozenset())
         round_ = session.round(ids, epoch=number, step=step, watch=watch)
         training = round_.training
@@ -169,24 +165,29 @@ def train_epoch(
     findings = None
     if not interruption.asked:
         with meter.audit_at_the_end():
-            findings = auditor.end_epoch(progress.facts_at_the_end(number))
+            parts = auditor.parts_at_the_end
+            wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
+            facts = remembered(session.facts(auditor.rows_at_the_end, wanted), parts)
+            if rounds is not None:
+                rounds.end_epoch(number, facts, parts)
+            findings = auditor.end_epoch(facts)
     epoch.seconds["audit"] += meter.audit_seconds
     epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds
     return findings
 
 
-def evaluate(result: EpochResult, progress: Progress, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
+def evaluate(result: EpochResult, session: Session, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """Utility of the model on train and test rows, and the traffic over the wire."""
-    result.traffic["train"] = progress.session.wire.take_traffic()
-    result.figures = progress.session.figures()
+    result.traffic["train"] = session.wire.take_traffic()
+    result.figures = session.figures()
     for split, table in tables.items():
         start = perf_counter()
-        logits, labels = predict(progress.session, table)
+        logits, labels = predict(session, table)
         if not logits.isfinite().all():
             raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
         result.utility[split] = utility(logits, labels)
         result.seconds[f"{split}_prediction"] = perf_counter() - start
-        result.traffic[f"{split}_prediction"] = progress.session.wire.take_traffic()
+        result.traffic[f"{split}_prediction"] = session.wire.take_traffic()
     return result
 
 
@@ -198,11 +199,10 @@ def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tenso
     return torch.cat(logits), torch.cat(labels)
 
 
-def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
+def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
     """facts: for manifest.json, among them `device`, and `data` with its fingerprint.
 
-    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the progress half
-    restored.
+    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the run half restored.
     """
     state = checkpoint.load()
     if state is None:
@@ -220,14 +220,14 @@ def begin_or_go_on(progress: Progress, recorder: Recorder, checkpoint: Checkpoin
     try:
         if not recorder.ends_a_line(state["metrics_bytes"]):
             raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with another metrics.csv")
-        progress.restore(state)
+        run.restore(state)
     except (UnusableCheckpointError, PartyError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever a state that does not fit does to those it is given to
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
     checkpoint.gone_on = True
-    recorder.go_on(state["metrics_bytes"], str(progress), **facts)
+    recorder.go_on(state["metrics_bytes"], str(run), **facts)
 
 
 @contextmanager
@@ -247,18 +247,18 @@ def blaming(checkpoint: Checkpoint) -> Iterator[None]:
         raise UserError(problem, key="checkpoint", value=checkpoint.wanted) from error
 
 
-def save(progress: Progress, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
+def save(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
     """Write the checkpoint. Returns a message for a user who stops the run here."""
     place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
-    if checkpoint.wanted != "none" and checkpoint.save({**place, **progress.state()}):
+    if checkpoint.wanted != "none" and checkpoint.save({**place, **run.state()}):
         command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
-        return f"stopped before {progress}, and saved; {command} goes on from there ({recorder.folder})"
+        return f"stopped before {run}, and saved; {command} goes on from there ({recorder.folder})"
     if checkpoint.refused is None:
-        return f"stopped before {progress}; checkpoint=none saves nothing to go on from ({recorder.folder})"
+        return f"stopped before {run}; checkpoint=none saves nothing to go on from ({recorder.folder})"
     if known is None:
         recorder.say(f"this run can't go on if it stops: no checkpoint can hold {checkpoint.refused}", always=True)
-    return f"stopped before {progress}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"
+    return f"stopped before {run}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"
 
 
 def diverged(experiment: Experiment, data: TrainTest, session: Session, problem: str) -> UserError:

@@ -1,12 +1,14 @@
-"""What a run is made of, and its parties and attackers in their seats."""
+"""What a run is made of, its parties and attackers in their seats, and how far it has come."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vflbench import __version__
 from vflbench.attacks.base import Attack
@@ -22,6 +24,7 @@ from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.channel import Channel, PartyError, at_once
+from vflbench.messages.round import Training
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
 from vflbench.models.base import CutModel
@@ -31,17 +34,20 @@ from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
+from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import refusals
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.summary import run_facts, test_rows
+from vflbench.run.summary import LOSS_EVERY, EpochResult, test_rows
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 """The default attacks, as configs/train.yaml has them."""
 MANY_CLASSES: Mapping[str, Attack] = {"kmeans": Kmeans(), "spectral_clustering": SpectralClustering(message="gradients")}
 """One that reads embeddings and one that reads gradients, without known labels, of any number of classes."""
 FOR_MANY_CLASSES = "more than two classes: attack=[kmeans,spectral_clustering] in place of norm and spectral, which need two"
+
+_SERIES = ("losses", "penalties")
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,6 @@ class Experiment:
     adversaries: Mapping[str, Adversary] = field(default_factory=dict)
     secret: bytes = field(default=b"", repr=False)
 
-    def fresh_defenses(self) -> dict[str, Defense]:
-        return copy.deepcopy(dict(self.defenses))
-
-    def fresh_adversaries(self) -> dict[str, Adversary]:
-        return copy.deepcopy(dict(self.adversaries))
-
     @property
     def honest(self) -> "Experiment":
         """The same with every party honest."""
@@ -77,29 +77,95 @@ class Experiment:
         return replace(self, attacks=MANY_CLASSES) if classes > 2 and self.attacks == TWO_CLASSES else self
 
 
-@dataclass(frozen=True)
-class Seated:
-    """A session, its auditor and canaries. skipped: attack -> why it can't run here. rounds: keeps them on disk, if
-    that is wanted. notes: lines that a user must not miss.
+@dataclass
+class Epoch:
+    """An epoch under way.
+
+    order: the state of the generator `batches` when the epoch began, so that the same order can be drawn again. losses,
+    penalties: one of each batch that was trained on.
     """
 
+    number: int
+    order: Tensor
+    losses: list[float] = field(default_factory=list)
+    penalties: list[float] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
+
+    @property
+    def step(self) -> int:
+        """Batches that were trained on."""
+        return len(self.losses)
+
+    def add(self, training: Training) -> None:
+        """One more batch was trained on."""
+        self.losses.append(training.loss)
+        self.penalties.append(training.penalty)
+
+    def result(self, findings: Findings) -> EpochResult:
+        """What training and the attacks came to; what the model is worth is still to be measured."""
+        ends = range(LOSS_EVERY, self.step + 1, LOSS_EVERY)
+        return EpochResult(
+            self.number,
+            fmean(self.losses),
+            fmean(self.penalties),
+            findings.leaks,
+            dict(self.seconds),
+            dependence=findings.dependence,
+            reconstructions=findings.reconstructions,
+            steps=self.step,
+            losses=[fmean(self.losses[end - LOSS_EVERY : end]) for end in ends],
+        )
+
+
+@dataclass
+class Run:
+    """A run under way: its parties and attackers in their seats, and how far it has come.
+
+    skipped: attack -> why it can't run here. rounds: keeps them on disk, if that is wanted. notes: lines that a user must
+    not miss. results: of the finished epochs. epoch: the one under way, if any.
+    """
+
+    generators: Generators
     session: Session
     auditor: Auditor
-    canaries: Canaries
     skipped: Mapping[str, str]
     rounds: RoundRecorder | None
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
+    results: list[EpochResult] = field(default_factory=list)
+    epoch: Epoch | None = None
 
-    def lines(self, experiment: Experiment) -> tuple[str, ...]:
-        """What a user must not miss."""
-        refused = claims_of(experiment.defenses).refused
-        lines = [f"{name} claims nothing here: {reason}" for name, reason in refused.items()]
-        return (*self.notes, *self.canaries.notes, *refusals(self.session.claims()), *lines)
+    def __str__(self) -> str:
+        if self.epoch is not None and self.epoch.step:
+            return f"epoch {self.epoch.number}, step {self.epoch.step}"
+        return f"epoch {len(self.results)}"
 
-    def facts(self, experiment: Experiment, data: TrainTest) -> dict[str, Any]:
-        """For manifest.json."""
-        attacking = (self.auditor.attackers, experiment.attacks, self.skipped, experiment.adversaries)
-        return run_facts(data, self.session, *attacking, probed=self.auditor.probes)
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers, strings, lists and dicts. In mid-epoch, `batches` is as the epoch began."""
+        generators, epoch = self.generators.state(), None
+        if self.epoch is not None:
+            generators["cpu"]["batches"] = self.epoch.order
+            epoch = vars(self.epoch) | {name: torch.tensor(vars(self.epoch)[name], dtype=torch.float64) for name in _SERIES}
+        return {
+            "generators": generators,
+            "session": self.session.state(),
+            "attacks": self.auditor.state(),
+            "traffic": self.session.wire.state(),
+            "results": [result.state() for result in self.results],
+            "epoch": epoch,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Bring a run that was just seated to where another one of the same configuration stood."""
+        self.generators.restore(state["generators"])
+        self.session.restore(state["session"])
+        self.auditor.restore(state["attacks"])
+        self.session.wire.restore(state["traffic"])
+        self.results = [EpochResult.from_state(result) for result in state["results"]]
+        if (epoch := state["epoch"]) is not None:
+            self.epoch = Epoch(**{**epoch, **{name: epoch[name].tolist() for name in _SERIES}})
+        numbers = [result.epoch for result in self.results] + ([] if self.epoch is None else [self.epoch.number])
+        if numbers != list(range(len(numbers))):
+            raise ValueError("its epochs are not those of a run")
 
 
 def seat(
@@ -109,7 +175,7 @@ def seat(
     batch_size: int,
     epochs: int,
     folder: Path,
-) -> Seated:
+) -> Run:
     """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
@@ -127,7 +193,7 @@ def seat(
     rows = data.aligned().relabelled(canaries.planted)
 
     def defense() -> Chain:
-        return Chain(experiment.fresh_defenses())
+        return Chain(copy.deepcopy(experiment.defenses))
 
     path, others = settings.audit.auxiliary_path, data.test
     if path is not None:
@@ -144,7 +210,7 @@ def seat(
             device=train.device,
             precision=settings.precision,
             round_size=batch_size,
-            adversaries=experiment.fresh_adversaries(),
+            adversaries=copy.deepcopy(experiment.adversaries),
             remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device, cheating=bool(cheating)),
             auxiliary=lambda count: auxiliary_rows(
                 others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
@@ -179,9 +245,10 @@ def seat(
         followed = max((one.attack.follows for one in auditor.attackers), default=0)
         made = (settings, folder, protocol, session, train, rows, canaries, batch_size, auditor.known, cheating)
         rounds = RoundRecorder(*made, _release(experiment), followed, test_rows(data))
+    refused = [f"{name} claims nothing here: {reason}" for name, reason in claims_of(experiment.defenses).refused.items()]
     apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
-    notes = [*apart, *protocol.notes(batch_size)]
-    return Seated(session, auditor, canaries, skipped, rounds, notes)
+    notes = [*apart, *protocol.notes(batch_size), *canaries.notes, *refusals(session.claims()), *refused]
+    return Run(generators, session, auditor, skipped, rounds, notes)
 
 
 def skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
