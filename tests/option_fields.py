@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import vflbench.cli.config  # noqa: F401
 from vflbench.cli.build import KEYED, SINGLE, build
-from vflbench.cli.classes import locate
+from vflbench.cli.components import locate
 from vflbench.cli.mistakes import describe
 from vflbench.options import Range
 from vflbench.places import config_folder

@@ -15,9 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 import vflbench.cli.config  # noqa: F401
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE, build
-from vflbench.cli.classes import locate
-from vflbench.cli.components import component
-from vflbench.cli.run_options import SETTINGS, build_loggers
+from vflbench.cli.components import SETTINGS, build_loggers, component, locate
 from vflbench.cli.sweep import overrides_of_runs
 from vflbench.defenses.base import Defense
 from vflbench.metrics.exposure import Exposure

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from option_fields import CONFIGS, SMALL, Choice, choices, composed, in_a_child, is_paragraph, outcome, settings, small_run
 
 from vflbench.cli.build import KEYED, SINGLE, build
+from vflbench.cli.components import build_loggers
 from vflbench.cli.mistakes import describe
-from vflbench.cli.run_options import build_loggers
 from vflbench.data.base import Dataset
 
 ODD = (

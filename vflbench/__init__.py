@@ -6,7 +6,7 @@ from typing import Any
 __version__ = "0.2.0"
 
 _PLACES = {
-    "cli.api": ("train",),
+    "cli.train": ("train",),
     "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
     "messages.recorded_messages": ("RecordedMessages",),

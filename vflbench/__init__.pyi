@@ -6,7 +6,7 @@ from vflbench.attacks.base import ColumnScores as ColumnScores
 from vflbench.attacks.base import RebuiltBatch as RebuiltBatch
 from vflbench.attacks.base import RebuiltRows as RebuiltRows
 from vflbench.attacks.base import Scores as Scores
-from vflbench.cli.api import train as train
+from vflbench.cli.train import train as train
 from vflbench.data.base import Dataset as Dataset
 from vflbench.defenses.base import Context as Context
 from vflbench.defenses.base import Defense as Defense

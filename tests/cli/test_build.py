@@ -10,10 +10,8 @@ from omegaconf import MISSING, OmegaConf
 
 import vflbench.cli.config  # noqa: F401
 from vflbench.cli.build import build
-from vflbench.cli.classes import locate
-from vflbench.cli.components import component
+from vflbench.cli.components import build_loggers, component, locate
 from vflbench.cli.config import use_plugins
-from vflbench.cli.run_options import build_loggers
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError

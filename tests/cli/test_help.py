@@ -7,9 +7,8 @@ from warm_command import command
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
-from vflbench.cli.classes import locate
-from vflbench.cli.components import component
-from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_ours
+from vflbench.cli.components import component, locate
+from vflbench.cli.config import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_ours
 from vflbench.cli.help import comments, explanations, listing, option_lines
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of

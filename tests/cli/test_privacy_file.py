@@ -6,7 +6,7 @@ import pytest
 import yaml
 from warm_command import command
 
-from vflbench.cli.privacy_file import with_privacy
+from vflbench.cli.config import with_privacy
 from vflbench.errors import UserError
 
 

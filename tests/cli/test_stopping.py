@@ -10,7 +10,7 @@ import time
 import pytest
 from warm_command import OPEN, SMALL, command
 
-from vflbench.cli.errors import report_errors
+from vflbench.cli.main import report_errors
 from vflbench.results.folder import finished_folders
 from vflbench.run.interruption import Interrupted
 

@@ -3,7 +3,8 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from vflbench.cli.words import Words, hydra_flags, hydra_words, with_quoted_marks
+from vflbench.cli.main import Words
+from vflbench.cli.train import hydra_flags, hydra_words, with_quoted_marks
 from vflbench.errors import UserError, nearest
 
 NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")

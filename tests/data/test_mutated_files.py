@@ -16,7 +16,7 @@ from plain_parsers import MISSING, WORDS, is_label, libsvm, real, records
 from raw_files import avazu_line, criteo_line
 from text_mutations import mutate, mutate_bytes
 
-from vflbench.cli.privacy_file import with_privacy
+from vflbench.cli.config import with_privacy
 from vflbench.data.avazu import FORMAT, Avazu
 from vflbench.data.binary import Binary
 from vflbench.data.criteo import Criteo

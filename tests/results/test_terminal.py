@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflbench.cli.errors import fail
+from vflbench.cli.main import fail
 from vflbench.results.terminal import WIDTH, Meter, Work, duration, path_text, wrapped
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from vflbench.cli.environment import prepare_environment
+from vflbench.cli.main import prepare_environment
 from vflbench.run import settings
 from vflbench.run.settings import Audit, product_error, set_threads, tune
 
@@ -98,7 +98,7 @@ def test_a_command_says_who_chose_the_number_and_lets_threads_sleep(monkeypatch)
 @pytest.mark.slow
 def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
     """OMP_DISPLAY_ENV=TRUE has the library print, when it is loaded, what it has read."""
-    code = "from vflbench.cli.environment import wait_passively; wait_passively(); import torch"
+    code = "from vflbench.cli.main import prepare_process; prepare_process(); import torch"
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "TRUE"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr

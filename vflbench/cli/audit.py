@@ -11,15 +11,16 @@ from time import perf_counter
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
 from vflbench.cli.config import FLAG as PLUGINS
 from vflbench.cli.config import (
+    composed,
     current_config,
     names,
+    own_options,
     plain,
     read_config,
     recorded_folders,
@@ -27,9 +28,8 @@ from vflbench.cli.config import (
     split_plugins,
     use_plugins,
 )
-from vflbench.cli.errors import NOT_JUDGED, TOO_MUCH, Judged, fail
+from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, Words, fail
 from vflbench.cli.mistakes import describe, leaving_errors, split_word
-from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.places import config_folder
@@ -275,15 +275,14 @@ def plan(recording: Path, words: Sequence[str], plugins: Sequence[Path], labels:
             raise UserError("the results of an audit go where --out says", key=key, see=_HELP)
     is_named = "attack" in keys
     every = [] if is_named else [f"attack=[{','.join(single_attacks([config_folder(), *plugins]))}]"]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = compose("audit", overrides=[*every, *words], return_hydra_config=True)
+    config = composed("audit", [*every, *words])
     with open_dict(config):
         config.recording, config.labels = str(recording), labels
         if config.name is None:
             config.name = f"audit_{slug(recording)}_{names('attack', config) if is_named else 'every'}"
         run_name(config.name)
     with current_config(config):
-        options = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        options = own_options(config)
         resolved = plain(options) | {"overwrite": False}
         with_options = {key.split(".")[1] for key in keys if key.startswith("attack.")}
         attacks, unusable = built(options.get("attack") or {}, None if is_named else with_options)

@@ -1,13 +1,21 @@
-"""Config -> an experiment, all of whose components are built (`components`). It imports all that trains."""
+"""Config -> an experiment -> a run that has a folder to itself, in this process or in the label party's.
 
+It imports all that trains.
+"""
+
+import sys
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.components import component, named
-from vflbench.cli.run_options import build_settings, checked
+from vflbench.cli.components import build_loggers, build_settings, checked, component, named
+from vflbench.cli.mistakes import leaving_errors
+from vflbench.cli.sweep import JobOutcome, outcome_of
 from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import refuse_disorder
@@ -16,8 +24,12 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
-from vflbench.results.loggers import Logger
-from vflbench.run.experiment import Experiment
+from vflbench.report.terminal import table_of
+from vflbench.results.loggers import Logger, Loggers
+from vflbench.results.recorder import Recorder
+from vflbench.run.checkpoint import Checkpoint
+from vflbench.run.experiment import Experiment, run
+from vflbench.run.provenance import described, provenance
 
 SINGLE = {"dataset": Dataset, "model": CutModel, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
 """Groups of which one is chosen: its options stand directly under the group's name."""
@@ -37,3 +49,46 @@ def build(config: DictConfig | Mapping[str, Any]) -> Experiment:
     refuse_disorder(keyed["defense"])
     chosen: dict[str, Any] = {"defenses": keyed["defense"], "attacks": keyed["attack"], "adversaries": keyed["adversary"]}
     return Experiment(**single, **chosen, settings=settings)
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a run was started: its resolved options, the words of the command line, what was chosen in each group, folders of
+    plug-ins, and what else decides its numbers. All of it is JSON. overwrite: no option of `resolved`, which is for good.
+    """
+
+    resolved: Mapping[str, Any]
+    overrides: list[str]
+    choices: Mapping[str, Any]
+    plugins: list[str]
+    origin: Mapping[str, Any]
+    overwrite: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `build` makes the experiment of."""
+        return {**self.resolved, "overwrite": self.overwrite}
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> "Started":
+        return cls(**content)
+
+
+def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+    """Train and attack. A run that began and then fails leaves error.txt."""
+    resolved, settings = dict(started.resolved), experiment.settings
+    manifest = provenance(
+        seed=settings.seed, overrides=started.overrides, choices=started.choices, identity=started.origin
+    ) | {"plugins": described(tuple(map(Path, started.plugins)))}
+    quiet = in_sweep or not sys.stdout.isatty()
+    recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+    recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)
+    checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
+    with leaving_errors(recorder):
+        summary = run(experiment, recorder, checkpoint)
+        recorder.finish(summary, partial(table_of, folder))
+        checkpoint.finish()
+    return outcome_of(summary)

@@ -1,20 +1,34 @@
-"""Config node -> object, of any group. It loads what the object's class needs, and nothing else.
+"""Config node -> object, of any group, and the options of a run that need nothing that trains.
 
-A `_target_` is looked up (`classes`), checked against the base class of its group, and only then called. Hydra's own
-`instantiate` would call any importable function that a config names.
+A `_target_` is looked up, checked against the base class of its group, and only then called. Hydra's own `instantiate` would
+call any importable function that a config names. Where a module lies is decided from its name, before it is imported: only
+then may its code run.
 """
 
 import dataclasses
+import importlib
+import importlib.util
 import inspect
+import re
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from omegaconf import DictConfig, MissingMandatoryValue
 from pydantic import ValidationError
 
-from vflbench.cli.classes import locate
-from vflbench.cli.groups import COMPONENTS, leaves
+from vflbench.cli.config import COMPONENTS, leaves, plain, run_name
 from vflbench.errors import UserError
 from vflbench.options import allowed
+from vflbench.results.loggers import Logger
+from vflbench.run.provenance import in_use
+
+if TYPE_CHECKING:
+    from vflbench.data.base import Dataset
+    from vflbench.run.settings import Settings
+
+SETTINGS = ("epochs", "batch_size", "seed", "device", "precision", "log_every", "checkpoint", "overwrite", "record")
 
 
 def component(node: Any, key: str, base: type) -> Any:
@@ -29,16 +43,10 @@ def component(node: Any, key: str, base: type) -> Any:
     for name, value in leaves(given, key):
         if "_target_" in name.split("."):
             raise UserError("options are values; only an entry of a group names a class", key=name, value=value)
-    for name, its_base in _classes_wanted(cls).items():
-        if name in given:
-            given[name] = locate(given[name], f"{key}.{name}", its_base)
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if get_origin(field.type) is type and field.name in given:  # an option that is a class: type[Base]
+            given[field.name] = locate(given[field.name], f"{key}.{field.name}", get_args(field.type)[0])
     return construct(cls, given, key)
-
-
-def _classes_wanted(cls: type) -> dict[str, type]:
-    """The options that are classes, and the base class of each: those annotated as type[Base]."""
-    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    return {field.name: get_args(field.type)[0] for field in fields if get_origin(field.type) is type}
 
 
 def construct(cls: type, given: Mapping[str, Any], key: str) -> Any:
@@ -97,3 +105,122 @@ def _invalid(cls: type, error: ValidationError, given: Mapping[str, Any], key: s
 def where(key: str) -> str:
     """The command that shows what is allowed: the names in a group, or the options of a choice."""
     return f"vflbench list {key}" if key in COMPONENTS else "vflbench train --cfg job"
+
+
+_OURS = Path(__file__).resolve().parents[1]
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_LONGEST = 200  # characters
+_TORCH = "torch.nn"
+_PLACES = "classes are imported from vflbench itself and the folders given as --plugins DIR"
+
+
+def locate(path: Any, key: str, base: type) -> type:
+    """The class at MODULE.CLASS or MODULE:CLASS. Raises UserError unless it is a subclass of `base`; nothing is called.
+
+    The module is one of vflbench's own, or lies in a folder given as --plugins DIR; where a torch module is wanted, the
+    classes of torch.nn do as well. No other module is imported.
+    """
+
+    def absent(detail: str) -> UserError:
+        return UserError(f"there is no such class{detail}; {_PLACES}", key=key, value=path)
+
+    def refuse_elsewhere(file: str | None, name: str) -> None:
+        if file is None or not any(_resolved(Path(file)).is_relative_to(_resolved(folder)) for folder in (*in_use(), _OURS)):
+            line = f"a module in such a folder with `from {name} import ...` makes its classes available"
+            raise UserError(f"{name} is not imported: {_PLACES}; {line}", key=key, value=path)
+
+    text = str(path)
+    if len(text) > _LONGEST or not _PATH.fullmatch(text):
+        raise absent(" (it is written MODULE:CLASS or MODULE.CLASS)")
+    module_name, _, name = text.rpartition(":" if ":" in text else ".")
+    is_torch = module_name == _TORCH and base.__module__.startswith(_TORCH)
+    if not is_torch:
+        top = module_name.partition(".")[0]
+        if any(part.startswith("__") for part in module_name.split(".")):  # such as vflbench.__main__
+            raise absent(f" in module {module_name}")
+        spec = importlib.util.find_spec(top)  # imports nothing
+        if spec is None:
+            raise absent(f" (no module {top})")
+        for place in spec.submodule_search_locations or [spec.origin]:
+            refuse_elsewhere(place, top)
+    try:
+        module = importlib.import_module(module_name)
+        cls: Any = getattr(module, name.partition(".")[0], None)
+        for part in name.split(".")[1:]:
+            cls = getattr(cls, part, None) if inspect.isclass(cls) else None
+    except Exception as error:  # whatever a user's module raises when it is imported
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise absent(f" (no module {error.name})") from error
+        raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
+    if not is_torch:
+        refuse_elsewhere(getattr(module, "__file__", None), module_name)
+    if cls is None:
+        raise absent(f" in module {module_name}")
+    if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):
+        came = "" if inspect.isclass(cls) else f", not a {type(cls).__name__}"
+        problem = f"it must be a subclass of {base.__module__}.{base.__qualname__}{came}"
+        raise UserError(problem, key=key, value=path)
+    if inspect.isabstract(cls):
+        raise UserError(f"it lacks {', '.join(sorted(getattr(cls, '__abstractmethods__')))}", key=key, value=path)  # noqa: B009
+    return cls
+
+
+@cache
+def _resolved(path: Path) -> Path:
+    """Of the folders, and of the files in them, each asked for again and again."""
+    return path.resolve()
+
+
+def checked(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a run as plain values: all that must be given, and no other names. Raises UserError."""
+    try:
+        nodes = plain(config, throw_on_missing=True) if isinstance(config, DictConfig) else config
+    except MissingMandatoryValue as error:
+        raise _missing(error) from error
+    known = {*COMPONENTS, *SETTINGS, "audit", "name"}
+    for key in nodes:
+        if key == "privacy":
+            raise UserError("it is read from the command line alone, as --privacy FILE", key="privacy")
+        if key not in known:
+            raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
+    run_name(nodes.get("name"))
+    return nodes
+
+
+def build_settings(nodes: Mapping[str, Any]) -> "Settings":
+    """The options that belong to no component. nodes: as `checked` returns them."""
+    from vflbench.run.settings import Audit, Settings  # late: it loads torch, and help and mistakes need none
+
+    audit = construct(Audit, nodes.get("audit", {}), "audit")
+    return construct(Settings, {k: nodes[k] for k in SETTINGS if k in nodes} | {"audit": audit}, "")
+
+
+def build_loggers(config: DictConfig | Mapping[str, Any]) -> dict[str, Logger]:
+    """The loggers, by name: they get everything that the recorder writes."""
+    nodes = plain(config) if isinstance(config, DictConfig) else config
+    return named(nodes.get("logger") or {}, "logger", Logger)
+
+
+def check_options(config: DictConfig) -> None:
+    """Raise UserError for a mistake in the options that belong to no component, or in loggers: none of them needs torch."""
+    nodes = checked(config)
+    build_settings(nodes)
+    build_loggers(nodes)
+
+
+def build_dataset(config: DictConfig) -> "Dataset":
+    """The dataset alone. The other options may be wrong."""
+    from vflbench.data.base import Dataset
+
+    try:
+        node = plain(config.dataset, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise _missing(error) from error
+    return component(node, "dataset", Dataset)
+
+
+def _missing(error: MissingMandatoryValue) -> UserError:
+    key = str(error.full_key or "an option")
+    is_class = key in ("model.bottom", "model.top")
+    example = "FILE" if key.endswith("path") else "MODULE:CLASS" if is_class else "VALUE"
+    return UserError(f"it must be given, as {key}={example}", key=key)

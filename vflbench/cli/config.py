@@ -2,20 +2,22 @@
 
 Code comes from vflbench, what is installed with it, and the folders given as --plugins DIR. Hydra's own options come from
 our configs, these folders and the command line. A config from elsewhere sets options of a run, and what is swept over; its
-`_target_` is looked up by `build.locate`.
+`_target_` is looked up by `components.locate`.
 """
 
 import importlib.util
+import math
 import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -27,12 +29,60 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
-from vflbench.cli.groups import leaves
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.results import provenance
 from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS, Unreadable, read_yaml
 from vflbench.run.provenance import import_from, origin_of
+
+SINGLE_NAMES = ("dataset", "model", "protocol", "engine", "optimizer")
+"""Groups of which one is chosen: its options stand directly under the group's name."""
+
+KEYED_NAMES = ("defense", "attack", "adversary", "logger")
+"""Groups of which several can be chosen: the options of each choice stand under its name."""
+
+COMPONENTS = (*SINGLE_NAMES, *KEYED_NAMES)
+GROUPS = (*COMPONENTS, "experiment")
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
+
+
+def read_ours(file: Path) -> Any:
+    """The content of one of our own configs, which needs no check. Raises yaml.YAMLError or OSError."""
+    return yaml.load(file.read_bytes(), _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
+
+
+def leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a nested mapping, with their values; empty mappings are values too."""
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(node, list) and any(isinstance(item, Mapping | list) for item in node):
+        for number, item in enumerate(node):
+            yield from leaves(item, f"{prefix}[{number}]")
+    else:
+        yield prefix, node
+
+
+def own_options(config: DictConfig) -> DictConfig:
+    """A composed config without Hydra's part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def plain(config: Container, *, throw_on_missing: bool = False) -> Any:
+    """A config as dicts, lists and values, with everything computed."""
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+
+
+def composed(name: str, words: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+    """A config of this name with the words of a command line, as it would run, with Hydra's part."""
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        load = GlobalHydra.instance().config_loader().load_configuration
+        is_one = mode is RunMode.RUN
+        return load(name, list(words), mode, from_shell=False, validate_sweep_overrides=is_one)
+
+
+# What others wrote
 
 FLAG = "--plugins"
 PROVIDER = f"vflbench {FLAG}"
@@ -45,9 +95,6 @@ others: list[Path] = []
 """The folders given as --config-dir, whose configs others may have written."""
 
 MOST_DEFAULTS = 100
-
-
-# What others wrote
 
 
 class Folders(SearchPathPlugin):
@@ -133,11 +180,7 @@ def check_others(name: str, overrides: Sequence[str]) -> None:
             raise UserError("there is no such folder", key="--config-dir", value=folder)
     parsed = zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True)
     hydras = [word for word, override in parsed if override.is_hydra_override()]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        load = GlobalHydra.instance().config_loader().load_configuration
-        made = load(name, list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
-        ours = load("train", hydras, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    check(made, ours, overrides)
+    check(composed(name, overrides, RunMode.MULTIRUN), composed("train", hydras, RunMode.MULTIRUN), overrides)
 
 
 def check(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) -> None:
@@ -183,21 +226,24 @@ def _refused(key: str, value: Any, where: str = "") -> UserError:
 # Plug-ins
 
 
-def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folders that a command line names by --plugins DIR or --plugins=DIR, and its other words."""
-    named, rest = [], []
+def split_flag(words: Sequence[str], flag: str, what: str) -> tuple[list[str], list[str]]:
+    """The values that a command line gives by --flag VALUE or --flag=VALUE, and its other words."""
+    given, rest = [], []
     remaining = iter(words)
     for word in remaining:
-        if word == FLAG:
-            folder = next(remaining, "")
-            if not folder or folder.startswith("-"):
-                raise UserError("it must be followed by a folder", key=FLAG)
-            named.append(folder)
-        elif word.startswith(f"{FLAG}="):
-            named.append(word.removeprefix(f"{FLAG}="))
-        else:
+        name, equals, value = word.partition("=")
+        if name != flag:
             rest.append(word)
-    return named, rest
+            continue
+        given.append(value if equals else next(remaining, ""))
+        if not equals and (not given[-1] or given[-1].startswith("-")):
+            raise UserError(f"it must be followed by {what}", key=flag)
+    return given, rest
+
+
+def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders that a command line names by --plugins, and its other words."""
+    return split_flag(words, FLAG, "a folder")
 
 
 def use_plugins(named: Sequence[str]) -> list[Path]:
@@ -231,28 +277,19 @@ def recorded_folders(config: DictConfig) -> tuple[Path, ...]:
 
 
 def _refuse_taken_names(folders: Sequence[Path]) -> None:
-    holders: dict[str, str] = {}
+    holders = dict.fromkeys(sys.stdlib_module_names, "Python's standard library")
     for folder in folders:
         for module in pkgutil.iter_modules([str(folder)]):
-            holder = holders.get(module.name) or _other_holder(module.name, folders)
-            if holder and not module.name.startswith("__"):  # such as __main__, which nobody imports
+            if module.name.startswith("__"):  # such as __main__, which nobody imports
+                continue
+            spec = None if module.name in holders else importlib.util.find_spec(module.name)
+            origin = Path(spec.origin).resolve() if spec and spec.origin else folder  # a folder of modules gives way
+            if not any(origin.is_relative_to(one) for one in folders):
+                holders[module.name] = str(origin.parent)
+            if holder := holders.get(module.name):
                 problem = f"its module {module.name} has the name of a module of {holder}, which would be imported instead"
                 raise UserError(f"{problem}; rename it", key=FLAG, value=folder)
             holders[module.name] = str(folder)
-
-
-def _other_holder(name: str, folders: Sequence[Path]) -> str:
-    """Where Python has a module of this name outside the folders; empty if nowhere."""
-    if name in sys.stdlib_module_names:
-        return "Python's standard library"
-    try:
-        spec = importlib.util.find_spec(name)
-    except ValueError:  # a module without a spec
-        return "a running program"
-    if spec is None or spec.origin is None:  # a folder without __init__.py gives way to a module
-        return ""
-    origin = Path(spec.origin).resolve()
-    return "" if any(origin.is_relative_to(folder) for folder in folders) else str(origin.parent)
 
 
 # The folder of a run
@@ -294,6 +331,57 @@ def check_folder(typed: Any, folder: Path) -> None:
         raise UserError(problem, key="hydra.run.dir", value=typed)
 
 
+# Label DP as the YAML of MindSpore Federated has it
+
+PRIVACY = "--privacy"
+_SHAPE = "privacy: {label_dp: {eps: 1.0}}"
+
+
+def with_privacy(words: Sequence[str]) -> list[str]:
+    """A command line with `--privacy FILE`, `--privacy=FILE` and `privacy.label_dp.eps=1.0` replaced by the options that
+    they stand for. Raises UserError for a file of another shape, and where a defense is chosen besides.
+    """
+    files, words = split_flag(words, PRIVACY, "a YAML file")
+    given, others = [_eps_in(Path(os.path.expanduser(name))) for name in files], []
+    for word in words:
+        match = re.fullmatch(r"\+{0,2}privacy(\.[^=]*)?=(.*)", word, re.DOTALL)
+        if match is None:
+            others.append(word)
+        elif match[1] == ".label_dp.eps":
+            given.append(match[2])
+        else:
+            problem = f"there is no such option; the shape is {_SHAPE}, in a file after {PRIVACY}"
+            raise UserError(problem, key=word.partition("=")[0])
+    if not given:
+        return others
+    options = ["defense=label_dp", f"defense.label_dp.eps={given[-1]}"]
+    chosen = [word for word in others if re.match(r"\+{0,2}defense(\.label_dp\.eps)?=", word)]
+    if chosen or len(given) > 1:
+        problem = f"it chooses defense=label_dp and its eps, beside {(chosen or options[1:])[0]}; give one of them"
+        raise UserError(problem, key="privacy")
+    return [*options, *others]
+
+
+def _eps_in(file: Path) -> str:
+    """The eps in a YAML file; other parts of the file than `privacy` are not read."""
+    try:
+        _, node = read_config(file)
+    except UserError as error:
+        raise UserError(error.problem, key=PRIVACY, value=file) from error
+    key = ""
+    for name in ("privacy", "label_dp", "eps"):
+        entries = node if isinstance(node, Mapping) else {}
+        if key and (wrong := [other for other in entries if other != name]):
+            raise UserError(f"there is no such option in {file}; the shape is {_SHAPE}", key=f"{key}.{wrong[0]}")
+        if name not in entries:
+            problem = f"it has no `{name}` where there must be one; the shape is {_SHAPE}"
+            raise UserError(problem, key=PRIVACY, value=file)
+        node, key = entries[name], f"{key}.{name}" if key else name
+    if isinstance(node, bool) or not isinstance(node, int | float) or not 0 <= node < math.inf:
+        raise UserError(f"it must be a finite number, 0 or more, in {file}", key=key, value=node)
+    return str(float(node))
+
+
 # What configs compute
 
 _LONGEST = 60  # characters of joined names, which become part of a folder's name
@@ -310,16 +398,6 @@ def current_config(config: DictConfig) -> Iterator[None]:
     finally:
         instance.cfg = before
         OmegaConf.set_readonly(config.hydra, readonly)
-
-
-def plain(config: Container, *, throw_on_missing: bool = False) -> Any:
-    """A config as dicts, lists and values, with everything computed."""
-    return OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
-
-
-def own_options(config: DictConfig) -> DictConfig:
-    """A composed config without Hydra's part."""
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def names(group: str, _root_: DictConfig) -> str:

@@ -15,11 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from vflbench.cli.components import component, locate
+from vflbench.cli.config import (
+    COMPONENTS,
+    GROUPS,
+    KEYED_NAMES,
+    SINGLE_NAMES,
+    leaves,
+    own_options,
+    read_config,
+    split_plugins,
+    use_plugins,
+)
 from vflbench.cli.config import FLAG as PLUGINS
-from vflbench.cli.config import split_plugins, use_plugins
-from vflbench.cli.groups import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves
-from vflbench.cli.words import Words
+from vflbench.cli.main import Words
 from vflbench.errors import UserError, nearest, paragraph, printable
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
@@ -82,14 +94,8 @@ def _described(group: str, file: Path) -> str:
 
 def _said_by_class(group: str, file: Path) -> dict[str, str]:
     """Of the user's own config without comments, the docstring and the threat of its class; or why it can't be used."""
-    from omegaconf import MissingMandatoryValue, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     from vflbench.attacks.base import Attack
     from vflbench.cli.build import KEYED, SINGLE
-    from vflbench.cli.classes import locate
-    from vflbench.cli.components import component
-    from vflbench.cli.config import read_config
 
     try:
         read_config(file)
@@ -111,20 +117,12 @@ def _said_by_class(group: str, file: Path) -> dict[str, str]:
         return {"does": f"can't be used: {paragraph(str(error))}"}
 
 
-def print_options(config: Any, folders: Sequence[Path]) -> None:
+def options_text(config: DictConfig, folders: Sequence[Path]) -> str:
     """`vflbench train --help`: what can be chosen, and each option with its value and what it means, in 80 columns.
 
     config: composed as it would run, with Hydra's part. folders: of configs, ours first.
     """
-    print(options_text(config, folders))
-
-
-def options_text(config: Any, folders: Sequence[Path]) -> str:
-    """The text of `print_options`."""
-    from omegaconf import OmegaConf  # late: `list` needs none
-
-    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    options: Any = OmegaConf.to_container(own)
+    options: Any = OmegaConf.to_container(own_options(config))
     words = explanations(folders, config.hydra.runtime.choices, options)
     lines = [*wrapped(str(config.hydra.help.header)), "", *wrapped(_CHOICES)]
     for group in sorted(GROUPS):

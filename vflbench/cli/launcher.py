@@ -22,15 +22,20 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from vflbench.cli.environment import THREADS, usable_cores
 from vflbench.cli.sweep import Job, JobOutcome, Status
 from vflbench.errors import UserError
 from vflbench.results.folder import is_busy, leave_error
 from vflbench.run.interruption import Interruption
 from vflbench.run.provenance import known_hashes
 
-_LOADED = ("vflbench.cli.train", "vflbench.cli.build", "vflbench.cli.record", "vflbench.cli.mistakes")
+_LOADED = ("vflbench.cli.train", "vflbench.cli.build")
 """What the process that is forked has imported."""
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""What says to the libraries of a process how many threads they may take."""
+
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Those that this process may use: a container or a batch system may lend it less than the machine has."""
 
 _GPUS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 """Files of the drivers of NVIDIA, of AMD, and of Windows' subsystem for Linux."""
@@ -59,8 +64,8 @@ class ProcessesLauncher(Launcher):
 
     def warm_up(self, jobs: int) -> None:
         """Begin the process that runs are forked from; `jobs` of them share the cores."""
-        threads = max(1, usable_cores() // min(self.n_jobs or usable_cores(), jobs))
-        for name in THREADS:
+        threads = max(1, _CORES // min(self.n_jobs or _CORES, jobs))
+        for name in _THREADS:
             os.environ.setdefault(name, str(threads))
         self.processes.set_forkserver_preload(list(_LOADED))
         forkserver.ensure_running()
@@ -75,7 +80,7 @@ class ProcessesLauncher(Launcher):
         waiting, lost = list(jobs), set[Job]()
         at_work: dict[Connection, tuple[Job, BaseProcess]] = {}
         one = self.n_jobs is None and any(may_use_gpu(job.options.get("device")) for job in jobs)
-        width = 1 if one else self.n_jobs or usable_cores()
+        width = 1 if one else self.n_jobs or _CORES
         self.warm_up(len(jobs))
         stopping = announced = False
         try:

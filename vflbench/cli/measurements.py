@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vflbench.cli.words import Words
+from vflbench.cli.main import Words
 from vflbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -185,18 +185,12 @@ def no_defense(arguments: Sequence[str]) -> None:
 
 def _configured(*overrides: str) -> "Experiment":
     """Without attacks, and on all labels as they are."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
     from vflbench.cli.build import build
-    from vflbench.cli.config import current_config
-    from vflbench.places import config_folder
+    from vflbench.cli.config import composed, current_config, own_options
 
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        words = ["attack=none", "audit.canaries=0", "name=no_defense", *overrides]
-        config = compose("train", overrides=words, return_hydra_config=True)
-        with current_config(config):
-            return build(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    config = composed("train", ["attack=none", "audit.canaries=0", "name=no_defense", *overrides])
+    with current_config(config):
+        return build(own_options(config))
 
 
 def markdown(means: "Mapping[_Key, Interval]", split: str, known: Sequence[int]) -> str:

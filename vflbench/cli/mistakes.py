@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from vflbench.cli.groups import COMPONENTS, KEYED_NAMES, read_ours
+from vflbench.cli.config import COMPONENTS, KEYED_NAMES, read_ours, searched
 from vflbench.cli.help import sets_options
 from vflbench.errors import UserError, causes, nearest, paragraph
 from vflbench.places import config_folder
@@ -91,8 +91,6 @@ def _raised_by_hydra(error: Exception) -> bool:
 
 def _describe_hydra(error: Exception) -> str:
     """Hydra's message in one paragraph, and the command that helps."""
-    from vflbench.cli.config import searched
-
     folders = [config_folder(), *searched]
     text = " ".join(str(error).split()) or f"the configs can't be used ({type(error).__name__})"
     if misquoted := quoting_mistake(text, str(getattr(error, "override", None) or ""), sys.argv):

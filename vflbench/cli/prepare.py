@@ -7,10 +7,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from vflbench.cli.components import build_dataset
 from vflbench.cli.config import plain, split_plugins, use_plugins
-from vflbench.cli.errors import fail, wants_traceback
-from vflbench.cli.train import hand_over_to_hydra
-from vflbench.cli.words import hydra_words, with_quoted_marks
+from vflbench.cli.main import fail_with
+from vflbench.cli.train import hand_over_to_hydra, hydra_words, with_quoted_marks
 from vflbench.data.prepared_line import keep, recall, sources_of
 from vflbench.errors import UserError
 from vflbench.run.provenance import code_hash
@@ -58,16 +58,13 @@ def _plain_options(config: DictConfig) -> dict[str, Any]:
 
 def prepare_one(config: DictConfig) -> None:
     """Put the dataset into the cache, and print a line on it and, of one's own table, what each column is taken for."""
-    from vflbench.cli.mistakes import describe
-
     try:
         options = _plain_options(config)
         line = recall(options, code_hash()) if options else None
         if line is not None:
             print(line)
             return
-        from vflbench.cli.run_options import build_dataset  # late, as what follows: it imports what reads tables
-        from vflbench.data.file_dataset import FileDataset
+        from vflbench.data.file_dataset import FileDataset  # late, as the next: it imports what reads tables
         from vflbench.data.party_files import PartyFiles
 
         sources = sources_of(options)
@@ -89,7 +86,4 @@ def prepare_one(config: DictConfig) -> None:
         again = "\n".join([dataclasses.replace(prepared, made=False).line(left_out), *columns])
         keep(options, code_hash(), sources, again, prepared.folder)
     except Exception as error:
-        text = describe(error)
-        if text is None or wants_traceback():
-            raise
-        fail(text)
+        fail_with(error)  # here: Hydra would add lines of its own

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vflbench.cli.words import Words
+from vflbench.cli.main import Words
 from vflbench.errors import UserError
 
 if TYPE_CHECKING:

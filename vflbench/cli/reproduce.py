@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflbench.cli.main import Words
 from vflbench.cli.measurements import asynchronous_range, no_defense
-from vflbench.cli.words import Words
 from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.report.published import PublishedExperiment, read_experiments

@@ -22,8 +22,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
+from vflbench.cli.components import check_options
 from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders
-from vflbench.cli.run_options import check_options
 from vflbench.errors import UserError
 from vflbench.report.words import line, number
 from vflbench.results.folder import Earlier, FolderError, alone_in, is_finished, look, read_summary

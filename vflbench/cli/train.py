@@ -1,39 +1,41 @@
-"""`vflbench train`: one run, or with -m a sweep."""
+"""`vflbench train` and `vflbench.train`: one run, or with -m a sweep."""
 
-import dataclasses
+import argparse
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from vflbench.cli.components import check_options
 from vflbench.cli.config import (
     check_folder,
     check_others,
+    composed,
+    current_config,
     others,
+    own_options,
     plain,
     recorded_folders,
     searched,
     split_plugins,
     use_plugins,
+    with_privacy,
 )
-from vflbench.cli.environment import leave_working_folder, wait_passively
-from vflbench.cli.errors import fail, wants_traceback
-from vflbench.cli.privacy_file import with_privacy
-from vflbench.cli.run_options import check_options
+from vflbench.cli.main import Words, fail, fail_with, prepare_process, wants_traceback
+from vflbench.cli.mistakes import describe
 from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line, outcome_of
-from vflbench.cli.words import hydra_flags, hydra_words, with_quoted_marks
 from vflbench.errors import UserError
 from vflbench.places import config_folder, pip_install
 from vflbench.results.folder import (
@@ -65,21 +67,57 @@ HYDRA_OPTIONS = [
 ]
 """The hydra options of train.yaml, for a config of another name: the config.yaml of a finished run has none."""
 
-
 _EXTRAS = {
-    "joblib": ("joblib", "hydra_plugins.hydra_joblib_launcher"),
-    "submitit_local": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
-    "submitit_slurm": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
+    "hydra/launcher=joblib": ("joblib", "hydra_plugins.hydra_joblib_launcher"),
+    "hydra/launcher=submitit_local": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
+    "hydra/launcher=submitit_slurm": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
 }
-"""Launcher -> its extra, and the package without which it can't begin."""
+"""Choice of a launcher -> its extra, and the package without which it can't begin."""
 
 
-def train(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
     named, words = split_plugins(arguments)
     use_plugins(named)
     sys.argv = ["vflbench train", *with_quoted_marks(with_privacy(words))]
     hand_over_to_hydra(train_one)
+
+
+def hydra_words(words: Sequence[str], command: str) -> argparse.Namespace:
+    """The words of a command that Hydra reads: flags, and the `overrides` among them. Raises UserError for other flags."""
+    parser = Words(prog=command, add_help=False)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    for name, short in (("help", "h"), ("run", "r"), ("multirun", "m"), ("shell-completion", "sc")):
+        parser.add_argument(f"--{name}", f"-{short}", action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("--resolve", action="store_true")
+    for name, short in (("config-path", "cp"), ("config-name", "cn"), ("config-dir", "cd"), ("package", "p")):
+        parser.add_argument(f"--{name}", f"-{short}")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    kinds = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
+    return parser.parse_intermixed_args(list(words))
+
+
+def hydra_flags(typed: argparse.Namespace) -> list[str]:
+    """The flags as Hydra takes them, but for those that name configs."""
+    set_ = [name for name in ("run", "multirun", "shell_completion", "hydra_help", "resolve") if getattr(typed, name)]
+    valued = [(name, getattr(typed, name)) for name in ("package", "cfg", "info") if getattr(typed, name)]
+    return [f"--{name.replace('_', '-')}" for name in set_] + [f"--{name}={value}" for name, value in valued]
+
+
+_NAMED = {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}
+_MARK = re.compile(
+    rf"(\+{{0,2}}dataset\.(?:delimiter|decimal)=)([^\w\s'\"\\]|\t|{'|'.join(map(re.escape, _NAMED))})", re.ASCII
+)
+
+
+def with_quoted_marks(words: Sequence[str]) -> list[str]:
+    """The same words with quotes around a delimiter or decimal mark: the shell took those that were typed, and to Hydra a
+    bare comma is a list of nothing. The mark is one sign, or named in a word.
+    """
+    matches = [(word, _MARK.fullmatch(word)) for word in words]
+    return [f"{match[1]}'{_NAMED.get(match[2], match[2])}'" if match else word for word, match in matches]
 
 
 def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
@@ -96,75 +134,86 @@ def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train")
         )
     if typed.config_name:
         overrides = [*HYDRA_OPTIONS, *overrides]  # before the user's, so that those win
-    for extra, package in (_EXTRAS[word.partition("=")[2]] for word in overrides if word in _LAUNCHERS):
-        if find_spec(package.partition(".")[0]) is None or find_spec(package) is None:
+    for extra, package in (_EXTRAS[word] for word in overrides if word in _EXTRAS):
+        if find_spec(package) is None:
             raise UserError(f"it needs an extra: {pip_install(extra)}", key="hydra/launcher")
     if others:
         check_others(name, overrides)
     if typed.help:
-        print(_help(name, overrides))
+        from vflbench.cli.help import options_text  # late: runs need none
+
+        print(options_text(composed(name, overrides, RunMode.MULTIRUN), [config_folder(), *searched]))
         return
     sys.argv[1:] = [*overrides, *hydra_flags(typed)]
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(task)()
 
 
-_LAUNCHERS = [f"hydra/launcher={name}" for name in _EXTRAS]
-
-
-def _help(name: str, overrides: list[str]) -> str:
-    from vflbench.cli.help import options_text  # late: runs need none
-
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        load = GlobalHydra.instance().config_loader().load_configuration
-        config = load(name, overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    return options_text(config, [config_folder(), *searched])
-
-
 def train_one(config: DictConfig) -> Any:
     """One run, in the folder that Hydra chose. Returns its test AUC; in a sweep, its JobOutcome."""
-    wait_passively()  # workers of a sweep begin here
-    leave_working_folder()
+    prepare_process()  # workers of a sweep begin here
     import_from(recorded_folders(config))
-    from vflbench.cli.mistakes import describe
-
     hydra_config = HydraConfig.get()
     in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
     try:
-        outcome = run_and_report(config, in_sweep=in_sweep)
+        outcome = run_and_report(config, folder, in_sweep=in_sweep)
     except Exception as error:
-        text = describe(error)
         if in_sweep and not isinstance(error, BrokenPipeError):
-            reason = text or f"{type(error).__name__}: {error}"
+            reason = describe(error) or f"{type(error).__name__}: {error}"
             if wants_traceback():
                 traceback.print_exc()
             if not isinstance(error, FolderError):
                 leave_error(folder, reason, error)
             return JobOutcome(Status.BUSY if isinstance(error, BusyError) else Status.FAILED, reason=reason)
         remove_if_empty(folder)
-        if text is None or wants_traceback() or isinstance(error, BrokenPipeError):
-            raise
-        fail(text)  # here: Hydra would add lines of its own
+        fail_with(error)  # here: Hydra would add lines of its own
     if in_sweep:
         if not str(hydra_config.launcher.get("_target_")).endswith(".Processes"):  # which prints it when it hears of it
             print(outcome_line(outcome, folder), flush=True)
-        return dataclasses.replace(outcome, folder=os.path.abspath(folder))
+        return replace(outcome, folder=os.path.abspath(folder))
     if outcome.reason:
         fail(f"{outcome.reason}; the results are in {folder}, marked as failed")
     return outcome.test_auc
 
 
-def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
+def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
+    """Train and attack as `vflbench train OVERRIDES` does, and return the run's folder.
+
+        folder = vflbench.train("dataset.rows=20000", "attack=[norm,spectral]", "defense=marvell")
+        table = vflbench.load(folder)
+
+    overrides: as on the command line, without -m. plugins: folders of code and configs of your own. A run that was finished
+    before is not computed again. Raises UserError for what the command line refuses, and for a run that counts as failed.
+    """
+    use_plugins([str(folder) for folder in plugins])
+    try:
+        config = composed("train", with_privacy(overrides))
+        with current_config(config):
+            folder = Path(os.path.abspath(str(config.hydra.run.dir)))
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                outcome = run_and_report(own_options(config), folder, in_sweep=False)
+            finally:
+                remove_if_empty(folder)
+    except Exception as error:
+        text = describe(error)
+        if text is None or isinstance(error, UserError):
+            raise
+        raise UserError(text) from error
+    if outcome.reason:
+        raise UserError(f"{outcome.reason}; the results are in {folder}, marked as failed")
+    return folder
+
+
+def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOutcome:
     """Build the experiment, run or resume it, draw and print; a run that was finished before is only shown.
 
     The outcome is a failure if the run reached its end and yet counts as failed. A run that began and then fails leaves
     error.txt. After a mistake in the options, the folder is as it was.
     """
-    hydra_config = HydraConfig.get()
     # The config.yaml of a run is there to be run again, which must not replace that run.
     resolved = plain(config) | {"overwrite": False}
     folders = recorded_folders(config)
     origin = origin_of(resolved, folders)
-    folder = Path(hydra_config.runtime.output_dir)
     earlier_outcome = finished_before(folder, resolved, origin) if config.get("overwrite") is False else None
     if earlier_outcome is not None:
         if resolved != recorded_config(folder):  # in options that change no result; the others are as they were
@@ -176,18 +225,17 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
 
     from tqdm import tqdm  # late, as the rest: it imports what trains
 
-    from vflbench.cli.build import build
-    from vflbench.cli.record import Started, record
+    from vflbench.cli.build import Started, build, record
     from vflbench.report.terminal import result_text
 
     experiment = build(config)
-    settings = experiment.settings
+    settings, hydra_config = experiment.settings, HydraConfig.get()
     if not in_sweep:
         check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
         if earlier is Earlier.FINISHED:  # since we looked first
-            return dataclasses.replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
+            return replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
         for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
             tqdm.write("\n".join(wrapped(line, "  ")))
         started = Started(
@@ -199,10 +247,8 @@ def run_and_report(config: DictConfig, *, in_sweep: bool) -> JobOutcome:
             overwrite=settings.overwrite,
         )
         if experiment.engine.starts_processes:
-            elsewhere = import_module("vflbench.hosts.elsewhere")  # a room above: it starts runs of this one
-            outcome = elsewhere.record_elsewhere(started, experiment, folder, in_sweep=in_sweep)
-        else:
-            outcome = record(started, experiment, folder, in_sweep=in_sweep)
+            record = import_module("vflbench.hosts.elsewhere").record_elsewhere  # a room above: it starts runs of this one
+        outcome: JobOutcome = record(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
         print(result_text(folder, colour=sys.stdout.isatty()), flush=True)
     return outcome

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from vflbench.cli.record import Started
+from vflbench.cli.build import Started
 from vflbench.cli.sweep import JobOutcome
 from vflbench.data.party_table import write_party_tables
 from vflbench.data.table import LABEL_PARTY

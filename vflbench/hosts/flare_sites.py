@@ -16,8 +16,7 @@ from typing import Any
 from nvflare.collab import collab
 
 import vflbench.cli.config  # noqa: F401  # what configs compute
-from vflbench.cli.build import build
-from vflbench.cli.record import Started, record
+from vflbench.cli.build import Started, build, record
 from vflbench.cli.sweep import Status
 from vflbench.data.base import Dataset
 from vflbench.data.party_table import PartyTable, read_party_table

@@ -14,26 +14,19 @@ from vflbench.plain_files import written_whole
 
 def compose(words: Sequence[str]) -> None:
     """The command: what would run is built, and written without the options that are the label party's own."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from omegaconf import OmegaConf
-
     from vflbench.cli.build import build
-    from vflbench.cli.config import current_config, plain
-    from vflbench.cli.privacy_file import with_privacy
-    from vflbench.cli.words import with_quoted_marks
-    from vflbench.places import config_folder
+    from vflbench.cli.config import composed, current_config, own_options, plain, with_privacy
+    from vflbench.cli.train import with_quoted_marks
 
     path, _, overrides = split_words(words, "compose", "file", ())
     if os.path.lexists(path):
         raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        words = [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"]
-        config = hydra_compose("train", overrides=words, return_hydra_config=True)
-        with current_config(config):
-            chosen = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-            build(chosen)
-            options = shared(plain(chosen))
+    words = [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"]
+    config = composed("train", words)
+    with current_config(config):
+        chosen = own_options(config)
+        build(chosen)
+        options = shared(plain(chosen))
     text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
     with written_whole(Path(path), "w", encoding="utf-8") as file:
         file.write(

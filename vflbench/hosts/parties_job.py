@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
-from vflbench.cli.record import Started
+from vflbench.cli.build import Started
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import Job, write_job
 from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, Kit, shared

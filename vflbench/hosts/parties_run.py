@@ -13,7 +13,7 @@ from vflbench.errors import UserError
 from vflbench.hosts.parties import need_flare, split_words
 
 if TYPE_CHECKING:
-    from vflbench.cli.record import Started
+    from vflbench.cli.build import Started
     from vflbench.cli.sweep import JobOutcome
     from vflbench.run.experiment import Experiment
 
@@ -25,7 +25,7 @@ experiment has the same results folder in another project.
 
 def run(words: Sequence[str]) -> None:
     """The command."""
-    from vflbench.cli.train import train
+    from vflbench.cli.train import command
 
     path, options, overrides = split_words(words, "run", "project", ("timeout",))
     need_flare()
@@ -35,7 +35,7 @@ def run(words: Sequence[str]) -> None:
             problem = f"it has no folder {part}, which the label party needs to begin a run"
             raise UserError(problem, key="project", value=path, see="vflbench parties --help")
     _project[:] = [(folder, _seconds(options.get("timeout", "60")))]
-    train([*overrides, "engine=nvflare", "engine.mode=provisioned"])
+    command([*overrides, "engine=nvflare", "engine.mode=provisioned"])
 
 
 def _seconds(text: str) -> float:

@@ -11,8 +11,7 @@ from typing import Any
 from nvflare.collab import collab
 
 from vflbench import __version__
-from vflbench.cli.build import build
-from vflbench.cli.record import Started
+from vflbench.cli.build import Started, build
 from vflbench.data.base import Dataset
 from vflbench.data.own_file import LabelFile, OwnFile
 from vflbench.data.party_files import PartyFiles
