@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +11,8 @@ from vflbench.metrics.canary_power import canaries_needed, power
 from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import Leak
-from vflbench.metrics.privacy import THE_LEAK, Guarantee, Ledger, Release, holds
+from vflbench.metrics.privacy import THE_LEAK, Ledger, Release, holds
 from vflbench.metrics.verdict import NO_MESSAGE, above, at_levels, worst
-from vflbench.metrics.verdict import Reading as Measured
 from vflbench.results import schema
 from vflbench.results.gate import apart
 from vflbench.results.schema import (
@@ -72,61 +70,48 @@ def promised(
     strongest first, with the low end of their simultaneous interval (`metrics.verdict.above`).
     """
     made: dict[str, Promise | None] = {}
+    counted = at_levels(leaks, levels, *LEVELS)
     for name, guarantee in claims_of(defenses).of.items():
         if guarantee is None:
             made[name] = None
             continue
-        bounded = [leak for leak in leaks if not guarantee.message or _is_of_one_message(leak, mixing, crossing)]
+        bounded = [
+            leak
+            for leak in counted
+            if not guarantee.message  # it is about all that is sent, else about the message as it crosses
+            or (base_name(leak.attack) not in mixing and leak.layer in crossing.get(leak.party, (leak.layer,)))
+        ]
         one = Exposure() if guarantee.release is None else exposure  # weights remember what was learned from a label
-        exposures = {"one_message": one, "all_messages": exposure}
-        ceilings = {f"leak_auc_{seen}": guarantee.leak_auc_after(after) for seen, after in exposures.items()}
-        floors = {f"error_{seen}": guarantee.error_after(after) for seen, after in exposures.items()}
-        tested = _tested(name, guarantee, figures)
+        ceiling, of_all = guarantee.leak_auc_after(one), guarantee.leak_auc_after(exposure)
+        heights = [
+            (of_all if base_name(leak.attack) in joining else ceiling)
+            if guarantee.message in ("", leak.message)
+            else math.nan
+            for leak in bounded
+        ]
+        tested = [
+            {"party": of.party, "layer": of.layer}
+            | {figure: of.values.get(f"{name}.{figure}") for figure in guarantee.tested_by}
+            for of in figures
+            if guarantee.tested_by and f"{name}.{guarantee.tested_by[0]}" in of.values
+        ]
         made[name] = Promise(
             claim=guarantee.claim,
             bounds=guarantee.bounds,
             message=guarantee.message,
             messages=exposure.messages,
-            **ceilings,
-            **floors,
+            leak_auc_one_message=ceiling,
+            leak_auc_all_messages=of_all,
+            error_one_message=guarantee.error_after(one),
+            error_all_messages=guarantee.error_after(exposure),
             assumption=guarantee.assumption,
             tested=tested,
-            assumption_holds=holds([one[guarantee.tested_by[0]] for one in tested]) if tested else None,
-            exceeded=_exceeded(guarantee, ceilings, bounded, levels, joining),
+            assumption_holds=holds([one_place[guarantee.tested_by[0]] for one_place in tested]) if tested else None,
+            exceeded=[
+                Reading(**vars(it), level=levels[it.attack], ceiling=height) for it, height in above(bounded, heights)
+            ],
         )
     return made
-
-
-def _is_of_one_message(leak: Leak, mixing: Collection[str], crossing: Mapping[str, Sequence[str]]) -> bool:
-    """Whether the message as it crosses is all that the attack scored."""
-    return base_name(leak.attack) not in mixing and leak.layer in crossing.get(leak.party, (leak.layer,))
-
-
-def _tested(name: str, guarantee: Guarantee, figures: Sequence[Figures]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for one in figures:
-        values = {figure: one.values.get(f"{name}.{figure}") for figure in guarantee.tested_by}
-        if guarantee.tested_by and values[guarantee.tested_by[0]] is not None:
-            made.append({"party": one.party, "layer": one.layer, **values})
-    return made
-
-
-def _exceeded(
-    guarantee: Guarantee,
-    ceilings: Mapping[str, float],
-    leaks: Sequence[Leak],
-    levels: Mapping[str, str],
-    joining: Collection[str],
-) -> list[Reading]:
-    counted = at_levels(leaks, levels, *LEVELS)
-    seen = ["all_messages" if base_name(leak.attack) in joining else "one_message" for leak in counted]
-    heights = [
-        ceilings[f"leak_auc_{which}"] if guarantee.message in ("", leak.message) else math.nan
-        for which, leak in zip(seen, counted, strict=True)
-    ]
-    return [
-        Reading(level=levels[one.attack], ceiling=height, **_place_and_value(one)) for one, height in above(counted, heights)
-    ]
 
 
 def exceeded_ceilings(promises: Mapping[str, Promise | None]) -> dict[str, list[Reading]]:
@@ -167,27 +152,26 @@ def verdict(
         counted = at_levels(leaks, levels, level)
         one, other = worst(counted), worst(leak for leak in counted if leak.message in changed)
         if one is not None:
-            at_all[level] = _beside_own_columns(one, leaks)
+            at_all[level] = Reading(**vars(one), own_columns=_own_columns(leaks, one.attack))
             if other is not None and one.message not in changed:
-                on_changed[level] = _beside_own_columns(other, leaks)
+                on_changed[level] = Reading(**vars(other), own_columns=_own_columns(leaks, other.attack))
     references = [leak for leak in leaks if leak.visible and levels[leak.attack] == REFERENCE]
     of_probe = worst(leak for leak in references if base_name(leak.attack) == PROBE)
     of_columns = worst(leak for leak in references if base_name(leak.attack) != PROBE)
     named = {"probe": of_probe, "own columns": of_columns}
-    first = worst(sorted(at_levels(leaks, levels, *LEVELS), key=lambda leak: _ease(leak, levels, crossing)))
+
+    def demand(leak: Leak) -> tuple[int, bool]:
+        return LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
+
+    first = worst(sorted(at_levels(leaks, levels, *LEVELS), key=demand))
     return Verdict(
-        worst=None if first is None else Reading(**_place_and_value(first), readings=first.readings),
+        worst=None if first is None else Reading(**vars(first)),
         levels=at_all,
         on_changed=on_changed,
-        references={name: Reading(**_place_and_value(one)) for name, one in named.items() if one is not None},
+        references={name: Reading(**vars(one)) for name, one in named.items() if one is not None},
         falls=_falls(leaks, levels, promises, test_auc, changed),
         changed=sorted(changed),
     )
-
-
-def _ease(leak: Leak, levels: Mapping[str, str], crossing: Mapping[str, Sequence[str]]) -> tuple[int, bool]:
-    """How much an attack asks for: its level, and whether it is at a layer that doesn't cross."""
-    return LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
 
 
 def messages_changed(defenses: Collection[Defense]) -> set[str]:
@@ -225,7 +209,7 @@ def _falls(
             continue
         if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
             because = f"as good as the model, whose test AUC is {test_auc:.3f}"
-            return Reading(level=level, because=because, **_place_and_value(one))
+            return Reading(**vars(one), level=level, because=because)
     return None
 
 
@@ -234,14 +218,6 @@ def _own_columns(leaks: Sequence[Leak], attack: str) -> float | None:
     twin = f"{base_name(attack)}{OWN_COLUMNS}"
     one = worst(leak for leak in leaks if leak.visible and leak.attack.startswith(twin))
     return None if one is None else one.value
-
-
-def _beside_own_columns(one: Measured, leaks: Sequence[Leak]) -> Reading:
-    return Reading(**_place_and_value(one), readings=one.readings, own_columns=_own_columns(leaks, one.attack))
-
-
-def _place_and_value(one: Measured) -> dict[str, Any]:
-    return {name: value for name, value in vars(one).items() if name != "readings"}
 
 
 def account(
@@ -253,7 +229,9 @@ def account(
     epsilon_at_delta: the least eps known to hold with delta. tried: lower bounds from the reader of the labels that were
     trained on, and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
     of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
-    is more than the claim. power: what the check could have found (`power_of`); not violated is not verified.
+    is more than the claim. power: for mechanisms 1.5 and 2 times weaker than claimed, the
+    probability that the best reader's bound exceeds the claim, and how many canaries have a probability of POWER, None if a
+    million have not; not violated is not verified.
     """
     ledger = Ledger()
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
@@ -262,18 +240,21 @@ def account(
         ledger.add(name, release, exposure)
     if ledger.is_empty and not len(canaries):
         return None
-    claimed = ledger.epsilon if pure else None
     tried = {"the labels trained on": canaries.guesses()} if len(canaries) else {}
-    tried |= {_place(leak): leak.guesses for leak in leaks if leak.visible and leak.guesses.total}
-    alpha = (1 - CONFIDENCE) / max(1, len(tried))
-    if ledger.mu is None:
-        bounds = {name: guesses.epsilon_low(alpha) for name, guesses in tried.items()}
-    else:
-        bounds = {name: guesses.mu_low(alpha, len(canaries)) for name, guesses in tried.items()}
+    for leak in leaks:
+        if leak.visible and leak.guesses.total:
+            read = "" if leak.message == NO_MESSAGE else f" on {leak.message}s"
+            tried[f"{leak.attack}{read} of {leak.party} {leak.layer}"] = leak.guesses
+    alpha, is_gaussian = (1 - CONFIDENCE) / max(1, len(tried)), ledger.mu is not None
+    bounds = {
+        name: guesses.mu_low(alpha, len(canaries)) if is_gaussian else guesses.epsilon_low(alpha)
+        for name, guesses in tried.items()
+    }
     best = max(bounds, key=bounds.__getitem__, default=None)
-    low, proven = None if best is None else bounds[best], "epsilon_low" if ledger.mu is None else "mu_low"
-    limit = claimed if ledger.mu is None else ledger.mu
-    is_gaussian = ledger.mu is not None
+    low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
+    claimed = ledger.epsilon if pure else None
+    limit = ledger.mu if is_gaussian else claimed
+    weaker = TOO_WEAK if limit is not None and 0 < limit < math.inf else ()
     return Privacy(
         epsilon=claimed,
         mu=ledger.mu,
@@ -290,37 +271,18 @@ def account(
         canaries=len(canaries),
         confidence=CONFIDENCE,
         tried={name: Tried.model_validate({"guesses": tried[name].total, proven: bound}) for name, bound in bounds.items()},
-        epsilon_low=None if is_gaussian else low,
-        epsilon_low_by=None if is_gaussian else best,
-        mu_low=low if is_gaussian else None,
-        mu_low_by=best if is_gaussian else None,
+        **dict.fromkeys(("epsilon_low", "epsilon_low_by", "mu_low", "mu_low_by")) | {proven: low, f"{proven}_by": best},
         violated=low is not None and limit is not None and low > limit,
-        power=[] if limit is None else power_of(limit, len(canaries), alpha, gaussian=is_gaussian),
+        power=[
+            Power(
+                times=times,
+                probability=power(limit, times, len(canaries), alpha, gaussian=is_gaussian),
+                wanted=POWER,
+                canaries_needed=canaries_needed(limit, times, alpha, POWER, gaussian=is_gaussian),
+            )
+            for times in weaker
+        ],
     )
-
-
-def _place(leak: Leak) -> str:
-    """`norm on gradients of a f5`; of a reader of no message `completion (own columns) of a features`."""
-    read = leak.attack if leak.message == NO_MESSAGE else f"{leak.attack} on {leak.message}s"
-    return f"{read} of {leak.party} {leak.layer}"
-
-
-def power_of(claim: float, canaries: int, alpha: float, *, gaussian: bool = False) -> list[Power]:
-    """For mechanisms 1.5 and 2 times weaker than claimed: the probability that the best reader's bound exceeds the claim.
-
-    canaries_needed: so many have a probability of POWER; None if a million have not.
-    """
-    if not 0 < claim < math.inf:
-        return []
-    return [
-        Power(
-            times=times,
-            probability=power(claim, times, canaries, alpha, gaussian=gaussian),
-            wanted=POWER,
-            canaries_needed=canaries_needed(claim, times, alpha, POWER, gaussian=gaussian),
-        )
-        for times in TOO_WEAK
-    ]
 
 
 def failure(privacy: Privacy | None) -> str | None:
@@ -349,44 +311,41 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     such figure (`exact` is False).
     """
     return [
-        Noise(party=party, layer=layer, defense=name, width=sent.width, **_embedding_promise(release, epochs))
+        _noise(release, epochs, party=party, layer=layer, defense=name, width=sent.width)
         for (party, layer), sent in claims.items()
         for name, release in sent.releases
     ]
 
 
-def _embedding_promise(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
+def _noise(release: EmbeddingRelease, epochs: int, **place: Any) -> Noise:
     messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
     total = release.delta_after(messages)
-    exact = release.exact_after or (lambda _messages, _delta: math.inf)
-    return {
-        "mechanism": release.mechanism,
-        "messages": messages,
-        "epsilon": release.epsilon,
-        "delta": release.delta,
-        "epsilon_all": _finite(release.after(messages, total)),
-        "delta_all": total,
-        "exact": release.exact_after is not None,
-        "epsilon_exact": _finite(exact(1, release.delta)),
-        "epsilon_exact_all": _finite(exact(messages, total)),
-        "reason": release.reason,
-        "assumes": release.assumes,
-    }
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
+    after = {"epsilon_all": release.after(messages, total), "epsilon_exact": math.inf, "epsilon_exact_all": math.inf}
+    if release.exact_after is not None:
+        after["epsilon_exact"] = release.exact_after(1, release.delta)
+        after["epsilon_exact_all"] = release.exact_after(messages, total)
+    return Noise(
+        **place,
+        mechanism=release.mechanism,
+        messages=messages,
+        epsilon=release.epsilon,
+        delta=release.delta,
+        delta_all=total,
+        exact=release.exact_after is not None,
+        **{name: value if math.isfinite(value) else None for name, value in after.items()},
+        reason=release.reason,
+        assumes=release.assumes,
+    )
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
     """A line for each defense whose noise on embeddings claims nothing; layers with the same reason share a line."""
-    refused = sorted(
-        (name, release.reason, f"{party} {layer}")
-        for (party, layer), sent in claims.items()
-        for name, release in sent.releases
-        if release.epsilon is None
-    )
+    places: dict[tuple[str, str], list[str]] = {}
+    for (party, layer), sent in claims.items():
+        for name, release in sent.releases:
+            if release.epsilon is None:
+                places.setdefault((name, release.reason), []).append(f"{party} {layer}")
     return [
-        f"{name} claims no differential privacy for {', '.join(place for *_, place in places)}: {reason}"
-        for (name, reason), places in groupby(refused, key=lambda entry: entry[:2])
+        f"{name} claims no differential privacy for {', '.join(sorted(its))}: {reason}"
+        for (name, reason), its in sorted(places.items())
     ]
