@@ -175,13 +175,13 @@ CAPS = {
     "vflbench/engines": 790,
     "vflbench/hosts": 1_649,
     "vflbench/messages": 3_075,
-    "vflbench/metrics": 1_468,
+    "vflbench/metrics": 1_419,
     "vflbench/models": 1_491,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_535,
     "vflbench/results": 1_754,
-    "vflbench/run": 4_293,
+    "vflbench/run": 4_177,
 }
 
 

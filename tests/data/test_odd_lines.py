@@ -174,7 +174,8 @@ def test_classes_and_their_rows_are_recorded_and_printed(tmp_path):
     for dataset, rows in cases:
         assert load(dataset).facts["class_rows"] == rows
         names = list(rows)
-        assert f"classes {names[0]} (6), {names[1]} (6)" in introduce(dataset.load(torch.Generator()))
+        data = dataset.load(torch.Generator())
+        assert f"classes {names[0]} (6), {names[1]} (6)" in introduce(data, data.train.columns)
     assert "classes no (6), yes (6)" in cases[0][0].prepare().line()
 
 

@@ -67,7 +67,7 @@ def test_a_table_takes_both(dtype, classes):
         tensors.add(KEY, scores, truth, known, canary, candidates)
         apart = array_of(scores[:, 1] - scores[:, 0]) if classes == 2 else None
         arrays.add(KEY, *(array_of(one) for one in (scores, truth, known, canary, candidates)), apart)
-    assert str(tensors.state()) == str(arrays.state())
+    assert str(vars(tensors)) == str(vars(arrays))
     assert str(tensors.leaks()) == str(arrays.leaks())
 
 

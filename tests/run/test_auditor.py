@@ -92,7 +92,7 @@ def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
     missed = [(leak.layer, leak.batches, leak.left_out) for leak in audited.leaks if leak.attack == "echo"]
     assert missed == [("f1", 0, 4), ("f2", 0, 4)]
     assert all(math.isnan(leak.raw.mean) for leak in audited.leaks if leak.attack == "echo")
-    ((name, reason),) = audited.auditor.unscored(audited.leaks).items()
+    ((name, reason),) = audited.auditor.unscored(audited.findings[-1]).items()
     assert name == "echo"
     assert reason.startswith("it needs 1000 known positives of each batch or group of rows, and none had more than ")
     most = max(int(data.train.all().labels[start : start + 100].sum()) for start in range(0, 400, 100))
@@ -114,7 +114,7 @@ def test_an_attack_that_knows_too_few_rows_at_the_end_of_an_epoch_has_a_reason(d
         ("followed", "f1", 0, 5),
         ("followed", "f2", 0, 5),
     ]
-    assert set(audited.auditor.unscored(audited.leaks)) == {"late", "followed"}
+    assert set(audited.auditor.unscored(audited.findings[-1])) == {"late", "followed"}
 
 
 def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
@@ -127,10 +127,10 @@ def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
     negatives = data.train.all().ids[data.train.all().labels == 0]
     audited = Audited(data, {"paired": Paired()}, epochs=0)
     audited.batches = negatives[:200].split(100)
-    leaks = audited.epoch(0).leaks
-    assert [(leak.batches, leak.left_out) for leak in leaks] == [(0, 2), (0, 2)]
+    found = audited.epoch(0)
+    assert [(leak.batches, leak.left_out) for leak in found.leaks] == [(0, 2), (0, 2)]
     reason = "it needs a known row of each class in each batch, and no batch had one"
-    assert audited.auditor.unscored(leaks) == {"paired": reason}
+    assert audited.auditor.unscored(found) == {"paired": reason}
 
 
 def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
@@ -170,7 +170,7 @@ def test_the_state_holds_which_rows_were_met_and_what_attacks_keep(data):
     assert str(ends[0]) == str(ends[1])
     assert other.attack("few").met == audited.attack("few").met
     assert other.attack("few").groups == audited.attack("few").groups
-    assert other.auditor.unscored(ends[1].leaks) == audited.auditor.unscored(ends[0].leaks) != {}
+    assert other.auditor.unscored(ends[1]) == audited.auditor.unscored(ends[0]) != {}
 
 
 class Named(Attack):

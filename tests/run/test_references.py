@@ -11,7 +11,6 @@ from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
-from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.metrics.leakage import LeakTable
 from vflbench.models.wide_deep import WideDeep
@@ -134,7 +133,7 @@ def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_othe
     rows, table = ProbeRows(), LeakTable()
     for name, count, noise in (("says nothing", 4000, 1e6), ("reads the label", 400, 0.1)):
         scores = y[:count] + noise * torch.randn(count, generator=rng)
-        rows.add_followed("a", (Kind.GRADIENT, name), torch.arange(count), y[:count], scores, torch.zeros(count).bool())
+        rows.add_followed(("a", "gradient", name), torch.arange(count), y[:count], scores, torch.zeros(count).bool())
     rows.grade(2, rng, table)
     (leak,) = table.leaks()
     assert leak.layer == FOLLOWED

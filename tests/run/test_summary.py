@@ -7,7 +7,7 @@ from vflbench.metrics.leakage import Leak
 from vflbench.numerics.interval import Interval
 from vflbench.run.grade_scores import Findings
 from vflbench.run.setup import Epoch
-from vflbench.run.summary import EpochResult, _tree
+from vflbench.run.summary import EPOCHS, trees
 
 
 def leak(party, value, *, visible=True):
@@ -24,13 +24,13 @@ def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most():
         [leak("b", 0.8), leak("a", math.nan)],
     ]
     for leaks in orders:
-        assert _tree(leaks, "two_sided") == {"norm": {"gradient": {"f2": 0.8}}}, [one.party for one in leaks]
+        assert trees(leaks)["leak_auc_two_sided"] == {"norm": {"gradient": {"f2": 0.8}}}, [one.party for one in leaks]
 
 
 def test_the_loss_log_has_a_line_for_each_hundred_steps():
     losses = [1.0] * 100 + [0.5] * 99 + [0.25] + [9.0] * 50
     epoch = Epoch(2, torch.empty(0), losses=losses, penalties=[0.0] * 250)
-    result = epoch.result(Findings([], [], [], {}))
+    result = epoch.result(Findings())
     assert result.losses == pytest.approx([1.0, 0.4975])
     assert result.loss_lines() == ["epoch 2 step 100/250 loss: 1.000000", "epoch 2 step 200/250 loss: 0.497500"]
-    assert EpochResult.from_state(result.state()).loss_lines() == result.loss_lines()
+    assert EPOCHS.validate_python(EPOCHS.dump_python([result])) == [result]

@@ -1,9 +1,7 @@
 """Statistical dependence of embeddings and labels, measured without an attack."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from torch import Tensor
 
@@ -47,11 +45,3 @@ class DependenceTable:
             Dependence(*place, mean_interval([value for value in values if not math.isnan(value)], UNIT))
             for place, values in self._values.items()
         ]
-
-    def state(self) -> list[list[Any]]:
-        """[[party, layer, visible], [values]] for each layer."""
-        return [[list(place), list(values)] for place, values in self._values.items()]
-
-    @classmethod
-    def from_state(cls, state: Sequence[Sequence[Any]]) -> Self:
-        return cls({tuple(place): list(values) for place, values in state})

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 from vflbench.metrics.canary import Guesses
 from vflbench.numerics.interval import Estimate, Interval, mean_interval, within_unit
@@ -82,22 +82,10 @@ class Leak:
         """Whether it is about K > 2 classes, and has no leak AUC."""
         return bool(self.classes) and math.isnan(self.raw.mean)
 
-    def state(self) -> dict[str, Any]:
-        """Its values by the names of its fields, intervals as three numbers each."""
-        return asdict(self)
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        intervals = {name: Interval(**state[name]) for name in ("raw", "two_sided", "oriented", "net")}
-        classes = {name: Interval(**value) for name, value in state["classes"].items()}
-        estimates = {name: [Estimate(**one) for one in several] for name, several in state["estimates"].items()}
-        fields = {"classes": classes, "estimates": estimates, "guesses": Guesses(**state["guesses"])}
-        return cls(**{**state, **intervals, **fields})
-
-
-def leak_of(key: Key, batches: Sequence[Mapping[str, Any]], guesses: Guesses) -> Leak:
-    """One leak from the figures of its batches: auc with positives and negatives, candidates (an AUC a column), and
-    CLASS_FIGURES; a batch that was left out has none.
+def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
+    """One leak from the figures of its batches: auc with positives and negatives, candidates (an AUC a column), guesses
+    about canaries, and CLASS_FIGURES; a batch that was left out has none.
     """
 
     def defined(figure: str) -> list[float]:
@@ -134,7 +122,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]], guesses: Guesses) ->
         oriented,
         count,
         left_out,
-        guesses,
+        sum((Guesses(*figures["guesses"]) for figures in batches if "guesses" in figures), Guesses()),
         classes,
         coin=coin,
         net=net,

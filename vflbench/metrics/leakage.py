@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from vflbench.errors import UserError
-from vflbench.metrics.canary import Guesses, guess
+from vflbench.metrics.canary import guess
 from vflbench.metrics.leak import CLASS_FIGURES, Key, Leak, leak_of, two_sided
 from vflbench.numerics.arrays import array_of
 from vflbench.numerics.auc import auc
@@ -31,7 +30,6 @@ class LeakTable:
     """Collects leak AUCs, and figures of K classes, batch by batch."""
 
     _batches: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
-    _guesses: dict[Key, Guesses] = field(default_factory=dict)
 
     def add(
         self,
@@ -67,12 +65,14 @@ class LeakTable:
             values, classes, columns = values[asked], classes[asked], columns[asked]
             two = None if two is None else two[asked]
             is_canary = None if is_canary is None else is_canary[asked]
+        figures: dict[str, Any] = {}
         if is_canary is not None and bool(is_canary.any()):
             if two is not None:
-                self._guesses[key] = self._guesses.get(key, Guesses()) + guess(two, classes != 0, is_canary)
+                figures["guesses"] = astuple(guess(two, classes != 0, is_canary))
                 two = two[~is_canary]
             values, classes, columns = values[~is_canary], classes[~is_canary], columns[~is_canary]
-        figures: dict[str, Any] = {**class_figures(values, classes)} if several else {}
+        if several:
+            figures |= class_figures(values, classes)
         if two is not None:
             is_positive = classes != 0
             positives = int(is_positive.sum())
@@ -89,21 +89,9 @@ class LeakTable:
         """A batch in which that attack could not be asked."""
         self._batches.setdefault(key, []).append({})
 
-    def state(self) -> list[list[Any]]:
-        """[attack, message, party, layer, visible], [figures of a batch, ...], [guesses] of each key."""
-        return [
-            [list(key), [dict(figures) for figures in batches], list(astuple(self._guesses.get(key, Guesses())))]
-            for key, batches in self._batches.items()
-        ]
-
-    @classmethod
-    def from_state(cls, state: Sequence[Sequence[Any]]) -> Self:
-        batches = {tuple(key): [dict(figures) for figures in several] for key, several, _ in state}
-        return cls(batches, {tuple(key): Guesses(*guesses) for key, _, guesses in state})
-
     def leaks(self) -> list[Leak]:
         """One entry a key, in the order they first came."""
-        return [leak_of(key, batches, self._guesses.get(key, Guesses())) for key, batches in self._batches.items()]
+        return [leak_of(key, batches) for key, batches in self._batches.items()]
 
 
 def between(scores: Several) -> Several | None:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,15 +68,6 @@ class Reconstruction:
     beats_guesses: Mapping[str, Margin] = field(default_factory=dict)
     told_apart: bool | None = None
     beats_every_guess: bool | None = None
-
-    def state(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        figures = {name: Interval(**value) for name, value in state["figures"].items()}
-        margins = {name: Margin(**value) for name, value in state.get("beats_guesses", {}).items()}
-        return cls(**{**state, "figures": figures, "beats_guesses": margins})
 
 
 @dataclass
@@ -147,25 +138,6 @@ class ReconstructionTable:
             arrays[f"{attack}/{party}/{layer}/truth"] = truth.numpy()
             arrays[f"{attack}/{party}/{layer}/answer"] = answer.numpy()
         return arrays
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "batches": [[list(key), [dict(figures) for figures in batches]] for key, batches in self._batches.items()],
-            "examples": [[list(key), list(example)] for key, example in self._examples.items()],
-            "notes": [[list(key), dict(notes)] for key, notes in self._notes.items()],
-            "rows": [[list(key), dict(values)] for key, values in self._rows.items()],
-            "margins": [[list(key), dict(values)] for key, values in self._margins.items()],
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Sequence[Any]]) -> Self:
-        batches = {tuple(key): [dict(figures) for figures in found] for key, found in state["batches"]}
-        examples = {tuple(key): (truth.clone(), answer.clone()) for key, (truth, answer) in state["examples"]}
-        by_row = (
-            {tuple(key): {name: list(values) for name, values in of.items()} for key, of in state.get(part, ())}
-            for part in ("rows", "margins")
-        )
-        return cls(batches, examples, {tuple(key): dict(notes) for key, notes in state["notes"]}, *by_row)
 
 
 def over_rows(name: str, values: Sequence[float]) -> Interval:

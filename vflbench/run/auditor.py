@@ -17,8 +17,6 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import View
-from vflbench.metrics.leakage import Leak
-from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import Attacker, AttackerKnowledge, attackers_at, column_references
 from vflbench.run.grade_reconstruction import ReconstructionGrader
@@ -311,7 +309,7 @@ class Auditor:
             query = self._query(attacker, ids, labels, ids[:0])
             known = self._knowledge.of(attacker, _rows_of(attacker, facts, index))
             view = attacker.view(self._epoch, None, query.names.clone(), known, Hints(ids[:0], ids[:0]))
-            self._grader.grade_in_groups(attacker, self._ask(attacker, view), query, self._groups(ids), self.tables)
+            self._grader.grade(attacker, self._ask(attacker, view), query, self.tables, self._groups(ids))
 
     def _ask_in_groups(self, attackers: Sequence[Attacker], rows: Rows, facts: Facts) -> None:
         """An attack with hints, and its reference: each group has hints of its own."""
@@ -334,9 +332,9 @@ class Auditor:
             there = self._layers.get((attacker.name.removesuffix(AT_THE_END), attacker.party), ())
             self._leave_out(attacker, unasked * sorted(scored or there))
 
-    def unscored(self, leaks: Sequence[Leak], reconstructions: Sequence[Reconstruction] = ()) -> dict[str, str]:
-        """Attack -> why none of its answers could be scored. leaks, reconstructions: of the epoch."""
-        scored = {leak.attack for leak in leaks if leak.batches} | {one.attack for one in reconstructions}
+    def unscored(self, found: Findings) -> dict[str, str]:
+        """Attack -> why none of its answers could be scored. found: in the epoch."""
+        scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
         reasons = unanswered([one.name for one in self.attackers], scored)
         reasons |= {
             name: f"it needs {needed} known positives of each batch or group of rows, and none had more than {most}"

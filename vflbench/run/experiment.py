@@ -29,7 +29,7 @@ from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
 from vflbench.run.settings import Settings, choose_device, set_threads, tune
 from vflbench.run.setup import FOR_MANY_CLASSES, Epoch, Experiment, Run, seat
-from vflbench.run.summary import EpochResult, epoch_rows, introduce, quantities, run_facts, summarise
+from vflbench.run.summary import EpochResult, epoch_rows, introduce, links_of, quantities, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
 
@@ -114,17 +114,13 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                 raise diverged(experiment, data, session, str(error)) from error
             interruption.end(save(run, recorder, checkpoint, **facts))
     last = run.results[-1]
-    unscored = auditor.unscored(last.leaks, last.reconstructions)
+    unscored = auditor.unscored(last.found)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
-    joining = [name for name, attack in experiment.attacks.items() if attack.follows]
-    mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
-    made = (run.results, skipped, unscored, experiment.defenses, data)
-    beside = {"threats": facts["threats"], "joining": joining, "mixing": mixing, "crossing": facts["cut_layers"]}
-    summary = summarise(
-        *made, session.messages_per_row, auditor.canaries, session.claims(), **beside, stopped=session.stopped
-    )
-    recorder.note(unscored=unscored, quantities=quantities(last), exceeded=exceeded_ceilings(summary.guarantees))
+    parts = (experiment.defenses, experiment.attacks, facts["threats"], skipped, unscored)
+    summary = summarise(run.results, data, session, auditor.canaries, *parts)
+    measured = quantities(last.found, "loss", "bytes_sent", "seconds", *last.measured)
+    recorder.note(unscored=unscored, quantities=measured, exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 
@@ -178,7 +174,7 @@ def train_epoch(
 
 def evaluate(result: EpochResult, session: Session, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """Utility of the model on train and test rows, and the traffic over the wire."""
-    result.traffic["train"] = session.wire.take_traffic()
+    result.links["train"] = links_of(session.wire.take_traffic())
     result.figures = session.figures()
     for split, table in tables.items():
         start = perf_counter()
@@ -187,7 +183,7 @@ def evaluate(result: EpochResult, session: Session, tables: Mapping[str, Vertica
             raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
         result.utility[split] = utility(logits, labels)
         result.seconds[f"{split}_prediction"] = perf_counter() - start
-        result.traffic[f"{split}_prediction"] = session.wire.take_traffic()
+        result.links[f"{split}_prediction"] = links_of(session.wire.take_traffic())
     return result
 
 

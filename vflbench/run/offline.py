@@ -56,7 +56,7 @@ from vflbench.run.known_rows import Canaries
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import finding_rows, leak_quantities, tested, threats_of, what_attacks_read
+from vflbench.run.summary import finding_rows, quantities, tested, threats_of, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -108,6 +108,10 @@ class AuditResult:
     notes: Sequence[str] = ()
     test_rows: tuple[int, int] | None = None
 
+    @property
+    def last(self) -> Findings:
+        return self.findings[-1] if self.findings else Findings()
+
     def rows(self) -> list[MetricRow]:
         """The same rows that a run writes to metrics.csv about its attacks."""
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
@@ -151,7 +155,7 @@ def audit(
     return AuditResult(
         findings,
         skipped,
-        failed | (auditor.unscored(findings[-1].leaks, findings[-1].reconstructions) if findings else {}),
+        failed | (auditor.unscored(findings[-1]) if findings else {}),
         threats_of(_as_they_knew(auditor), attacks, probed=auditor.probes),
         observed=observed,
         test_rows=None if source.head is None else source.head.test_rows,
@@ -303,8 +307,6 @@ def _as_they_knew(auditor: Auditor) -> list[Attacker]:
 def audit_facts(result: AuditResult) -> dict[str, Any]:
     """What an audit's manifest says beside its provenance, as that of a run."""
     shares = list(result.class_shares)
-    last = result.findings[-1:]
-    measured = [name for one in last for name in leak_quantities(one.leaks, one.reconstructions)]
     return {
         "seed": result.seed,
         "batch_size": result.batch_size,
@@ -323,7 +325,7 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "unscored": dict(result.unscored),
         "adversary": {},
         "threads": torch.get_num_threads(),
-        "quantities": sorted({"seconds", *result.model, *measured}),
+        "quantities": quantities(result.last, "seconds", *result.model),
     }
 
 
@@ -332,11 +334,11 @@ def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str
 
     seconds: that the audit took. skipped: attack -> why it did not run.
     """
-    last = result.findings[-1] if result.findings else Findings([], [], [], {})
+    last = result.last
     levels = {leak.attack: level_of(leak.attack, result.threats) for leak in last.leaks}
     model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
-    if result.test_rows and "test_auc" in result.model:
-        model |= tested(result.model["test_auc"], *result.test_rows)
+    if "test_auc" in result.model:
+        model |= tested(result.model["test_auc"], result.test_rows)
     return Summary(
         epochs=len(result.findings),
         **model,
@@ -586,7 +588,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         canary, known = np.isin(rows.ids, truth.canary_ids.numpy()), rows.known.nonzero()[0]
         label = truth.labels(torch.from_numpy(rows.ids)).numpy()
         tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
-    findings = [Findings(table.leaks(), [], [], {}) for table in tables]
+    findings = [Findings(table.leaks()) for table in tables]
     scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
     return AuditResult(
         findings,

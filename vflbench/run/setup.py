@@ -39,7 +39,7 @@ from vflbench.run.guarantees import refusals
 from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.summary import LOSS_EVERY, EpochResult, test_rows
+from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, test_rows
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 """The default attacks, as configs/train.yaml has them."""
@@ -108,10 +108,8 @@ class Epoch:
             self.number,
             fmean(self.losses),
             fmean(self.penalties),
-            findings.leaks,
+            replace(findings, examples={}),
             dict(self.seconds),
-            dependence=findings.dependence,
-            reconstructions=findings.reconstructions,
             steps=self.step,
             losses=[fmean(self.losses[end - LOSS_EVERY : end]) for end in ends],
         )
@@ -150,7 +148,7 @@ class Run:
             "session": self.session.state(),
             "attacks": self.auditor.state(),
             "traffic": self.session.wire.state(),
-            "results": [result.state() for result in self.results],
+            "results": EPOCHS.dump_python(self.results),
             "epoch": epoch,
         }
 
@@ -160,7 +158,7 @@ class Run:
         self.session.restore(state["session"])
         self.auditor.restore(state["attacks"])
         self.session.wire.restore(state["traffic"])
-        self.results = [EpochResult.from_state(result) for result in state["results"]]
+        self.results = EPOCHS.validate_python(state["results"])
         if (epoch := state["epoch"]) is not None:
             self.epoch = Epoch(**{**epoch, **{name: epoch[name].tolist() for name in _SERIES}})
         numbers = [result.epoch for result in self.results] + ([] if self.epoch is None else [self.epoch.number])
