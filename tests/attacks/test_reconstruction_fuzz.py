@@ -38,6 +38,11 @@ def test_no_claim_is_wrong(path):
     assert path in ("size", "programme") or made >= 20, claims  # no claim can't be wrong
 
 
+def test_sums_of_no_batch_that_overflow_the_elimination_are_searched():
+    verdict, instance = fuzz.try_one("enumeration", 173)  # 47 rows, 60 columns, one product off by 1: not semidefinite
+    assert not verdict.wrong, instance
+
+
 @pytest.fixture
 def lying(monkeypatch):
     """(a function of the search's result) -> the search's results are changed by it."""

@@ -90,7 +90,8 @@ def _eliminated(gram: np.ndarray, prime: int) -> tuple[list[int], list[tuple[np.
     chosen: list[int] = []
     dependents = []
     while remaining.any():
-        column = int(np.where(remaining, np.diagonal(float_), np.inf).argmin()) if chosen else 0
+        left = np.flatnonzero(remaining)
+        column = int(left[np.diagonal(float_)[left].argmin()]) if chosen else 0
         _eliminate(exact, float_, column, prime)
         chosen.append(column)
         remaining[column] = False
@@ -106,6 +107,7 @@ def _eliminate(exact: np.ndarray, float_: np.ndarray, column: int, prime: int) -
     exact -= exact[:, column, None] * row % prime
     exact %= prime
     exact[column] = row
-    line = float_[column] / max(float_[column, column], 1e-12)
-    float_ -= np.outer(float_[:, column], line)
+    with np.errstate(over="ignore", invalid="ignore"):  # of sums of no batch; the order alone rests on these
+        line = float_[column] / max(float_[column, column], 1e-12)
+        float_ -= np.outer(float_[:, column], line)
     float_[column] = line
