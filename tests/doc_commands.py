@@ -174,7 +174,8 @@ def few_runs(words: Sequence[str], compared: Collection[str] = ()) -> list[list[
             kept.append(f"{key}={','.join(few)}" if len(values) > 1 else word)
     name = next((word.removeprefix("experiment=") for word in words if word.startswith("experiment=")), "")
     if not name:
-        return [["-m", *kept, "hydra/launcher=basic"] if any(len(values_of(word)) > 1 for word in kept) else kept]
+        sweep = any(len(values_of(word)) > 1 or word.startswith("hydra.sweeper.runs=") for word in kept)
+        return [["-m", *kept, "hydra/launcher=basic"] if sweep else kept]
     single = [first_value(word) for word in kept]
     swept = yaml.safe_load((ROOT / "configs" / "experiment" / f"{name}.yaml").read_text("utf-8"))
     sweeper = swept.get("hydra", {}).get("sweeper", {})
