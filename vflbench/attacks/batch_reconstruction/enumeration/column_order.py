@@ -90,8 +90,7 @@ def _eliminated(gram: np.ndarray, prime: int) -> tuple[list[int], list[tuple[np.
     chosen: list[int] = []
     dependents = []
     while remaining.any():
-        left = np.flatnonzero(remaining)
-        column = int(left[np.diagonal(float_)[left].argmin()]) if chosen else 0
+        column = int(np.lexsort((np.diagonal(float_), ~remaining))[0]) if chosen else 0  # the smallest of the remaining
         _eliminate(exact, float_, column, prime)
         chosen.append(column)
         remaining[column] = False
@@ -101,13 +100,12 @@ def _eliminated(gram: np.ndarray, prime: int) -> tuple[list[int], list[tuple[np.
     return chosen, dependents
 
 
+@np.errstate(over="ignore", invalid="ignore")  # floats of sums of no batch overflow; the order alone rests on them
 def _eliminate(exact: np.ndarray, float_: np.ndarray, column: int, prime: int) -> None:
     """One pivot, in place: the rows of pivots then contain coefficients, the others Schur complements."""
     row = exact[column] * pow(int(exact[column, column]), -1, prime) % prime
-    exact -= exact[:, column, None] * row % prime
-    exact %= prime
+    exact[:] = (exact - exact[:, column, None] * row % prime) % prime
     exact[column] = row
-    with np.errstate(over="ignore", invalid="ignore"):  # of sums of no batch; the order alone rests on these
-        line = float_[column] / max(float_[column, column], 1e-12)
-        float_ -= np.outer(float_[:, column], line)
+    line = float_[column] / max(float_[column, column], 1e-12)
+    float_ -= np.outer(float_[:, column], line)
     float_[column] = line
