@@ -6,7 +6,6 @@ It imports all that trains.
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,10 @@ from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
-from vflbench.report.terminal import table_of
+from vflbench.report.terminal import table_text
 from vflbench.results.loggers import Logger, Loggers
 from vflbench.results.recorder import Recorder
+from vflbench.results.runs import Run
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
 from vflbench.run.provenance import described, provenance
@@ -89,6 +89,6 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)
-        recorder.finish(summary, partial(table_of, folder))
+        recorder.finish(summary, lambda summary, manifest: table_text(Run(folder, {}, summary, manifest)))
         checkpoint.finish()
     return outcome_of(summary)

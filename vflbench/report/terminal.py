@@ -1,9 +1,10 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tabulate import tabulate
 
 from vflbench.plain_files import written_whole
 from vflbench.report import words
@@ -11,12 +12,13 @@ from vflbench.report.words import NO_MESSAGE, between, figure_text, knowledge, n
 from vflbench.results.folder import SUMMARY, TABLE, read_config, read_manifest, read_summary
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import PROBE, Interval, Manifest, Reading, Rebuilt, Record, Summary, level_of
+from vflbench.results.schema import PROBE, Interval, Reading, Rebuilt, Record, level_of
 from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 MOST = 6
 """Lines after the sentence."""
 BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
+_OURS = "vflbench."
 _USUAL = {"norm", "spectral"}
 """The attacks of train.yaml."""
 _NAME = 9
@@ -35,7 +37,7 @@ _LEAKS_NOTE = (
     "information of answer and classes, 0 is a coin, 1 the classes under any names. macro AUC: mean of one class "
     "against the rest. hidden: a layer of the label party, which no attacker sees."
 )
-_TITLES = {"ami": "AMI", "macro_auc": "macro AUC"}
+_CLASSES = {"ami": "AMI", "macro_auc": "macro AUC"}
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
 _MOST_NOTES = 3
 
@@ -46,81 +48,72 @@ def finished(folder: Path) -> Run:
 
 
 def result_text(folder: Path, *, colour: bool = False, gates: Sequence[str] = (), page: Path | None = None) -> str:
-    """`first_lines` of the finished run in a folder."""
-    return "\n".join(first_lines(finished(folder), colour=colour, gates=gates, page=page))
-
-
-def first_lines(run: Run, *, colour: bool = False, gates: Sequence[str] = (), page: Path | None = None) -> list[str]:
     """The sentence, what thresholds came to, and at most six lines, the last of which says what to open next.
 
     Alarms come first; what finds no room is in table.txt. gates: outcomes of thresholds, a line each, all of them shown.
     page: the run's page, where one was written.
     """
-    lines = [_coloured(line, BOLD, colour) for line in wrapped(words.verdict([run], named=True))]
-    for gate in gates:
-        lines += [_coloured(line, GREEN if gate.startswith("PASS") else RED, colour) for line in wrapped(gate)]
-    last = [f"{'details':<{_NAME}}{path_text(run.folder / TABLE)}"]  # paths and commands stay in one line, however long
-    folder = path_text(run.folder)
-    last += [f"{'open':<{_NAME}}{path_text(page)}" if page else f"{'next':<{_NAME}}vflbench report {folder} --open"]
-    rows: list[str] = []
+    run, then = finished(folder), f"vflbench report {path_text(folder)} --open"
+    lines = [(BOLD, line) for line in wrapped(words.verdict([run], named=True))]
+    lines += [(GREEN if gate.startswith("PASS") else RED, line) for gate in gates for line in wrapped(gate)]
+    rows: list[tuple[str, str]] = []
     for name, text, is_alarm in _rows(run):
-        room = max(0, min(2, MOST - len(last) - len(rows)))
-        made = wrapped(f"{name:<{_NAME}}{text}", " " * _NAME, most=room) if room else []
-        rows += [_coloured(line, RED, colour and is_alarm) for line in made]
-    return [*lines, "", *rows, *last]
+        if room := min(2, MOST - 2 - len(rows)):
+            made = wrapped(f"{name:<{_NAME}}{text}", " " * _NAME, most=room)
+            rows += [(RED if is_alarm else "", line) for line in made]
+    last = {"details": path_text(folder / TABLE)} | ({"open": path_text(page)} if page else {"next": then})
+    rows += [("", f"{name:<{_NAME}}{text}") for name, text in last.items()]  # in one line, however long
+    return "\n".join(f"{code}{line}{PLAIN}" if colour and code else line for code, line in [*lines, ("", ""), *rows])
 
 
-def _rows(run: Run) -> list[tuple[str, str, bool]]:
+def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
     """(name, text, whether it is an alarm) of what may be said, the most important first."""
-    verdict, worst = run.summary.verdict, run.summary.verdict.worst
-    defended = bool(run.summary.guarantees)
-    rows: list[tuple[str, str, bool]] = [("FAILED", run.failed, True)] if run.failed else []
-    if falls := verdict.falls:
-        who = "+".join(run.summary.guarantees) or AS_RECORDED
-        rows.append(("defense", f"{who} falls to {falls.attack} ({figure_text(falls)}): {falls.because}", True))
-    rows += words.promises(run)
+    summary, worst, defenses = run.summary, run.summary.verdict.worst, "+".join(run.summary.guarantees)
+    if run.failed:
+        yield "FAILED", run.failed, True
+    if falls := summary.verdict.falls:
+        yield "defense", f"{defenses or AS_RECORDED} falls to {falls.attack} ({figure_text(falls)}): {falls.because}", True
+    yield from words.promises(run)
+    given = {"attack": _rebuilding(run)}
     if worst:
-        rows.append(("attack", words.attack(run, worst), False))
-        rows += [("ceiling", text, False) for text in words.above_label_privacy(run, worst)]
-        rows += [("rebuilt", text, False) for text in words.rebuilt([run])]
-        rows += [("own", text, False) for text in _of_plugins(run, worst)]
-    else:
-        rows += [("attack", text, False) for text in _rebuilding(run)]
-    model = [("audited" if run.is_audit else "model", _model(run), False)]
+        given = {"attack": [words.attack(run, worst)], "ceiling": words.above_label_privacy(run, worst)}
+        given |= {"rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
+    stronger = "the strongest known attacks" if defenses else "stronger attacks; defense=label_gdp: noise on labels"
     usual = {*run.threats} - {PROBE} == _USUAL and not run.is_audit and not run.adversaries
-    stronger = "the strongest known attacks" if defended else "stronger attacks; defense=label_gdp: noise on labels"
-    more = [("try", f"attack=strongest: {stronger}", False)] if usual else []
-    rows += more + model if defended else model + more
-    if observed := run.summary.observed_privacy:
-        rows.append(("privacy", observed.verdict, observed.outcome == "against"))
-    rows += [("note", note, False) for note in run.manifest.notes if run.is_audit]
+    last = {"audited" if run.is_audit else "model": [_model(run)]}
+    more = {"try": [f"attack=strongest: {stronger}"] * usual}
+    for name, texts in (given | (more | last if defenses else last | more)).items():
+        for text in texts:
+            yield name, text, False
+    if observed := summary.observed_privacy:
+        yield "privacy", observed.verdict, observed.outcome == "against"
+    for note in run.manifest.notes if run.is_audit else ():
+        yield "note", note, False
     if missing := {**run.skipped, **run.unscored}:
-        noun = "attack" if len(missing) == 1 else "attacks"
-        rows.append(("not run", f"{len(missing)} {noun} ({TABLE} says why): {', '.join(missing)}", False))
-    return rows
+        yield "not run", f"{len(missing)} attack{'s' * (len(missing) > 1)} ({TABLE} says why): {', '.join(missing)}", False
 
 
-def _rebuilding(run: Run) -> Iterator[str]:
+def _rebuilding(run: Run) -> list[str]:
     """Who rebuilt data, and from what."""
+    made, seats = [], {"participant": "a participant", "label party": "the label party"}
     for name in dict.fromkeys(one.attack for one in run.summary.reconstructions):
-        threat = run.threats.get(name)
-        if threat is not None:
-            who = {"participant": "a participant", "label party": "the label party"}.get(threat.seat, "a non-label party")
-            yield f"{name} by {who}, who knows {', '.join(threat.knows or ['nothing but messages'])}"
+        if threat := run.threats.get(name):
+            knows = ", ".join(threat.knows or ["nothing but messages"])
+            made.append(f"{name} by {seats.get(threat.seat, 'a non-label party')}, who knows {knows}")
+    return made
 
 
 def _of_plugins(run: Run, worst: Reading) -> list[str]:
     """`loudest on gradients at the cut, AUC 0.874`: where each attack of a plug-in reads most, but for the worst of all."""
     attacks = (run.config or read_config(run.folder)).get("attack") or {} if run.manifest.plugins else {}
+    targets = {name: str((options or {}).get("_target_", _OURS)) for name, options in attacks.items()}
+    own = [name for name, target in targets.items() if not target.startswith(_OURS) and name != worst.attack]
     best: dict[str, tuple[float, str]] = {}
     for leak in run.summary.leaks:
-        value, target = (
-            words.leak_value(leak, worst.figure),
-            str((attacks.get(leak.attack) or {}).get("_target_", "vflbench.")),
-        )
-        if not target.startswith("vflbench.") and leak.attack != worst.attack and leak.visible and not math.isnan(value):
+        value = words.leak_value(leak, worst.figure)
+        if leak.attack in own and leak.visible and value > best.get(leak.attack, (0.0, ""))[0]:
             where = f"{leak.attack} on {leak.message}s {words.place(leak, run)}, {worst.figure} {number(value, 3)}"
-            best[leak.attack] = max(best.get(leak.attack, (0.0, "")), (value, where))
+            best[leak.attack] = value, where
     return [where for _, where in best.values()]
 
 
@@ -137,16 +130,7 @@ def _model(run: Run) -> str:
     return f"{', '.join(known)}; {epochs}"
 
 
-def _coloured(line: str, colour: str, wanted: bool) -> str:
-    return f"{colour}{line}{PLAIN}" if wanted else line
-
-
 # table.txt
-
-
-def table_of(folder: Path, summary: Summary, manifest: Manifest) -> str:
-    """The text of table.txt of a run that is about to be finished in that folder."""
-    return table_text(Run(folder, {}, summary, manifest))
 
 
 def final_table(folder: Path, *, gates: Sequence[str] = ()) -> str:
@@ -166,15 +150,13 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     `hidden` marks layers that no attacker sees. Attacks without a result are named with the reason. gates: outcomes of
     thresholds, a line each.
     """
-    summary = run.summary
+    summary, refused = run.summary, run.summary.claims_refused
     lines = [*wrapped(words.verdict([run], named=True)), *gates]
     lines += [f"FAILED: {run.failed}"] if run.failed else []
     lines += [observed.verdict] if (observed := summary.observed_privacy) else []
-    if summary.verdict.worst:
-        lines += words.rebuilt([run])
+    lines += words.rebuilt([run]) if summary.verdict.worst else []
     lines += [*_levels(run), "", f"model: {_model(run)}"]
-    for name, adversary in run.adversaries.items():
-        lines.append(f"adversary {name} at party {adversary.party}: {adversary.text}".strip(": "))
+    lines += [f"adversary {name} at party {one.party}: {one.text}".strip(": ") for name, one in run.adversaries.items()]
     if summary.honest is not None:
         lines.append(f"honest run, without the adversary: test AUC {number(summary.honest.test_auc, 4)}")
     lines += _leaks(run)
@@ -185,12 +167,12 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines.append(f"squared distance correlation of embeddings and labels: {values}")
     lines += words.not_run(run)
     lines += [f"note: {note}" for note in run.manifest.notes if run.is_audit]
+    noisy = {noise.defense: noise for noise in summary.embedding_privacy}
     for name, promise in summary.guarantees.items():
         if promise is not None:
             lines += _record(f"what {name} promises", promise)
-        elif name not in {noise.defense for noise in summary.embedding_privacy}:
-            refused = summary.claims_refused.get(name)
-            lines.append(f"{name} promises nothing{f' here: {refused}' if refused else ''}")
+        elif name not in noisy:
+            lines.append(f"{name} promises nothing{f' here: {refused[name]}' if name in refused else ''}")
     for noise in summary.embedding_privacy:
         lines += _record(f"differential privacy of embeddings, given the network, by {noise.defense}", noise)
     if summary.privacy:
@@ -206,37 +188,33 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
 
 def _leaks(run: Run) -> list[str]:
     """A line a leak; beside a run with an adversary, the two-sided leak AUC of its honest run."""
-    made = []
+    rows = []
     for leak in run.summary.leaks:
+        row = {"attack": leak.attack, "message": leak.message, "party": leak.party, "layer": leak.layer}
         figures = {"AUC": leak.raw, "two-sided": leak.two_sided, "oriented": leak.oriented, "net": leak.net}
-        figures |= {
-            name.replace("_", " ").replace("auc", "AUC").replace("ami", "AMI"): one for name, one in leak.classes.items()
-        }
-        cells = {"attack": leak.attack, "message": leak.message, "party": leak.party, "layer": leak.layer}
-        cells |= {"batches": str(leak.batches)} | {name: _figure(one) for name, one in figures.items()}
-        cells["coin"] = number(leak.coin, 4)
+        figures |= {_CLASSES.get(name, name): one for name, one in leak.classes.items()}
+        row |= {"batches": str(leak.batches)} | {name: _figure(one) for name, one in figures.items()}
+        row["coin"] = number(leak.coin, 4)
         if run.summary.honest is not None:
             tree = run.summary.honest.leak_auc_two_sided
-            cells["honest two-sided"] = number(tree.get(leak.attack, {}).get(leak.message, {}).get(leak.layer), 4)
-        cells["level"] = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
-        made.append({name: cell for name, cell in cells.items() if cell not in ("-", "undefined")})
-    if not made:
-        return []
-    names = [*dict.fromkeys(name for cells in made for name in cells if name != "level"), "level"]
-    rows = [tuple(names), *(tuple(cells.get(name, "-") for name in names) for cells in made)]
-    return ["", *lined_up(rows), "", *wrapped(_LEAKS_NOTE)]
+            row["honest two-sided"] = number(tree.get(leak.attack, {}).get(leak.message, {}).get(leak.layer), 4)
+        level = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
+        rows.append({name: text for name, text in row.items() if text not in ("-", "undefined")} | {"level": level})
+    known = dict.fromkeys(name for row in rows for name in row if name != "level")
+    table = _lined_up([{name: row.get(name) for name in (*known, "level")} for row in rows])
+    return ["", *table, "", *wrapped(_LEAKS_NOTE)] if rows else []
 
 
 def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
     """A table of what an attack rebuilt: a line a figure, with its interval where it has one; then what the attack noted."""
-    header = (answers[0].attack, *(f"{one.message} {one.party} {one.layer}" for one in answers))
-    names = dict.fromkeys(name for one in answers for name in one.figures if ":" not in name)
-    rows = [header, *((name.replace("_", " "), *(_figure(one.figures.get(name)) for one in answers)) for name in names)]
-    if any(one.rows for one in answers):
-        yes = {True: "yes", False: "no", None: "-"}
-        rows.append(("beats every guess", *(yes[one.beats_every_guess] for one in answers)))
-    rows.append(("batches", *(str(one.batches) for one in answers)))
-    lines = ["", *lined_up(rows), "", _FIGURES_NOTE, ""]
+    names = [name for name in dict.fromkeys(name for one in answers for name in one.figures) if ":" not in name]
+    beats = ["beats every guess"] if any(one.rows for one in answers) else []
+    columns = {answers[0].attack: [*(name.replace("_", " ") for name in names), *beats, "batches"]}
+    for one in answers:
+        cells = [_figure(one.figures.get(name)) for name in names]
+        cells += [{True: "yes", False: "no", None: "-"}[one.beats_every_guess] for _ in beats]
+        columns[f"{one.message} {one.party} {one.layer}"] = [*cells, str(one.batches)]
+    lines = ["", *_lined_up(columns), "", _FIGURES_NOTE, ""]
     for one in answers:
         notes = list(one.notes.items())
         lines += [f"{one.attack}, {count} of {one.batches} batches: {note}" for note, count in notes[:_MOST_NOTES]]
@@ -247,7 +225,7 @@ def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
 def _record(title: str, record: Record) -> list[str]:
     """All that a record holds, a line each: `leak auc all messages  0.68`."""
     rows = [(key.replace("_", " "), _plain(value)) for key, value in record.items() if value not in (None, "", [], {})]
-    return ["", f"{title}:", *lined_up(rows)]
+    return ["", f"{title}:", *_lined_up(rows, headers=())]
 
 
 def _plain(value: Any) -> str:
@@ -275,19 +253,24 @@ def _levels(run: Run) -> list[str]:
     if falls := verdict.falls:
         who = "+".join(run.summary.guarantees) or AS_RECORDED
         lines.append(f"{who} FALLS to {falls.attack}, which reads {figure_text(falls)}, {falls.because}")
-    rows = [("knows", "worst attack", "reads", "the worst of all", "of", "own columns alone")]
-    changed = ", of what the defense changes"
     named = [(knowledge(one.attack, run.threats), one) for one in verdict.levels.values()]
-    named += [(knowledge(one.attack, run.threats) + changed, one) for one in verdict.on_changed.values()]
+    changed = [(knowledge(one.attack, run.threats), one) for one in verdict.on_changed.values()]
+    named += [(f"{knows}, of what the defense changes", one) for knows, one in changed]
     named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
-    for knows, one in named:
-        where = f"{one.message}s at {one.party} {one.layer}" if one.message != NO_MESSAGE else f"{one.party} {one.layer}"
-        alone = "-" if one.own_columns is None else number(one.own_columns, 3)
-        rows.append((knows, one.attack, figure_text(one), between(one.low, one.high, 3) or "no interval", where, alone))
-    return lines + (["", *lined_up(rows), "", *wrapped(_LEGEND)] if len(rows) > 1 else [])
+    rows = [
+        {
+            "knows": knows,
+            "worst attack": one.attack,
+            "reads": figure_text(one),
+            "the worst of all": between(one.low, one.high, 3) or "no interval",
+            "of": (f"{one.message}s at " if one.message != NO_MESSAGE else "") + f"{one.party} {one.layer}",
+            "own columns alone": None if one.own_columns is None else number(one.own_columns, 3),
+        }
+        for knows, one in named
+    ]
+    return [*lines, "", *_lined_up(rows), "", *wrapped(_LEGEND)] if rows else lines
 
 
-def lined_up(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of cells as lines in which columns begin at one place."""
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _lined_up(rows: Any, headers: str | Sequence[str] = "keys") -> list[str]:
+    """rows: a mapping each, or one of columns, or pairs without headers."""
+    return tabulate(rows, headers, "plain", disable_numparse=True, missingval="-").splitlines()
