@@ -97,7 +97,7 @@ def _rebuilding(run: Run) -> list[str]:
     """Who rebuilt data, and from what."""
     made, seats = [], {"participant": "a participant", "label party": "the label party"}
     for name in dict.fromkeys(one.attack for one in run.summary.reconstructions):
-        if threat := run.threats.get(name):
+        if (threat := run.threats.get(name)) is not None:
             knows = ", ".join(threat.knows or ["nothing but messages"])
             made.append(f"{name} by {seats.get(threat.seat, 'a non-label party')}, who knows {knows}")
     return made

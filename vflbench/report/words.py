@@ -126,11 +126,10 @@ def _learned(runs: Sequence[Run]) -> str:
 def over_seeds(readings: Sequence[Reading | None]) -> Interval | None:
     """The mean, from the lowest low end to the highest high end; no interval if any run has none. None without a reading."""
     given = [one for one in readings if one]
-    if not given:
-        return None
     lows, highs = [one.low for one in given if one.low is not None], [one.high for one in given if one.high is not None]
-    known = len(lows) == len(highs) == len(given)
-    return Interval(mean([one.value for one in given]), min(lows) if known else math.nan, max(highs) if known else math.nan)
+    known = given and len(lows) == len(highs) == len(given)
+    ends = (min(lows), max(highs)) if known else (math.nan, math.nan)
+    return Interval(mean([one.value for one in given]), *ends) if given else None
 
 
 def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
@@ -143,63 +142,58 @@ def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
     """
     if not runs:
         return ""
-    first, who = _learned(runs), "+".join(runs[0].summary.guarantees)
-    start = f"With {who}: " if named and who else ""
-    several = f" (mean of {len(runs)} seeds)" if len(runs) > 1 else ""
-    read = [(run, run.summary.verdict.worst) for run in runs if run.summary.verdict.worst]
-    if not read:
+    learned, read = _learned(runs), [(run, worst) for run in runs if (worst := run.summary.verdict.worst)]
+    several = f" (mean of {len(runs)} seeds)" * (len(runs) > 1)
+    if read:
+        figure = max((worst for _, worst in read), key=lambda one: strength(one.figure, one.value)).figure
+        over = over_seeds([_reading(run, worst, figure) for run, worst in read])
+        parts = [_reads(figure, read, over)] if over else []
+        if over and judged(figure, over.low, over.high) is Judgement.LEAK:
+            parts += _other_messages(read, figure)
+        text = f"{'; '.join(parts if learned else [*parts, *_model(runs, figure)])}{several}."
+    else:
         texts = rebuilt(runs)
         text = f"{' '.join(texts)}{several}" if texts else _nothing(runs[0])
-        return f"{first}{_joined(start, text)}"
-    figure = max((worst for _, worst in read), key=lambda one: strength(one.figure, one.value)).figure
-    over = over_seeds([_reading(run, worst, figure) for run, worst in read])
-    parts = [_reads(figure, read, over)] if over else []
-    if over and judged(figure, over.low, over.high) is Judgement.LEAK:
-        parts += _other_messages([run for run, _ in read], figure)
-    parts += [] if first else _model(runs, figure)
-    return f"{first}{_joined(start, '; '.join(parts))}{several}."
-
-
-def _joined(start: str, text: str) -> str:
-    return f"{start}{text[:1].lower()}{text[1:]}" if start else f"{text[:1].upper()}{text[1:]}"
+    who = "+".join(runs[0].summary.guarantees) if named else ""
+    return f"{learned}{f'With {who}: {text[:1].lower()}' if who else text[:1].upper()}{text[1:]}"
 
 
 def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> str:
     """What is read over the seeds, and where: the worst of each seed, whose places are all named where they differ."""
-    worsts, judgement = [worst for _, worst in read], judged(figure, over.low, over.high)
+    worsts, coin = [worst for _, worst in read], COIN[figure]
     differ = len({(one.attack, one.message, one.party, one.layer) for one in worsts}) > 1
     knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
     known = f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else ""
     cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].adversaries.items())
-    value, coin = f"{figure} {number(over.mean)}", f"a coin {COIN[figure]:.{2 if COIN[figure] else 0}f}"
-    says_nothing = not over.low > COIN[figure] and not over.high < 1
-    ends = "" if says_nothing or math.isnan(over.low) else f"; {_WORST_OF_ALL} {between(over.low, over.high)}"
+    value, against = f"{figure} {number(over.mean)}", f"a coin {coin:.{2 if coin else 0}f}"
+    ends = f"{_WORST_OF_ALL} {between(over.low, over.high)}; " if over.low > coin or over.high < 1 else ""
     sure = sum(judged(figure, worst.low, worst.high) is Judgement.LEAK for worst in worsts)
-    if judgement is Judgement.UNKNOWN:
-        where = f" in {len(read) - sure} of {len(read)} seeds" if sure else ""
-        text = f"too few audited batches to judge{where} ({value} by {_attacks(read)}{known}{ends}; {coin})"
-        return f"{cheats}{text}; {MORE_BATCHES}"
-    if judgement is Judgement.NONE:
-        ranks = "ranks the labels" if figure == "AUC" else "distinguishes the classes"
-        where = f" in more than {sure} of {len(read)} seeds" if sure else ""
-        strongest = f"the strongest{' of each seed' if differ else ''}, {_attacks(read)}, reads {value}{known}"
-        return f"{cheats}no attack that ran {ranks} significantly better than a coin{where}: {strongest}{ends and ' ('}" + (
-            f"{ends[2:]}; {coin})"
-        )
-    each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
-    alone = math.nan if differ else mean([_own_columns(run, worst) for run, worst in read])
-    beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
-    rest = ", each class against the rest" if figure == "macro AUC" else ""
-    what = "the information on classes" if figure == "AMI" else "label pairs"
-    gives = f"give {share(over.mean)} of {what} away{rest}"
-    return f"{cheats}{_subject(read)}{each} {gives} ({value}{known}; {coin}{beside})"
+    match judged(figure, over.low, over.high):
+        case Judgement.UNKNOWN:
+            where = f" in {len(read) - sure} of {len(read)} seeds" if sure else ""
+            strongest = f"{value} by {_attacks(read)}{known}"
+            text = f"too few audited batches to judge{where} ({strongest}; {ends}{against}); {MORE_BATCHES}"
+        case Judgement.NONE:
+            ranks = "ranks the labels" if figure == "AUC" else "distinguishes the classes"
+            where = f" in more than {sure} of {len(read)} seeds" if sure else ""
+            strongest = f"the strongest{' of each seed' * differ}, {_attacks(read)}, reads {value}{known}"
+            text = f"no attack that ran {ranks} significantly better than a coin{where}: {strongest} ({ends}{against})"
+        case Judgement.LEAK:
+            each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
+            alone = math.nan if differ else mean([_own_columns(run, worst) for run, worst in read])
+            beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
+            rest = ", each class against the rest" if figure == "macro AUC" else ""
+            what = "the information on classes" if figure == "AMI" else "label pairs"
+            gives = f"give {share(over.mean)} of {what} away{rest}"
+            text = f"{_subject(read)}{each} {gives} ({value}{known}; {against}{beside})"
+    return f"{cheats}{text}"
 
 
 def _subject(read: Sequence[tuple[Run, Reading]]) -> str:
     """`gradients at the cut`: what the worst attack of each run reads; a place where it is the same cut in all."""
     text = " and ".join(kind for kind, _ in Counter(f"{worst.message}s" for _, worst in read).most_common())
     places = {place(worst, run) for run, worst in read}
-    at_the_cut = all(worst.layer in run.layers.cut.get(worst.party, ()) for run, worst in read)
+    at_the_cut = all(run.layers.crosses(worst.party, worst.layer) for run, worst in read)
     return f"{text} {places.pop()}" if len(places) == 1 and at_the_cut else text
 
 
@@ -215,43 +209,38 @@ def _attacks(read: Sequence[tuple[Run, Reading]]) -> str:
 def _model(runs: Sequence[Run], figure: str) -> list[str]:
     """What the model is worth on rows that it was not trained on; nothing where that is not known, as of most audits."""
     value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
-    if math.isnan(value):
-        return []
-    if figure == "AMI":
-        return [f"the model itself classifies {share(value)} of new rows correctly"]
-    return [f"the model itself {number(value)} on new rows"]
+    right = f"classifies {share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
+    return [] if math.isnan(value) else [f"the model itself {right}"]
 
 
 def _nothing(run: Run) -> str:
-    why = "could be scored" if {*run.skipped, *run.unscored} else "was chosen"
+    why = "could be scored" if run.skipped or run.unscored else "was chosen"
     return (
         f"No attack on messages {why}, so this {'audit' if run.is_audit else 'run'} says nothing about what they give away."
     )
 
 
-def _other_messages(runs: Sequence[Run], figure: str) -> list[str]:
+def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[str]:
     """What other kinds of messages give away to attacks that know no more than the worst one.
 
     `embeddings of party a 64 % with 100 known labels`: the party where there are several. Of equal readings that of an
     attack that knows less counts.
     """
-    best: dict[str, list[tuple[Leak, Run]]] = {}
-    for run in runs:
-        worst = run.summary.verdict.worst
-        most = _level(worst.attack, run) if worst else 0
-        among = [leak for leak in run.summary.leaks if counts(leak, run) and _level(leak.attack, run) <= most]
-        among = [leak for leak in among if not math.isnan(leak_value(leak, figure))]
-        strongest = sorted(among, key=lambda leak: (leak_value(leak, figure), -_level(leak.attack, run)))
-        for leak in {leak.message: leak for leak in strongest}.values():
-            best.setdefault(leak.message, []).append((leak, run))
-    worsts = {run.summary.verdict.worst.message for run in runs if run.summary.verdict.worst}
+    best: dict[str, list[tuple[float, Leak, Run]]] = {}
+    for run, worst in read:
+        of_run: dict[str, tuple[float, int, Leak]] = {}
+        for leak in run.summary.leaks:
+            mine = leak_value(leak, figure), -_level(leak.attack, run), leak
+            if counts(leak, run) and mine[1] >= -_level(worst.attack, run) and not math.isnan(mine[0]):
+                of_run[leak.message] = max(mine, of_run.get(leak.message, mine), key=lambda one: one[:2])
+        for kind, (value, _, leak) in of_run.items():
+            best.setdefault(kind, []).append((value, leak, run))
     made = []
-    for kind in [kind for kind in best if worsts != {kind}]:
-        value = mean([leak_value(leak, figure) for leak, _ in best[kind]])
-        parties = dict.fromkeys(f"party {leak.party}" for leak, run in best[kind] if len(run.layers.cut) > 1)
-        whose = f" of {' and '.join(parties)}" if parties else ""
-        knows = dict.fromkeys(known for leak, run in best[kind] if (known := _known_labels(leak.attack, run)))
-        known = f" {' or '.join(knows)}" if knows else ""
+    for kind in [kind for kind in best if {worst.message for _, worst in read} != {kind}]:
+        value = mean([value for value, _, _ in best[kind]])
+        parties = dict.fromkeys(f"party {leak.party}" for _, leak, run in best[kind] if len(run.layers.cut) > 1)
+        knows = dict.fromkeys(known for _, leak, run in best[kind] if (known := _known_labels(leak.attack, run)))
+        whose, known = f" of {' and '.join(parties)}" * bool(parties), f" {' or '.join(knows)}" * bool(knows)
         made.append(f"{kind}s{whose} {number(value) if figure == 'AMI' else share(value)}{known}")
     return made
 
@@ -264,11 +253,10 @@ def _level(attack: str, run: Run) -> int:
 
 def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
     """The worst reading in terms of this figure, without an interval if the worst is in terms of another."""
-    if worst.figure == figure:
-        return worst
     values = [leak_value(leak, figure) for leak in run.summary.leaks if counts(leak, run)]
-    best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    return None if math.isnan(best) else Reading.model_validate({"figure": figure, "value": best})
+    best = max((value for value in values if not math.isnan(value)), default=None)
+    other = None if best is None else Reading.model_validate({"figure": figure, "value": best})
+    return worst if worst.figure == figure else other
 
 
 def _own_columns(run: Run, worst: Reading) -> float | None:
@@ -279,13 +267,10 @@ def _own_columns(run: Run, worst: Reading) -> float | None:
 
 def leak_value(leak: Leak, figure: str) -> float:
     """What a leak comes to in terms of a figure of the verdict: of an AUC the larger of two-sided and net; else nan."""
-    if figure == "AUC":
-        values = [value for value in (leak.two_sided.mean, leak.net.mean) if value is not None]
-        return max(values, default=math.nan)
-    one = leak.classes.get({"macro AUC": "macro_auc", "AMI": "ami"}[figure])
-    if one is None or one.mean is None:
-        return math.nan
-    return max(one.mean, 1 - one.mean) if figure == "macro AUC" else one.mean
+    of_classes = leak.classes.get({"AUC": "", "macro AUC": "macro_auc", "AMI": "ami"}[figure])
+    known = [one.mean for one in ((leak.two_sided, leak.net) if figure == "AUC" else (of_classes,)) if one]
+    value = max((one for one in known if one is not None), default=math.nan)
+    return max(value, 1 - value) if figure == "macro AUC" else value
 
 
 def counts(leak: Leak, run: Run) -> bool:
@@ -296,13 +281,12 @@ def counts(leak: Leak, run: Run) -> bool:
 def place(one: Reading | Leak, run: Run) -> str:
     """`at the cut`, `at party b's layer f2`: the party is named where there are several."""
     whose = f"party {one.party}'s " if len(run.layers.cut) > 1 else ""
-    return f"at {whose or 'the '}cut" if one.layer in run.layers.cut.get(one.party, ()) else f"at {whose}layer {one.layer}"
+    return f"at {whose or 'the '}cut" if run.layers.crosses(one.party, one.layer) else f"at {whose}layer {one.layer}"
 
 
 def _known_labels(attack: str, run: Run) -> str:
     """`with 100 known labels`; empty of an attack that knows none."""
-    text = knowledge(attack, run.threats)
-    return "" if text == "without labels" else text.replace("actively", "by cheating")
+    return knowledge(attack, run.threats).replace("without labels", "").replace("actively", "by cheating")
 
 
 def figure_text(one: Reading) -> str:
@@ -319,14 +303,12 @@ def attack(run: Run, worst: Reading) -> str:
     ends = f"{_WORST_OF_ALL} {ends}" if ends else "one batch, no interval"
     if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
         ends = "too few batches for an interval"
-    cut = [
-        (leak_value(leak, worst.figure), leak.layer)
-        for leak in run.summary.leaks
-        if leak.layer in run.layers.cut.get(worst.party, ())
-        and (leak.attack, leak.message, leak.party) == (worst.attack, worst.message, worst.party)
-    ]
-    there, layer = max((pair for pair in cut if not math.isnan(pair[0])), default=(math.nan, worst.layer))
-    beside = f"; at the cut{'' if layer == 'cut' else f', {layer}'}, {number(there, 3)}" if layer != worst.layer else ""
+    beside, name = "", (worst.attack, worst.message, worst.party)
+    at_cut = [one for one in run.summary.leaks if run.layers.crosses(worst.party, one.layer)]
+    at_cut = [one for one in at_cut if (one.attack, one.message, one.party) == name]
+    values = [(value, one.layer) for one in at_cut if not math.isnan(value := leak_value(one, worst.figure))]
+    if values and (best := max(values))[1] != worst.layer:
+        beside = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
     knows = knowledge(worst.attack, run.threats).replace("without labels", "needs no label")
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){beside}; {knows}"
 
@@ -336,26 +318,20 @@ def line(summary: Summary) -> str:
 
     A model that learned nothing, and a leak that can't be judged, are said to be so.
     """
-    parts, worst = [], summary.verdict.worst
-    if reason := learned_nothing(summary):
-        parts.append(f"{reason[:1].lower()}{reason[1:]}")
+    reason, worst = learned_nothing(summary), summary.verdict.worst
+    parts = [f"{reason[:1].lower()}{reason[1:]}"] if reason else []
     if worst:
         several = len({leak.party for leak in summary.leaks if leak.visible}) > 1
-        whose = f"party {worst.party}'s " if several else ""
+        where = (f"party {worst.party}'s " if several else "") + f"layer {worst.layer}"
         unknown = judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN
-        parts.append(
-            f"leak {figure_text(worst)} ({worst.attack} at {whose}layer {worst.layer}"
-            f"{'; too few batches to judge' if unknown else ''})"
-        )
+        unsure = "; too few batches to judge" * unknown
+        parts.append(f"leak {figure_text(worst)} ({worst.attack} at {where}{unsure})")
+    answers = [one for one in summary.reconstructions if one.message != NO_MESSAGE]
     for figure, words in _SHARES.items():
-        values = [(one.figures[figure].mean, one.attack) for one in _of_messages(summary) if figure in one.figures]
-        known = [(value, name) for value, name in values if value is not None]
-        if known:
-            value, name = max(known)
-            parts.append(f"{words.format(share(value))} ({name})")
+        if known := [(value, one.attack) for one in answers if (value := _means([one]).get(figure)) is not None]:
+            parts.append(f"{words.format(share(max(known)[0]))} ({max(known)[1]})")
             break
-    parts += [] if reason else [f"test AUC {number(summary.test_auc, 3)}"]
-    return ", ".join(parts)
+    return ", ".join(parts if reason else [*parts, f"test AUC {number(summary.test_auc, 3)}"])
 
 
 # What was rebuilt
@@ -369,47 +345,49 @@ def rebuilt(runs: Sequence[Run]) -> list[str]:
     answers: dict[tuple[str, ...], list[Rebuilt]] = {}
     for one in chain.from_iterable(run.summary.reconstructions for run in runs):
         answers.setdefault((one.attack, one.message, one.party, one.layer), []).append(one)
-    made, crossing = [], {layer for run in runs for layer in run.layers.crossing}
+    means, made = {key: _means(of) for key, of in answers.items()}, []
+    crossing = {layer for run in runs for layer in run.layers.crossing}
     for name in dict.fromkeys(key[0] for key in answers):
-        mine = [one for key, one in answers.items() if key[0] == name and key[1] != NO_MESSAGE and one[0].visible]
-        made += [_column(one, crossing) for one in mine if _has(one, _COLUMN)]
-        others = [one for one in mine if not _has(one, _COLUMN)]
-        if others:
-            best = max(others, key=lambda one: next((_mean(one, f) for f in _STRENGTH if _has(one, f)), -math.inf))
-            made.append(_batch(best, crossing) if _has(best, "entries_right") else _rows(best, answers, crossing))
+        mine = [key for key, of in answers.items() if key[0] == name and key[1] != NO_MESSAGE and of[0].visible]
+        made += [_column(key, means[key], crossing) for key in mine if _COLUMN in means[key]]
+        if others := [key for key in mine if _COLUMN not in means[key]]:
+            best = max(others, key=lambda key: next((means[key][f] for f in _STRENGTH if f in means[key]), -math.inf))
+            if "entries_right" in means[best]:
+                made.append(_batch(best, means[best], crossing))
+            else:
+                made.append(_rows(best, means, [one.beats_every_guess for one in answers[best]], crossing))
     return made
 
 
-def _of_messages(summary: Summary) -> list[Rebuilt]:
-    return [one for one in summary.reconstructions if one.message != NO_MESSAGE]
+_Means = dict[str, float]
 
 
-def _mean(answer: Sequence[Rebuilt], figure: str) -> float:
-    return mean([one.figures[figure].mean for one in answer if figure in one.figures])
+def _means(answer: Sequence[Rebuilt]) -> _Means:
+    """Figure -> its mean over the runs, where it is known."""
+    made = {name: mean([one.figures[name].mean for one in answer if name in one.figures]) for name in answer[0].figures}
+    return {name: value for name, value in made.items() if not math.isnan(value)}
 
 
-def _has(answer: Sequence[Rebuilt], figure: str) -> bool:
-    return not math.isnan(_mean(answer, figure))
-
-
-def _gives(answer: Sequence[Rebuilt], crossing: Collection[str]) -> tuple[str, str]:
+def _gives(key: tuple[str, ...], crossing: Collection[str]) -> tuple[str, str]:
     """(`Embeddings at the cut`, `party a`): what an answer was made of, and whose data it is about."""
-    one = answer[0]
-    owner, _, reader = one.party.partition(" by ")
-    where = " at the cut" if one.layer in crossing and one.message != "update" else ""
+    _, message, party, layer = key
+    owner, _, reader = party.partition(" by ")
+    where = " at the cut" if layer in crossing and message != "update" else ""
     by = f", read by party {reader}," if reader else ""
-    source = "The joint model's predictions" if one.message == "prediction" else f"{one.message.capitalize()}s{where}{by}"
+    source = "The joint model's predictions" if message == "prediction" else f"{message.capitalize()}s{where}{by}"
     return source, "all parties" if owner == "all" else f"party {owner}"
 
 
-def _batch(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
+def _batch(key: tuple[str, ...], of: _Means, crossing: Collection[str]) -> str:
     """Of whole private batches."""
-    (source, whose), name = _gives(answer, crossing), answer[0].attack
-    right, labels, exact = (_mean(answer, figure) for figure in ("entries_right", "labels_right", "exact"))
-    guess = _mean(answer, "matched_guess_right" if _has(answer, "matched_guess_right") else "guess_entries_right")
-    what = f"{share(right)} of the entries{_guessed(guess)}"
-    if not math.isnan(labels):
-        what += f" and {share(labels)} of the labels{_guessed(_mean(answer, 'guess_labels_right'))}"
+    (source, whose), name, right, exact = _gives(key, crossing), key[0], of["entries_right"], of.get("exact", math.nan)
+    guess = of.get("matched_guess_right", of.get("guess_entries_right", math.nan))
+    shares = {"entries": (right, guess), "labels": (of.get("labels_right"), of.get("guess_labels_right", math.nan))}
+    what = " and ".join(
+        f"{share(value)} of the {things}{'' if math.isnan(by_guess) else f' (a guess {share(by_guess)})'}"
+        for things, (value, by_guess) in shares.items()
+        if value is not None
+    )
     if right <= guess + _AS_A_GUESS and exact == 0:
         return f"{source} don't give the private batches of {whose} away: {name} finds no batch, and guesses {what}."
     if exact == 1:
@@ -418,46 +396,42 @@ def _batch(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
     return f"{source} give parts of the private batches of {whose} away: {name} rebuilds {what}, {part}."
 
 
-def _guessed(value: float) -> str:
-    return "" if math.isnan(value) else f" (a guess {share(value)})"
-
-
-def _rows(answer: Sequence[Rebuilt], answers: dict[tuple[str, ...], list[Rebuilt]], crossing: Collection[str]) -> str:
+def _rows(
+    key: tuple[str, ...], means: dict[tuple[str, ...], _Means], beats: Sequence[bool | None], crossing: Collection[str]
+) -> str:
     """Of rows or pictures, which are compared with guesses without a message."""
-    first, (source, whose) = answer[0], _gives(answer, crossing)
+    (source, whose), of = _gives(key, crossing), means[key]
 
-    def beside(layer: str, figure: str) -> float:
-        return _mean(answers.get((first.attack, NO_MESSAGE, first.party, layer), ()), figure)
+    def beside(figure: str, **guesses: str) -> str:
+        """` (a row by chance 10 %, the class mean 100 %)`. guesses: layer -> its name."""
+        by = {name: means.get((key[0], NO_MESSAGE, key[2], layer), {}).get(figure) for layer, name in guesses.items()}
+        known = ", ".join(f"{name} {share(value)}" for name, value in by.items() if value is not None)
+        return f" ({known})" if known else ""
 
-    shown = []
+    shown, of_rows = [], {"random_row": "a row by chance", "class_mean": "the class mean"}
     for figure, text in (("recognised", "pictures of which {} are recognised"), ("id_accuracy", "{} of the category ids")):
-        if _has(answer, figure):
-            guesses = {"a row by chance": beside("random_row", figure), "the class mean": beside("class_mean", figure)}
-            known = ", ".join(f"{name} {share(value)}" for name, value in guesses.items() if not math.isnan(value))
-            shown.append(text.format(share(_mean(answer, figure))) + (f" ({known})" if known else ""))
-    if not shown and _has(answer, "r2"):
-        r2 = _mean(answer, "r2")
-        shown.append(f"{share(r2)} of their variance" if r2 > 0 else "no better than by their mean")
-    if _has(answer, "identified"):
-        chance = beside("chance", "identified")
-        by_chance = "" if math.isnan(chance) else f" (by chance {share(chance)})"
-        shown.append(f"{share(_mean(answer, 'identified'))} are distinguished from others of their class{by_chance}")
+        if figure in of:
+            shown.append(text.format(share(of[figure])) + beside(figure, **of_rows))
+    if not shown and "r2" in of:
+        shown.append(f"{share(of['r2'])} of their variance" if of["r2"] > 0 else "no better than by their mean")
+    if "identified" in of:
+        text = f"{share(of['identified'])} are distinguished from others of their class"
+        shown.append(text + beside("identified", chance="by chance"))
     if not shown:
-        shown = [f"mse {_mean(answer, 'mse'):.3g}" if _has(answer, "mse") else "nothing that could be measured"]
-    things = "pictures" if _has(answer, "recognised") or _has(answer, "ssim") else "columns"
-    beats = [one.beats_every_guess for one in answer]
+        shown = [f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured"]
+    things = "pictures" if "recognised" in of or "ssim" in of else "columns"
     gives = "give" if None in beats or all(beats) else "do not clearly give"
     better = "" if None in beats else f"; {'not surely ' * (not all(beats))}better than every guess without messages"
-    return f"{source} {gives} the {things} of {whose} away: {first.attack} rebuilds {', '.join(shown)}{better}."
+    return f"{source} {gives} the {things} of {whose} away: {key[0]} rebuilds {', '.join(shown)}{better}."
 
 
-def _column(answer: Sequence[Rebuilt], crossing: Collection[str]) -> str:
+def _column(key: tuple[str, ...], of: _Means, crossing: Collection[str]) -> str:
     """An attack on a column that is no label."""
-    (source, whose), area, gain = _gives(answer, crossing), _mean(answer, _COLUMN), _mean(answer, "attribute_gain")
-    without = "" if math.isnan(gain) else f"; without messages {number(area - gain)}"
+    (source, whose), area = _gives(key, crossing), of[_COLUMN]
+    without = f"; without messages {number(area - of['attribute_gain'])}" if "attribute_gain" in of else ""
     return (
-        f"{source} give {share(max(area, 1 - area))} of the pairs of column {answer[0].layer} of {whose} away to "
-        f"{answer[0].attack} (AUC {number(area)}; a coin 0.50{without})."
+        f"{source} give {share(max(area, 1 - area))} of the pairs of column {key[3]} of {whose} away to "
+        f"{key[0]} (AUC {number(area)}; a coin 0.50{without})."
     )
 
 
