@@ -565,6 +565,8 @@ def layers(section: Section) -> Table | None:
     by = ["setting", "attack", "level", "party", "layer", "visible"]
     shown_leaks = {name: title for name, title in LEAKS.items() if name not in ("leak_auc", "leak_distance")}
     frame = _mean_of(section.leaks, by, shown_leaks)
+    if len(frame.columns) == len(by):
+        return None
     note = (
         "Values of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches. Oriented: the mean over batches of "
         "max(a, 1 - a). Beside it are the value that a coin reaches there, and oriented without the part of a coin (net). A "
@@ -719,9 +721,8 @@ def _facts(section: Section, *names: str) -> pd.DataFrame:
 
 def _mean_of(lines: pd.DataFrame, by: Sequence[str], titles: Mapping[str, str], figure: str = "") -> pd.DataFrame:
     """A line a group: means and intervals over runs of each column that has a value. titles: of these columns."""
-    known = {title: name for name, title in titles.items() if lines[name].notna().any()}
-    frame = lines.groupby(list(by), sort=False, dropna=False).size().index.to_frame(index=False)
-    return frame.join(pd.DataFrame({title: over_seeds(lines, by, name, figure) for title, name in known.items()}), on=by)
+    known = {title: over_seeds(lines, by, name, figure) for name, title in titles.items() if lines[name].notna().any()}
+    return pd.DataFrame(known, lines.groupby(list(by), sort=False, dropna=False).size().index).reset_index()
 
 
 def _by_attack(section: Section) -> pd.DataFrame:

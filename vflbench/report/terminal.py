@@ -1,6 +1,6 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,20 +201,20 @@ def _leaks(run: Run) -> list[str]:
         level = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
         rows.append({name: text for name, text in row.items() if text not in ("-", "undefined")} | {"level": level})
     known = dict.fromkeys(name for row in rows for name in row if name != "level")
-    table = _lined_up([{name: row.get(name) for name in (*known, "level")} for row in rows])
-    return ["", *table, "", *wrapped(_LEAKS_NOTE)] if rows else []
+    table = [[*known, "level"], *([row.get(name) for name in (*known, "level")] for row in rows)]
+    return ["", *_lined_up(table), "", *wrapped(_LEAKS_NOTE)] if rows else []
 
 
 def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
     """A table of what an attack rebuilt: a line a figure, with its interval where it has one; then what the attack noted."""
     names = [name for name in dict.fromkeys(name for one in answers for name in one.figures) if ":" not in name]
     beats = ["beats every guess"] if any(one.rows for one in answers) else []
-    columns = {answers[0].attack: [*(name.replace("_", " ") for name in names), *beats, "batches"]}
+    columns = [[answers[0].attack, *(name.replace("_", " ") for name in names), *beats, "batches"]]
     for one in answers:
         cells = [_figure(one.figures.get(name)) for name in names]
         cells += [{True: "yes", False: "no", None: "-"}[one.beats_every_guess] for _ in beats]
-        columns[f"{one.message} {one.party} {one.layer}"] = [*cells, str(one.batches)]
-    lines = ["", *_lined_up(columns), "", _FIGURES_NOTE, ""]
+        columns.append([f"{one.message} {one.party} {one.layer}", *cells, str(one.batches)])
+    lines = ["", *_lined_up(zip(*columns, strict=True)), "", _FIGURES_NOTE, ""]
     for one in answers:
         notes = list(one.notes.items())
         lines += [f"{one.attack}, {count} of {one.batches} batches: {note}" for note, count in notes[:_MOST_NOTES]]
@@ -225,7 +225,7 @@ def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
 def _record(title: str, record: Record) -> list[str]:
     """All that a record holds, a line each: `leak auc all messages  0.68`."""
     rows = [(key.replace("_", " "), _plain(value)) for key, value in record.items() if value not in (None, "", [], {})]
-    return ["", f"{title}:", *_lined_up(rows, headers=())]
+    return ["", f"{title}:", *_lined_up(rows)]
 
 
 def _plain(value: Any) -> str:
@@ -268,9 +268,12 @@ def _levels(run: Run) -> list[str]:
         }
         for knows, one in named
     ]
-    return [*lines, "", *_lined_up(rows), "", *wrapped(_LEGEND)] if rows else lines
+    return (
+        [*lines, "", *_lined_up([list(rows[0]), *(list(row.values()) for row in rows)]), "", *wrapped(_LEGEND)]
+        if rows
+        else lines
+    )
 
 
-def _lined_up(rows: Any, headers: str | Sequence[str] = "keys") -> list[str]:
-    """rows: a mapping each, or one of columns, or pairs without headers."""
-    return tabulate(rows, headers, "plain", disable_numparse=True, missingval="-").splitlines()
+def _lined_up(rows: Iterable[Iterable[str | None]]) -> list[str]:
+    return tabulate(rows, tablefmt="plain", disable_numparse=True, missingval="-").splitlines()
