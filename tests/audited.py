@@ -6,7 +6,8 @@ from builders import session
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
 from vflbench.run import auditor
-from vflbench.run.known_rows import Canaries
+from vflbench.run.known_rows import draw_canaries
+from vflbench.run.settings import Audit
 
 
 def clicks(parties=1):
@@ -22,7 +23,7 @@ class Audited:
 
     def __init__(self, data, attacks, *, steps=4, size=100, epochs=1, canaries=0, audited=None, cheating=(), **options):
         self.generators = Generators(0)
-        self.canaries = Canaries(data.train, canaries, self.generators["canaries"])
+        self.canaries = draw_canaries(data.train, canaries, self.generators["canaries"])
         self.rows = data.aligned().relabelled(self.canaries.planted)
         self.train = data.train.all()
         self.session = session(self.train, rows=self.rows, **options)
@@ -33,7 +34,7 @@ class Audited:
             self.rows,
             self.canaries,
             group=size,
-            steps_audited=lambda steps: steps if audited is None else audited,
+            how=Audit(batches="all" if audited is None else audited, probe=False),
             held_out=data.test,
             cut_layers=self.session.cut_layers(),
             cheating=cheating,

@@ -37,7 +37,7 @@ def test_so_many_simulated_audits_catch_a_promise_that_is_too_weak(eps, times, c
     for _ in range(TRIES):
         coins = torch.randint(2, (canaries,), generator=rng)
         released = torch.where(torch.rand(canaries, generator=rng) < right, coins, 1 - coins)
-        planted = Canaries.recorded(ids, coins)
+        planted = Canaries(ids, coins)
         planted.read(ids, released)
         caught += planted.guesses().epsilon_low(alpha) > eps
     assert within(caught, power(eps, times, canaries, alpha))

@@ -22,7 +22,7 @@ from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.report.terminal import final_table
 from vflbench.run.guarantees import account
-from vflbench.run.known_rows import Canaries
+from vflbench.run.known_rows import draw_canaries
 from vflbench.run.settings import Audit, Settings
 
 
@@ -67,7 +67,7 @@ def test_readers_are_named_by_what_they_read_and_those_of_no_message_by_no_messa
         SimpleNamespace(attack=attack, message=message, party="a", layer=layer, visible=True, guesses=Guesses(high=9))
         for attack, message, layer in (("norm", "gradient", "f2"), ("completion (own columns)", "none", "features"))
     ]
-    made = account({}, Exposure(), leaks, Canaries(data.train, 600, torch.Generator().manual_seed(1)))
+    made = account({}, Exposure(), leaks, draw_canaries(data.train, 600, torch.Generator().manual_seed(1)))
     assert list(made["tried"]) == [
         "the labels trained on",
         "norm on gradients of a f2",
@@ -77,10 +77,10 @@ def test_readers_are_named_by_what_they_read_and_those_of_no_message_by_no_messa
 
 def test_canaries_are_coins_that_stand_in_for_labels(data):
     train = data.train
-    canaries = Canaries(train, 600, torch.Generator().manual_seed(1))
+    canaries = draw_canaries(train, 600, torch.Generator().manual_seed(1))
     rows = train.all()
     planted = canaries.planted(rows.ids, rows.labels)
-    is_canary = canaries.among(rows.ids)
+    is_canary = canaries.find(rows.ids)[0]
     assert int(is_canary.sum()) == len(canaries) == 600
     assert torch.equal(planted[~is_canary], rows.labels[~is_canary])
     coins = planted[is_canary]
@@ -90,7 +90,7 @@ def test_canaries_are_coins_that_stand_in_for_labels(data):
     batch = rows.rows(torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))[:500])
     expected = dict(zip(rows.ids.tolist(), planted.tolist(), strict=True))
     assert canaries.planted(batch.ids, batch.labels).tolist() == [expected[i] for i in batch.ids.tolist()]
-    assert Canaries(train, 0, torch.Generator()).planted(batch.ids, batch.labels) is batch.labels
+    assert draw_canaries(train, 0, torch.Generator()).planted(batch.ids, batch.labels) is batch.labels
     held_by_the_label_party = data.aligned().relabelled(canaries.planted)
     assert torch.equal(held_by_the_label_party.labels(rows.ids), planted)
     assert torch.equal(held_by_the_label_party.rows(rows.ids).labels, planted)
@@ -98,20 +98,20 @@ def test_canaries_are_coins_that_stand_in_for_labels(data):
 
 def test_coins_of_many_classes_are_class_0_or_any_other():
     train = Digits().load(torch.Generator().manual_seed(0)).train
-    labels = Canaries(train, 1000, torch.Generator().manual_seed(1)).labels
+    labels = draw_canaries(train, 1000, torch.Generator().manual_seed(1)).labels
     assert abs((labels == 0).double().mean().item() - 0.5) < 0.07
     assert set(labels.tolist()) == set(range(10))
 
 
 def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
-    canaries = Canaries(data.train, 100, torch.Generator().manual_seed(1))
+    canaries = draw_canaries(data.train, 100, torch.Generator().manual_seed(1))
     ids, labels = canaries.ids, canaries.labels
     assert canaries.guesses() == Guesses()
     positives = int(labels.sum())
     canaries.read(ids, labels)
     assert canaries.guesses() == Guesses(positives, positives, 100 - positives, 100 - positives)
-    restored = Canaries(data.train, 100, torch.Generator().manual_seed(1))
-    restored.restore(canaries.state())
+    restored = draw_canaries(data.train, 100, torch.Generator().manual_seed(1))
+    restored.votes.copy_(canaries.votes)
     for reader in (canaries, restored):
         reader.read(ids, 1 - labels)
         assert reader.guesses() == Guesses()

@@ -17,7 +17,7 @@ from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
-from vflbench.run.known_rows import Canaries, KnownRows, RowNames, draw_one_of_each, draw_positives
+from vflbench.run.known_rows import RowNames, draw_canaries, draw_known, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
 
 
@@ -98,7 +98,7 @@ def test_known_rows_stay_the_same_and_are_never_scored(data):
         assert len(facts[0].ids.unique()) == count
         assert torch.equal(facts[0].labels, audited.labels(facts[0].ids))
         assert set(facts[0].labels.tolist()) == {0, 1}
-        assert not audited.canaries.among(audited.names.ids(facts[0].ids)).any()
+        assert not audited.canaries.find(audited.names.ids(facts[0].ids))[0].any()
         met = torch.cat([ids for ids, _ in insider.batches])
         assert torch.isin(facts[0].ids, met).any(), "some of them are in the rounds, or the test shows nothing"
     assert torch.equal(few.batches[0][1].ids, many.batches[0][1].ids[:20])
@@ -111,18 +111,18 @@ def test_known_rows_stay_the_same_and_are_never_scored(data):
 
 def test_few_known_rows_show_every_class():
     data = Digits().load(torch.Generator().manual_seed(0))
-    names, nobody = RowNames(torch.Generator()), Canaries(data.train, 0, torch.Generator())
+    nobody = draw_canaries(data.train, 0, torch.Generator())
     for seed in range(20):
-        known = KnownRows(data.train, 30, torch.Generator().manual_seed(seed), nobody)
-        assert known.fact(10, names).labels.tolist() == list(range(10))
-        assert known.fact(4, names).labels.tolist() == [0, 1, 2, 3]
-        assert len(known.fact(30, names).ids.unique()) == 30
+        known = draw_known(data.train, 30, torch.Generator().manual_seed(seed), nobody)
+        assert known.labels[:10].tolist() == list(range(10))
+        assert known.labels[:4].tolist() == [0, 1, 2, 3]
+        assert len(known.ids[:30].unique()) == 30
         assert torch.equal(known.labels, data.aligned().labels(known.ids))
         assert int(known.among(data.train.all().ids, 10).sum()) == 10
     data = Synthetic(rows=8000, vocabulary=300).load(torch.Generator().manual_seed(0))
-    few, many = (KnownRows(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (20, 100))
+    few, many = (draw_known(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (20, 100))
     assert torch.equal(few, many[:20]), "what another attack knows changes which rows an attack knows"
-    same = [KnownRows(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (30, 30)]
+    same = [draw_known(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (30, 30)]
     assert torch.equal(*same)
 
 

@@ -193,7 +193,7 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
         rng = torch.Generator().manual_seed(number)
         ids = torch.arange(canaries)
         coins = torch.randint(2, (canaries,), generator=rng)
-        defense, planted = planned(made(number), epochs), Canaries.recorded(ids, coins)
+        defense, planted = planned(made(number), epochs), Canaries(ids, coins)
         for epoch in range(epochs):
             planted.read(ids, defense.labels(coins, torch.zeros(canaries, 1), drawing(rng, ids, epoch)))
         result = account({"it": defense}, Exposure(epochs, epochs), [], planted)

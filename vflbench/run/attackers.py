@@ -3,6 +3,8 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +33,7 @@ from vflbench.numerics.column_vectors import column_vectors
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
-from vflbench.run.known_rows import AttributeTargets, Hints, KnownRows, RowNames
+from vflbench.run.known_rows import AttributeTarget, Hints, Index, RowNames, Rows
 
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
@@ -65,17 +67,13 @@ class Attacker:
     on_columns: bool = False
 
     @property
-    def message(self) -> Kind | None:
-        return self.threat.message
-
-    @property
     def needs_hints(self) -> bool:
         """Whether it is given the class of some rows of each batch."""
         return bool(self.threat.hints) or ClassHints in self.threat.knows
 
     def message_of(self, answered: Kind | None) -> Kind | None:
         """The message that an answer is about. answered: as the answer says; None where it doesn't."""
-        return None if self.on_columns else answered or self.message
+        return None if self.on_columns else answered or self.threat.message
 
     def key(self, layer: str, message: Kind | None = None) -> Key:
         return self.name, str(self.message_of(message) or "none"), self.party, layer, self.visible
@@ -101,16 +99,11 @@ class Attacker:
         lends = bool(vars(type(self.attack)).get("only_reads", False))  # the class's own word, and not that of a base class
         return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible, lends=lends)
 
-    def ask(self, view: View) -> Answers:
-        """What it answers about a batch, or at the end of an epoch."""
-        return self._named(self.attack.epoch if view.step is None else self.attack.batch, view)
-
-    def attend(self, view: View) -> None:
-        """Have it look at a round that is not audited."""
-        self._named(self.attack.attend, view)
-
-    def _named(self, method: Callable[[View], Answers], view: View) -> Answers:
-        """An error over facts names the attack."""
+    def ask(self, view: View, *, attends: bool = False) -> Answers:
+        """What it answers about a batch, or at the end of an epoch. attends: only look at a round. An error over facts names
+        the attack.
+        """
+        method = self.attack.attend if attends else self.attack.epoch if view.step is None else self.attack.batch
         try:
             return method(view)
         except (Undeclared, Unavailable) as error:
@@ -123,15 +116,16 @@ class AttackerKnowledge:
     """What the run adds to the facts of a party, as far as an attack declares it.
 
     names: of rows. shares: of the classes. known: rows with known labels. auxiliary: rows that are not trained on. columns:
-    (party, row ids (n,)) -> its columns, where they are there. targets: columns whose values attackers know of known rows.
+    (party, row ids (n,)) -> its columns, where they are there. targets: attack -> the column whose values it knows of known
+    rows.
     """
 
     names: RowNames
     shares: ClassShares
-    known: KnownRows
+    known: Rows
     auxiliary: Auxiliary
     columns: Callable[[str, Tensor], Features]
-    targets: AttributeTargets
+    targets: Mapping[str, AttributeTarget]
 
     def of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
         """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
@@ -142,11 +136,13 @@ class AttackerKnowledge:
             known[ClassShares] = self.shares
         if Auxiliary in knows:
             known[Auxiliary] = self.auxiliary
-        count = attacker.threat.known_rows
-        if KnownColumn in knows and attacker.name in self.targets.of:
-            known[KnownColumn] = self.targets.fact(attacker.name, count, self.known, self.names)
-        elif Known in knows and count:
-            known[Known] = self.known.fact(count, self.names)
+        ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
+        target = self.targets.get(attacker.name)
+        if KnownColumn in knows and target is not None:
+            values = target.values(self.columns(target.party, ids))
+            known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
+        elif Known in knows and attacker.threat.known_rows:
+            known[Known] = Known(self.names.of(ids), labels)
         return known
 
     def _columns_for_messages(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
@@ -252,42 +248,31 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
     made: dict[str, Facts] = {}
     for party, of_party in facts.items():
         model = of_party.get(OwnModel)
-        asked: dict[type[Fact], Fact] = (
-            {OwnModel: OwnModel(Remembered(model.embed, parts))} if isinstance(model, OwnModel) else {}
-        )
-        made[party] = {**of_party, **asked}
+        made[party] = of_party
+        if isinstance(model, OwnModel):
+            made[party] = {**of_party, OwnModel: OwnModel(_remembering(model.embed, parts))}
     return made
 
 
-class Remembered:
-    """embed: ids (n,) -> layer -> (n, d). parts: ids (n,) each, embedded at once when one of them is asked for."""
+def _remembering(embed: Callable[[Tensor], Mapping[str, Tensor]], parts: Sequence[Tensor]) -> Callable[[Tensor], Any]:
+    """embed: ids (n,) -> layer -> (n, d). Of a row of several parts, the first one counts."""
+    index, ends = Index(torch.cat(list(parts))), list(accumulate(map(len, parts)))
+    layers_of: dict[int, Mapping[str, Tensor]] = {}
 
-    def __init__(self, embed: Callable[[Tensor], Mapping[str, Tensor]], parts: Sequence[Tensor]):
-        self._embed = embed
-        self._ids = [part for part in parts if len(part)]
-        self._sorted = [part.sort() for part in self._ids]
-        self._layers: dict[int, Mapping[str, Tensor]] = {}
+    def remembering(ids: Tensor) -> dict[str, Tensor]:
+        is_there, place = index.find(ids.to(index.ids.device))
+        part = torch.where(is_there, torch.bucketize(place, torch.tensor(ends, device=place.device), right=True), len(parts))
+        rows, pieces = [], []
+        for number in part.unique().tolist() or [len(parts)]:
+            rows.append((part == number).nonzero()[:, 0])
+            if number == len(parts):
+                pieces.append(embed(ids[rows[-1].to(ids.device)]))
+                continue
+            if number not in layers_of:
+                layers_of[number] = embed(parts[number])
+            here = place[rows[-1]] - ends[number] + len(parts[number])
+            pieces.append({layer: h[here.to(h.device)] for layer, h in layers_of[number].items()})
+        order = torch.cat(rows).argsort()
+        return {layer: torch.cat([of[layer] for of in pieces])[order.to(h.device)] for layer, h in pieces[0].items()}
 
-    def __call__(self, asked: Tensor) -> dict[str, Tensor]:
-        left = torch.ones(len(asked), dtype=torch.bool, device=asked.device)
-        pieces: list[tuple[Tensor, Mapping[str, Tensor]]] = []
-        for number, (ids, order) in enumerate(self._sorted):
-            place = torch.searchsorted(ids, asked.to(ids.device)).clamp_(max=len(ids) - 1)
-            rows = ((ids[place] == asked.to(ids.device)).to(left.device) & left).nonzero()[:, 0]
-            if len(rows):
-                left[rows] = False
-                if number not in self._layers:
-                    self._layers[number] = self._embed(self._ids[number])
-                at = order[place[rows.to(place.device)]]
-                pieces.append((rows, {layer: h[at.to(h.device)] for layer, h in self._layers[number].items()}))
-        others = left.nonzero()[:, 0]
-        if len(others) or not pieces:
-            pieces.append((others, self._embed(asked[others])))
-        if len(pieces) == 1:
-            return dict(pieces[0][1])
-        return {
-            layer: torch.empty(len(asked), h.shape[1], dtype=h.dtype, device=h.device).index_put_(
-                (torch.cat([rows for rows, _ in pieces]).to(h.device),), torch.cat([of[layer] for _, of in pieces])
-            )
-            for layer, h in pieces[0][1].items()
-        }
+    return remembering

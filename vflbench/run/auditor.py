@@ -23,26 +23,25 @@ from vflbench.run.grade_reconstruction import ReconstructionGrader
 from vflbench.run.grade_scores import Findings, Grader, QueryRows, Tables
 from vflbench.run.known_rows import (
     USUALLY_KNOWN,
-    AttributeTargets,
     Canaries,
-    FollowedRows,
     Hints,
-    KnownRows,
     Lookup,
     Population,
     RowNames,
+    Rows,
+    attribute_targets,
     auxiliary_rows,
+    draw_known,
     draw_one_of_each,
     draw_positives,
+    draw_rows,
 )
+from vflbench.run.settings import Audit
 
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
 AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
-
-Rows = tuple[Tensor, Tensor, Tensor]
-"""Ids and labels of rows that are asked about at the end of an epoch, and their indices among all of them."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,13 @@ class Audited:
     """What is audited, by which attacks, and how much of it.
 
     attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
-    that are trained on. group: rows of a batch. steps_audited: steps of an epoch -> how many are attacked. held_out: rows
-    that are not trained on. auxiliary: rows for attackers; held_out if left out. cut_layers: party -> layers that cross.
-    cheating: parties with an adversary. offered: facts that rounds have for a non-label party. last_only: audit no epoch
-    but the last. dcor: measure the distance correlation of embeddings and labels. probe: also run the reference that is
-    trained on half of the true labels. known: rows whose labels attackers know, where they were drawn before. keeps_rows:
-    choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not, because they are
-    recorded. samples: also ask about rows of no audited batch. references: also ask attacks with labels about own columns
-    in place of messages. tables: makes what the answers of an epoch are put into.
+    that are trained on. group: rows of a batch. how: how much of an epoch is audited. held_out: rows that are not trained
+    on. auxiliary: rows for attackers; held_out if left out. cut_layers: party -> layers that cross. cheating: parties with
+    an adversary. offered: facts that rounds have for a non-label party; where own columns are among them, attacks with
+    labels are also asked about these in place of messages. known: rows whose labels attackers know, where they were drawn
+    before. keeps_rows: choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not,
+    because they are recorded. samples: also ask about rows of no audited batch. tables: makes what the answers of an epoch
+    are put into.
     """
 
     attacks: Mapping[str, Attack]
@@ -66,19 +64,15 @@ class Audited:
     rows: Lookup
     canaries: Canaries
     group: int
-    steps_audited: Callable[[int], int]
+    how: Audit
     held_out: EncodedRows | None = None
     auxiliary: EncodedRows | None = None
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cheating: Collection[str] = ()
     offered: Collection[type[Fact]] = ()
-    last_only: bool = False
-    dcor: bool = False
-    probe: bool = False
-    known: KnownRows | None = None
+    known: Rows | None = None
     keeps_rows: bool = False
     samples: bool = True
-    references: bool = True
     tables: Callable[[], Tables] = Tables
 
 
@@ -87,25 +81,36 @@ class Auditor:
 
     Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
     collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
+
+    At the end of an epoch, attacks that follow rows through the run are asked about these, and the others about rows of the
+    audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
+    other batches, and then rows of the sample until there are `ASKED_ROWS`.
     """
 
     def __init__(self, audited: Audited, generators: Generators):
         self._of, train = audited, audited.train
-        self.canaries = audited.canaries
-        self.names = RowNames(generators["row names"])
+        self.canaries, self.names = audited.canaries, RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.attackers = list(attackers_at(audited.attacks, audited.seats, audited.cheating, on_device))
-        has_columns = audited.references and OwnColumns in audited.offered
-        self._references = column_references(self.attackers, on_device) if has_columns else {}
+        self._references = column_references(self.attackers, on_device) if OwnColumns in audited.offered else {}
         self.attackers += self._references.values()
-        self._end = RowsAtTheEnd(self.attackers, audited, generators)
-        self.known = audited.known or _known_rows(self.attackers, audited, generators)
+        most = max((one.attack.follows for one in self.attackers), default=0)
+        self._followed = draw_rows(train, most, generators["followed rows"])
+        self._is_met = torch.zeros(len(self._followed), dtype=torch.bool, device=train.device)
+        self._asks = audited.keeps_rows or any(map(asked_about_others, self.attackers))
+        count = ASKED_ROWS if self._asks and audited.samples else 0
+        self._sample = draw_rows(train, count, generators["sampled rows"]).ids
+        self._met_rows = self._sample[:0]  # of the audited batches of this epoch
+        most = max((one.threat.known_rows for one in self.attackers), default=0)
+        most = max(most, USUALLY_KNOWN) if most or audited.keeps_rows else 0
+        known = audited.known
+        self.known = draw_known(train, most, generators["known rows"], audited.canaries) if known is None else known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
         wanted = {kind for attack in audited.attacks.values() for kind in attack.threat.knows}
         source, auxiliary = audited.auxiliary or audited.held_out, Auxiliary({})
         if source is not None and Auxiliary in wanted:
             auxiliary = auxiliary_rows(source, max(attack.auxiliary for attack in audited.attacks.values()), seed)
-        targets, shares = AttributeTargets(audited.attacks, train, audited.rows), train.class_ratios
+        targets, shares = attribute_targets(audited.attacks, train), train.class_ratios
         self._knowledge = AttackerKnowledge(
             self.names, ClassShares(shares), self.known, auxiliary, audited.rows.features, targets
         )
@@ -118,8 +123,8 @@ class Auditor:
         self._hint_rngs = generators["hints"], generators["class hints"]
         visible = audited.seats.get(Seat.NON_LABEL, ())
         self._crossing = {party: tuple(audited.cut_layers.get(party, ())) for party in visible}
-        probes = audited.probe and any(self._crossing.values()) and self.attackers
-        self._probe_rng = generators["probe"] if probes else None
+        self.probes = audited.how.probe and any(self._crossing.values()) and bool(self.attackers)
+        self._probe_rng = generators["probe"]
         self._followers = [one for one in self.attackers if one.attack.follows or one.attack.attends]
         self._facts_followed = frozenset(
             kind for one in self._followers for kind in one.attack.threat.knows | one.threat.knows
@@ -131,11 +136,6 @@ class Auditor:
         self.audited: set[int] = set()
         self.tables, self._epoch, self._is_last = audited.tables(), 0, True
 
-    @property
-    def probes(self) -> bool:
-        """Whether the probe runs."""
-        return self._probe_rng is not None
-
     def begin_epoch(self, number: int, steps: int, *, last: bool = True, chosen: Sequence[int] | None = None) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them.
 
@@ -143,16 +143,20 @@ class Auditor:
         among, where there are no others.
         """
         there = range(steps) if chosen is None else chosen
-        audited = self._of.steps_audited(len(there)) if last or not self._of.last_only else 0
+        audited = self._of.how.audited(len(there)) if last or self._of.how.epochs == "all" else 0
         self.audited = {there[index] for index in evenly_spaced(len(there), audited).tolist()} if audited else set()
         self._epoch, self._is_last = number, last
-        self._end.begin_epoch(len(self.audited))
+
+    @property
+    def quota(self) -> int:
+        """The rows of each audited batch about which attacks are asked at the end of the epoch, at most."""
+        return max(1, ASKED_ROWS // max(1, len(self.audited)))
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
         """The facts to collect of a round: of one that is not audited, those of attacks that follow rows or attend all."""
         if step not in self.audited:
             return self._facts_followed
-        measured: set[type[Fact]] = {Embeddings} if self._of.dcor else set()
+        measured: set[type[Fact]] = {Embeddings} if self._of.how.dcor else set()
         measured |= {Embeddings, Gradients} if self.probes and self._is_last else set()
         return self._facts_wanted | measured
 
@@ -163,39 +167,39 @@ class Auditor:
         is_audited = round_.step in self.audited
         if not is_audited and not self._followers:
             return
-        ids, canary = round_.ids, self.canaries.among(round_.ids)
+        ids, canary = round_.ids, self.canaries.find(round_.ids)[0]
         batch = QueryRows(ids, self.names.of(ids), self._of.rows.labels(ids), torch.zeros_like(canary), canary)
         hinted = [one for one in self.attackers if one.needs_hints]
-        self._layers |= {(one.name, one.party): round_.layers(one.party, one.message) for one in hinted}
+        self._layers |= {(one.name, one.party): round_.layers(one.party, one.threat.message) for one in hinted}
         hints = self._draw_hints(batch, [one for one in hinted if not one.attack.follows])
         if is_audited:
-            self._end.add_batch(ids)
+            if self._asks:
+                self._met_rows = torch.cat([self._met_rows, ids[: self.quota].to(self._met_rows.device)])
             if self.probes and self._is_last:
                 self.tables.probed.add_batch(round_, batch.labels, canary, self._crossing, len(self.audited))
             if round_.private is not None:
                 self._private[round_.step] = round_.private
-        counts = sorted({one.attack.follows for one in self.attackers} - {0})
-        followed = {count: self._end.followed.among(ids, count) for count in counts}
+        is_followed, place = self._followed.find(ids)
         for attacker in self.attackers:
-            attack = attacker.attack
-            if attack.follows:
-                self._show(attacker, round_, batch, self._with_known(attacker, ids, followed[attack.follows]))
-            elif is_audited and attack.collects:
-                self._show(attacker, round_, batch, torch.arange(len(ids), device=ids.device))
-            elif is_audited and attack.answers_batches():
-                self._ask_about_batch(attacker, round_, batch, hints)
-            elif attack.attends:
-                self._show(attacker, round_, batch, torch.arange(len(ids), device=ids.device))
-        if self._of.dcor and is_audited:
+            attack, facts = attacker.attack, round_.facts.get(attacker.party, {})
+            if attack.answers_batches() and is_audited and not attack.follows:
+                answered = self._ask(attacker, batch, facts, hints, (round_.epoch, round_.step))
+                for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
+                    self.tables.leaks.leave_out(attacker.key(layer))
+            elif attack.follows or attack.attends or (is_audited and attack.collects):
+                shown = torch.ones_like(canary)
+                if attack.follows:
+                    shown = is_followed & (place < attack.follows)
+                    self._is_met[place[shown]] = True
+                    shown |= self.known.among(ids, attacker.threat.known_rows)
+                rows = shown.nonzero()[:, 0]
+                if len(rows):
+                    known = self._knowledge.of(attacker, _rows_of(attacker, facts, rows))
+                    view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
+                    self._answers(attacker, view, attends=attack.attends)
+        if self._of.how.dcor and is_audited:
             parties = (self._of.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
             self.tables.measure(round_, batch.labels, canary, *parties)
-
-    def _with_known(self, attacker: Attacker, ids: Tensor, followed: Tensor) -> Tensor:
-        """Indices of the rows of a batch that an attack follows, and of those whose label it knows."""
-        if not attacker.threat.known_rows:
-            return followed
-        is_shown = self.known.among(ids, attacker.threat.known_rows)
-        return is_shown.index_fill_(0, followed, True).nonzero()[:, 0]
 
     def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
         """As many known positives as any of these attackers needs and as there are, and a known row of each class if any
@@ -209,65 +213,55 @@ class Auditor:
             classes = draw_one_of_each(labels.cpu(), len(self._of.train.class_ratios), classes_rng).to(labels.device)
         return Hints(positives, classes)
 
-    def _show(self, attacker: Attacker, round_: Round, batch: QueryRows, rows: Tensor) -> None:
-        """Rows of a batch for an attack that only keeps what it sees. rows: (m,) indices."""
-        if not len(rows):
-            return
-        facts = _rows_of(attacker, round_.facts.get(attacker.party, {}), rows)
-        view = attacker.view(round_.epoch, round_.step, batch.names[rows], self._knowledge.of(attacker, facts))
-        if attacker.attack.attends:
-            attacker.attend(view)
-        else:
-            self._ask(attacker, view)
-
-    def _ask_about_batch(self, attacker: Attacker, round_: Round, batch: QueryRows, hints: Hints) -> None:
+    def _ask(
+        self,
+        attacker: Attacker,
+        query: QueryRows,
+        facts: Facts,
+        hints: Hints,
+        when: tuple[int, int | None],
+        groups: Sequence[Tensor] = (),
+    ) -> set[str] | None:
+        """Ask about a batch, or at the end of an epoch, and have it graded: in these groups of rows, if there are any.
+        Returns the layers that were scored; None if the attacker has too few hints to be asked. when: epoch and step.
+        """
         given = attacker.hinted_rows(hints)
         if given is None:
-            self._note_shortage(attacker, hints)
-            self._leave_out(attacker, self._layers[attacker.name, attacker.party])
-            return
-        facts = self._knowledge.of(attacker, round_.facts.get(attacker.party, {}))
-        answers = self._ask(attacker, attacker.view(round_.epoch, round_.step, batch.names.clone(), facts, hints))
-        query = replace(batch, known=self._is_known(attacker, batch.ids, given))
-        self._grader.grade(attacker, answers, query, self.tables)
+            most = max(len(hints.positives), self._shortage.get(attacker.name, (0, 0))[1])
+            self._shortage[attacker.name] = (attacker.threat.hints, most)
+            return None
+        view = attacker.view(*when, query.names.clone(), self._knowledge.of(attacker, facts), hints)
+        answers = self._answers(attacker, view)
+        known = self.known.among(query.ids, attacker.threat.known_rows)
+        known[given.to(known.device)] = True
+        query = replace(query, known=known)
+        return self._grader.grade(attacker, answers, query, self.tables, groups)
 
-    def _ask(self, attacker: Attacker, view: View) -> Answers:
+    def _answers(self, attacker: Attacker, view: View, *, attends: bool = False) -> Answers:
         """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
         if not attacker.on_columns:
-            return attacker.ask(view)
+            return attacker.ask(view, attends=attends)
         if (attacker.name, attacker.party) in self._broken:
             return None
         try:
-            return attacker.ask(view)
+            return attacker.ask(view, attends=attends)
         except Exception as error:  # whatever a user's attack raises for layers of other names and widths
             why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
             self._broken[attacker.name, attacker.party] = why
             return None
 
-    def _is_known(self, attacker: Attacker, ids: Tensor, given: Tensor) -> Tensor:
-        """(n,) bool: rows whose label the attacker was given, in this batch or for the whole run."""
-        mask = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-        mask[given.to(ids.device)] = True
-        return mask | self.known.among(ids, attacker.threat.known_rows) if attacker.threat.known_rows else mask
-
-    def _note_shortage(self, attacker: Attacker, hints: Hints) -> None:
-        """A batch, or a group of rows, has too few rows that the attack could be given the class of."""
-        most = max(len(hints.positives), self._shortage.get(attacker.name, (0, 0))[1])
-        self._shortage[attacker.name] = (attacker.threat.hints, most)
-
-    def _leave_out(self, attacker: Attacker, layers: Sequence[str]) -> None:
-        for layer in layers:
-            self.tables.leaks.leave_out(attacker.key(layer))
+    @property
+    def parts_at_the_end(self) -> list[Tensor]:
+        """Rows at the end of an epoch, ids (n,) of each: those that are followed, the others that attacks are asked about,
+        each of them once, and those whose label is known.
+        """
+        asked = list(dict.fromkeys([*self._met_rows.tolist(), *self._sample.tolist()]))[:ASKED_ROWS]
+        return [self._followed.ids, torch.tensor(asked, dtype=torch.int64, device=self._sample.device), self.known.ids]
 
     @property
     def rows_at_the_end(self) -> Tensor:
         """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
         return torch.cat(self.parts_at_the_end[:2])
-
-    @property
-    def parts_at_the_end(self) -> list[Tensor]:
-        """The same rows, ids (n,) of each: those that are followed, the others, and those whose label is known."""
-        return [self._end.followed.ids, self._end.asked, self.known.ids]
 
     @property
     def wants_at_the_end(self) -> frozenset[type[Fact]]:
@@ -281,56 +275,46 @@ class Auditor:
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
         answered = {one.name for one in self.attackers if self.tables.leaks.has(one.name)}  # about batches
+        ids, others = self.rows_at_the_end, len(self._followed)
         for attacker in self.attackers if self.audited else ():
             if attacker.attack.answers_epochs() and not attacker.on_columns:
                 twin = self._references.get((attacker.name, attacker.party))
                 both = [one for one in (attacker, twin) if one is not None]
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
-                ask = self._ask_in_groups if attacker.needs_hints else self._ask_about_all
-                ask(named, self._end.of(attacker), facts.get(attacker.party, {}))
-        if self._probe_rng is not None and self._is_last:
+                if attacker.attack.follows:
+                    rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
+                else:
+                    rows = torch.arange(others, len(ids) if asked_about_others(attacker) else others, device=ids.device)
+                self._ask_at_the_end(named, ids[rows], rows, facts.get(attacker.party, {}))
+        if self.probes and self._is_last:
             self.tables.probed.grade(self._of.rows.classes, self._probe_rng, self.tables.leaks)
         findings, self.tables = self.tables.findings(), self._of.tables()
-        self._end.end_epoch()
+        self._met_rows = self._sample[:0]
         return findings
 
-    def _groups(self, ids: Tensor) -> Sequence[Tensor]:
-        """Indices of the rows that are graded together, as those of a batch."""
-        return torch.arange(len(ids), device=ids.device).chunk(max(_GROUPS, len(ids) // self._of.group))
-
-    def _query(self, attacker: Attacker, ids: Tensor, labels: Tensor, given: Tensor) -> QueryRows:
-        known = self._is_known(attacker, ids, given)
-        return QueryRows(ids, self.names.of(ids), labels, known, self.canaries.among(ids), is_batch=False)
-
-    def _ask_about_all(self, attackers: Sequence[Attacker], rows: Rows, facts: Facts) -> None:
-        """An attack, and its reference, about all rows at once; graded in groups."""
-        ids, labels, index = rows
-        for attacker in attackers:
-            query = self._query(attacker, ids, labels, ids[:0])
-            known = self._knowledge.of(attacker, _rows_of(attacker, facts, index))
-            view = attacker.view(self._epoch, None, query.names.clone(), known, Hints(ids[:0], ids[:0]))
-            self._grader.grade(attacker, self._ask(attacker, view), query, self.tables, self._groups(ids))
-
-    def _ask_in_groups(self, attackers: Sequence[Attacker], rows: Rows, facts: Facts) -> None:
-        """An attack with hints, and its reference: each group has hints of its own."""
-        ids, labels, index = rows
+    def _ask_at_the_end(self, attackers: Sequence[Attacker], ids: Tensor, rows: Tensor, facts: Facts) -> None:
+        """An attack, and its reference, about all rows at once, graded in groups as large as batches; or, with hints, about
+        each group, which has hints of its own. rows: (n,) indices of these ids among those of the facts.
+        """
+        groups = torch.arange(len(ids), device=ids.device).chunk(max(_GROUPS, len(ids) // self._of.group))
+        hinted = attackers[0].needs_hints
+        labels, canary = self._of.rows.labels(ids) if len(ids) else ids, self.canaries.find(ids)[0]
+        query = QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, is_batch=False)
         layers: list[set[str]] = [set() for _ in attackers]
         unasked = 0
-        for group in self._groups(ids):
-            hints = self._draw_hints(self._query(attackers[0], ids[group], labels[group], ids[:0]), attackers[:1])
-            given = attackers[0].hinted_rows(hints)
-            unasked += given is None
+        for group in groups if hinted else [torch.arange(len(ids), device=ids.device)]:
+            hints = self._draw_hints(query.rows(group), attackers[:1])
+            scored: set[str] | None = None
             for number, attacker in enumerate(attackers):
-                if given is None:
-                    self._note_shortage(attacker, hints)
-                    continue
-                query = self._query(attacker, ids[group], labels[group], given)
-                known = self._knowledge.of(attacker, _rows_of(attacker, facts, index[group]))
-                answers = self._ask(attacker, attacker.view(self._epoch, None, query.names.clone(), known, hints))
-                layers[number] |= self._grader.grade(attacker, answers, query, self.tables)
-        for scored, attacker in zip(layers, attackers, strict=True):
+                known = _rows_of(attacker, facts, rows[group])
+                when = (self._epoch, None)
+                scored = self._ask(attacker, query.rows(group), known, hints, when, () if hinted else groups)
+                layers[number] |= scored or set()
+            unasked += scored is None
+        for of_attacker, attacker in zip(layers, attackers, strict=True):
             there = self._layers.get((attacker.name.removesuffix(AT_THE_END), attacker.party), ())
-            self._leave_out(attacker, unasked * sorted(scored or there))
+            for layer in unasked * sorted(of_attacker or there):
+                self.tables.leaks.leave_out(attacker.key(layer))
 
     def unscored(self, found: Findings) -> dict[str, str]:
         """Attack -> why none of its answers could be scored. found: in the epoch."""
@@ -349,8 +333,8 @@ class Auditor:
         """What attacks keep, [attack, party, state] each, rows that were met, figures of the epoch."""
         return {
             "attackers": [[one.name, one.party, state_of(one.attack)] for one in self.attackers],
-            "end": self._end.state(),
-            "canaries": self.canaries.state(),
+            "met": [self._is_met, self._met_rows],
+            "votes": self.canaries.votes,
             "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
             "shortage": [[name, *counts] for name, counts in self._shortage.items()],
             "broken": [[*reference, why] for reference, why in self._broken.items()],
@@ -361,8 +345,9 @@ class Auditor:
     def restore(self, state: Mapping[str, Any]) -> None:
         for attacker, (_, _, saved) in zip(self.attackers, state["attackers"], strict=True):
             restore_state(attacker.attack, saved)
-        self._end.restore(state["end"])
-        self.canaries.restore(state["canaries"])
+        for tensor, saved in zip((self._is_met, self.canaries.votes), (state["met"][0], state["votes"]), strict=True):
+            tensor.copy_(saved)
+        self._met_rows = state["met"][1].clone().to(self._sample.device)
         self._private.clear()
         self._private |= {n: PrivateBatch(owner, *(v.clone() for v in rows)) for n, owner, *rows in state["private"]}
         self._shortage = {name: (needed, most) for name, needed, most in state["shortage"]}
@@ -381,73 +366,6 @@ def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str
     """Attack -> why it has no score, for those that were asked and have none."""
     reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
     return dict.fromkeys((name for name in attacks if name not in scored), reason)
-
-
-def _known_rows(attackers: Sequence[Attacker], audited: Audited, generators: Generators) -> KnownRows:
-    most_known = max((one.threat.known_rows for one in attackers), default=0)
-    most = max(most_known, USUALLY_KNOWN) if most_known or audited.keeps_rows else 0
-    return KnownRows(audited.train, most, generators["known rows"], audited.canaries)
-
-
-class RowsAtTheEnd:
-    """Rows that attacks follow through the run; and for the others, rows of the audited batches and a sample beside them.
-
-    From each audited batch come its first rows, as many as leave room for the other batches, and then rows of the sample
-    until there are `ASKED_ROWS`.
-    """
-
-    def __init__(self, attackers: Sequence[Attacker], audited: Audited, generators: Generators):
-        most, train = max((one.attack.follows for one in attackers), default=0), audited.train
-        self.followed = FollowedRows(train, most, generators["followed rows"], audited.canaries)
-        self._asks = audited.keeps_rows or any(map(asked_about_others, attackers))
-        count = ASKED_ROWS if self._asks and audited.samples else 0
-        self._sample = FollowedRows(train, count, generators["sampled rows"], audited.canaries).ids
-        self._labels_of = audited.rows.labels
-        self._audited = self._sample[:0]
-        self._quota = ASKED_ROWS
-
-    def begin_epoch(self, audited: int) -> None:
-        """audited: the number of batches that will be audited."""
-        self._quota = max(1, ASKED_ROWS // max(1, audited))
-
-    def end_epoch(self) -> None:
-        self._audited = self._sample[:0]
-
-    def add_batch(self, ids: Tensor) -> None:
-        """The rows of an audited batch."""
-        if self._asks:
-            self._audited = torch.cat([self._audited, ids[: self._quota].to(self._audited.device)])
-
-    @property
-    def asked(self) -> Tensor:
-        """(n,) ids of the rows about which attacks are asked that follow none, each of them once."""
-        others = self._sample[~torch.isin(self._sample, self._audited)]
-        return torch.cat([_first_of_each(self._audited), others])[:ASKED_ROWS]
-
-    def of(self, attacker: Attacker) -> Rows:
-        """Ids and labels of the rows that an attack is asked about, and their indices among all, the followed ones first."""
-        first, ids = attacker.attack.follows, self.followed.ids
-        if first:
-            is_met = self.followed.is_met[:first]
-            return *self.followed.met(first), torch.arange(len(is_met), device=ids.device)[is_met]
-        asked = self.asked if asked_about_others(attacker) else ids[:0]
-        labels = self._labels_of(asked) if len(asked) else self.followed.labels[:0]
-        return asked, labels, torch.arange(len(asked), device=ids.device) + len(ids)
-
-    def state(self) -> dict[str, Any]:
-        return {"met": self.followed.is_met, "audited": self._audited}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.followed.is_met.copy_(state["met"])
-        self._audited = state["audited"].clone().to(self._sample.device)
-
-
-def _first_of_each(ids: Tensor) -> Tensor:
-    """The ids in their order, without those that came before: left-over rows of an epoch may come twice."""
-    values, order = ids.sort(stable=True)
-    is_first = torch.ones_like(values, dtype=torch.bool)
-    is_first[1:] = values[1:] != values[:-1]
-    return ids[order[is_first].sort().values]
 
 
 def asked_about_others(attacker: Attacker) -> bool:

@@ -26,7 +26,7 @@ from vflbench.numerics.auc import auc
 from vflbench.results.schema import PROBE
 from vflbench.run.attackers import Attacker
 from vflbench.run.grade_reconstruction import ReconstructionGrader
-from vflbench.run.known_rows import AttributeTargets, Lookup
+from vflbench.run.known_rows import AttributeTarget, Lookup
 
 FOLLOWED = "followed rows"
 
@@ -257,7 +257,7 @@ class Grader:
     shares: tuple[float, ...]
     rebuilt: ReconstructionGrader | None
     private: Mapping[int, PrivateBatch]
-    targets: AttributeTargets
+    targets: Mapping[str, AttributeTarget]
 
     def grade(
         self, attacker: Attacker, answers: Answers, query: QueryRows, tables: Tables, groups: Sequence[Tensor] = ()
@@ -342,17 +342,18 @@ class Grader:
         """attribute_auc: the mean over values of the AUC of a value against the others. attribute_gain: how much it is above
         that of the guess without messages, or above a coin where that is more. Both stand under the name of the column.
         """
-        if attacker.name not in self.targets.of:
+        if attacker.name not in self.targets:
             raise _wrong(attacker.name, "its scores are about a column, and its threat doesn't know one (KnownColumn)")
         asked = query.rows(query.indices(answer.ids, attacker.name))
-        target, truth = self.targets.of[attacker.name], self.targets.values(attacker.name, asked.ids)
+        target = self.targets[attacker.name]
+        truth = target.values(self.rows.features(target.party, asked.ids))
         areas = []
         for scores in (answer.scores, answer.guess):
             checked = checked_scores(scores, len(asked.ids), target.count, attack=attacker.name, layer=answer.layer)
             counts = ~asked.known.to(checked.device)
             areas.append(_macro_auc(checked[counts], truth.to(checked.device)[counts]))
         figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - max(areas[1], 0.5)}
-        message, layer = str(attacker.message or "none"), f"{target.name} ({answer.layer})"
+        message, layer = str(attacker.threat.message or "none"), f"{target.name} ({answer.layer})"
         tables.reconstructions.add((attacker.name, message, target.party, layer, attacker.visible), figures)
         key = (attacker.name, "none", target.party, f"{target.name} (label and own columns)", attacker.visible)
         tables.reconstructions.add(key, {"attribute_auc": areas[1]})
@@ -362,7 +363,7 @@ class Grader:
             problem = "the rows that it rebuilt can't be graded here: there are no held-out rows to compare them with"
             raise _wrong(attacker.name, problem)
         truth = self.rows.rows(query.ids[query.indices(answer.ids, attacker.name)])
-        number, kind = int(query.ids[0]), attacker.message or Kind.EMBEDDING
+        number, kind = int(query.ids[0]), attacker.threat.message or Kind.EMBEDDING
         self.rebuilt.grade(attacker.name, answer, truth, number, tables.reconstructions, attacker.party, kind)
 
     def _rebuilt_batch(self, attacker: Attacker, answer: RebuiltBatch, tables: Tables) -> None:
@@ -371,7 +372,7 @@ class Grader:
         truth = self.private[answer.step]
         parts = {name: value for name, value in vars(answer).items() if name not in _BESIDE}
         tables.reconstructions.add(
-            (attacker.name, str(attacker.message), truth.owner, answer.layer, attacker.visible),
+            (attacker.name, str(attacker.threat.message), truth.owner, answer.layer, attacker.visible),
             {**batch_figures(truth.x, truth.y, truth.steps, **parts), **answer.figures},
             batch_example(truth.x, truth.y, **parts, shares=answer.shares),
             answer.note,

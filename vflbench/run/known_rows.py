@@ -15,7 +15,7 @@ from vflbench.data.raw import RawTable
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import Known, KnownColumn, OwnColumns
+from vflbench.messages.facts import KnownColumn, OwnColumns
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.metrics.canary import Guesses
 from vflbench.numerics.mixing import mix, unmix
@@ -72,13 +72,6 @@ class RowNames:
     def __init__(self, rng: torch.Generator):
         self.key = int(torch.randint(2**62, (), generator=rng))
 
-    @classmethod
-    def keyed(cls, key: int) -> "RowNames":
-        """The names that this key makes."""
-        names = cls.__new__(cls)
-        names.key = key
-        return names
-
     def of(self, ids: Tensor) -> Tensor:
         """(n,) names of these rows."""
         return mix(ids, self.key)
@@ -88,7 +81,38 @@ class RowNames:
         return unmix(names, self.key)
 
 
-class Canaries:
+class Index:
+    """Where rows stand among some. ids: (k,), in an order that means something."""
+
+    def __init__(self, ids: Tensor):
+        self.ids = ids
+        self._sorted, self._order = ids.sort(stable=True)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) bool, which of these rows are there, and (n,) their places; the first place of an id that comes twice."""
+        if not len(self):
+            return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        at = torch.searchsorted(self._sorted, ids).clamp_(max=len(self) - 1)
+        return self._sorted[at] == ids, self._order[at]
+
+
+class Rows(Index):
+    """Training rows with labels, of which an attack knows the first so many. ids, labels: (k,)."""
+
+    def __init__(self, ids: Tensor, labels: Tensor):
+        super().__init__(ids)
+        self.labels = labels
+
+    def among(self, ids: Tensor, first: int) -> Tensor:
+        """(n,) bool: which of these rows are among the first so many."""
+        is_there, place = self.find(ids)
+        return is_there & (place < first)
+
+
+class Canaries(Rows):
     """Some training rows get, before any defense, a label that is class 0 or another class with equal chance.
 
     Label DP bounds what messages reveal about a row's label given everything else. The data's own labels can't show whether
@@ -101,30 +125,11 @@ class Canaries:
     ones, and abstains at a tie. A mechanism that leaks the label in another way is left to the attacks.
     """
 
-    def __init__(self, train: EncodedRows, count: int, rng: torch.Generator):
-        """train: rows to choose from, spread evenly. count: how many; 0 for none."""
-        ids = torch.empty(0, dtype=torch.int64)
-        if count:
-            candidates = train.sample(count).ids.cpu()
-            ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
-        is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
-        other = torch.randint(1, train.classes, (len(ids),), generator=rng)
-        self.ids, self.other = ids.to(train.device), other.to(train.device)
-        self.labels = torch.where(is_positive, other, 0).to(train.device)
-        self.votes = torch.zeros(len(ids), dtype=torch.int64, device=train.device)
-
-    @classmethod
-    def recorded(cls, ids: Tensor, labels: Tensor) -> "Canaries":
-        """Those of a recording. ids: (n,); labels: (n,) their coins."""
-        canaries = cls.__new__(cls)
-        order = ids.argsort()
-        canaries.ids, canaries.labels = ids[order], labels[order]
-        canaries.other = canaries.labels.clamp_min(1)
-        canaries.votes = torch.zeros(len(ids), dtype=torch.int64)
-        return canaries
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None):
+        """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1."""
+        super().__init__(ids, labels)
+        self.other = labels.clamp_min(1) if other is None else other
+        self.votes = torch.zeros_like(labels)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,40 +141,34 @@ class Canaries:
             "leaks; audit.canaries=0 trains on all labels as they are, and checks nothing",
         )
 
-    def among(self, ids: Tensor) -> Tensor:
-        """(n,) bool: which of these rows are canaries."""
-        return self._find(ids)[0]
-
     def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
         """(n,) labels of these rows, with the coins in place of canaries' own."""
         if not len(self):
             return labels
-        is_canary, place = self._find(ids)
+        is_canary, place = self.find(ids)
         return torch.where(is_canary, self.labels[place], labels)
 
     def read(self, ids: Tensor, trained_on: Tensor) -> None:
         """The label party trained on these (n,) labels."""
-        if len(self):
-            is_canary, place = self._find(ids)
-            place, seen = place[is_canary], trained_on[is_canary]
-            self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
+        is_canary, place = self.find(ids)
+        place, seen = place[is_canary], trained_on[is_canary]
+        self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
 
     def guesses(self) -> Guesses:
         """The reader's guesses from all epochs so far."""
         high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
         return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
 
-    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        if not len(self):
-            return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
-        place = torch.searchsorted(self.ids, ids).clamp_(max=len(self.ids) - 1)
-        return self.ids[place] == ids, place
 
-    def state(self) -> dict[str, Any]:
-        return {"votes": self.votes}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.votes.copy_(state["votes"])
+def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canaries:
+    """train: rows to choose from, spread evenly. count: how many; 0 for none."""
+    ids = torch.empty(0, dtype=torch.int64)
+    if count:
+        candidates = train.sample(count).ids.cpu()
+        ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
+    is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
+    other = torch.randint(1, train.classes, (len(ids),), generator=rng)
+    return Canaries(*(values.to(train.device) for values in (ids, torch.where(is_positive, other, 0), other)))
 
 
 @dataclass(frozen=True)
@@ -195,74 +194,31 @@ def draw_one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tens
     return order[is_class.int().argmax(dim=1)] if bool(is_class.any(dim=1).all()) else order[:0]
 
 
-class KnownRows:
-    """Training rows whose labels attackers know during the whole run, in a random order; an attack knows the first so many.
+def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Canaries) -> Rows:
+    """Training rows whose labels attackers know during the whole run. most: how many the most curious attack knows.
 
     Canaries are not among them. Up to 380 of them are the same however many any attack knows, so that no attack changes what
     another one reads. The first K rows are of K different classes, as far as the sample has them, so that few known rows
     show every class.
     """
-
-    def __init__(self, train: Population, most: int, rng: torch.Generator, canaries: Canaries):
-        """most: how many the most curious attack knows."""
-        self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
-        self._facts: dict[int, Known] = {}
-        if most:
-            rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
-            kept = (~canaries.among(rows.ids)).nonzero()[:, 0].cpu()
-            order = kept[torch.randperm(len(kept), generator=rng)].to(rows.ids.device)
-            labels = rows.labels[order]
-            first = [(labels == k).nonzero()[:1, 0] for k in range(train.classes)]
-            leading = torch.cat(first)[:most]
-            is_leading = torch.zeros(len(order), dtype=torch.bool, device=order.device).index_fill_(0, leading, True)
-            chosen = torch.cat([leading, (~is_leading).nonzero()[:, 0]])[:most]
-            self.ids, self.labels = rows.ids[order[chosen]], labels[chosen]
-
-    @classmethod
-    def recorded(cls, ids: Tensor, labels: Tensor) -> "KnownRows":
-        """Those of a recording. ids, labels: (k,), the first known first."""
-        known = cls.__new__(cls)
-        known.ids, known.labels, known._facts = ids, labels, {}
-        return known
-
-    def fact(self, count: int, names: RowNames) -> Known:
-        """The first so many. names: the same at each call."""
-        if count not in self._facts:
-            self._facts[count] = Known(names.of(self.ids[:count]), self.labels[:count])
-        return self._facts[count]
-
-    def among(self, ids: Tensor, count: int) -> Tensor:
-        """(n,) bool: which of these rows are among the first so many."""
-        return torch.isin(ids, self.ids[:count])
+    if not most:
+        return Rows(*torch.empty((2, 0), dtype=torch.int64, device=train.device))
+    rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
+    kept = (~canaries.find(rows.ids)[0]).nonzero()[:, 0].cpu()
+    order = kept[torch.randperm(len(kept), generator=rng)].to(rows.ids.device)
+    labels = rows.labels[order]
+    leading = torch.cat([(labels == k).nonzero()[:1, 0] for k in range(train.classes)])[:most]
+    is_leading = torch.zeros(len(order), dtype=torch.bool, device=order.device).index_fill_(0, leading, True)
+    chosen = torch.cat([leading, (~is_leading).nonzero()[:, 0]])[:most]
+    return Rows(rows.ids[order[chosen]], labels[chosen])
 
 
-class FollowedRows:
-    """Training rows that attacks follow, in a random order; an attack follows the first so many."""
-
-    def __init__(self, train: Population, count: int, rng: torch.Generator, canaries: Canaries):
-        self.ids, self.labels = torch.empty((2, 0), dtype=torch.int64, device=train.device)
-        if count:
-            rows = train.sample(count)
-            labels = canaries.planted(rows.ids, rows.labels)
-            order = torch.randperm(len(rows), generator=rng)[:count].to(train.device)
-            self.ids, self.labels = rows.ids[order], labels[order]
-        self._sorted, self._rank = self.ids.sort()
-        self.is_met = torch.zeros(len(self.ids), dtype=torch.bool, device=train.device)
-
-    def among(self, ids: Tensor, first: int) -> Tensor:
-        """Places of those of the `first` followed rows that are in a batch; they count as met from now on."""
-        if not len(self.ids):
-            return torch.empty(0, dtype=torch.int64, device=ids.device)
-        place = torch.searchsorted(self._sorted, ids).clamp_(max=len(self._sorted) - 1)
-        rank = self._rank[place]
-        is_followed = (self._sorted[place] == ids) & (rank < first)
-        self.is_met[rank[is_followed]] = True
-        return is_followed.nonzero()[:, 0]
-
-    def met(self, first: int) -> tuple[Tensor, Tensor]:
-        """Ids and labels of those of the `first` that were met."""
-        is_met = self.is_met[:first]
-        return self.ids[:first][is_met], self.labels[:first][is_met]
+def draw_rows(train: Population, count: int, rng: torch.Generator) -> Index:
+    """So many training rows, in a random order."""
+    if not count:
+        return Index(torch.empty(0, dtype=torch.int64, device=train.device))
+    ids = train.sample(count).ids
+    return Index(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
 
 
 def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
@@ -346,39 +302,24 @@ class AttributeTarget:
         """(n,) 0 .. count - 1. features: of its party."""
         if self.cut is not None:
             return (features.numeric[:, self.place] > self.cut).long()
-        ids = features.categorical[:, self.place].long()
-        ordered, order = self.common.to(ids.device).sort()
-        at = torch.searchsorted(ordered, ids).clamp_(max=len(ordered) - 1)
-        return torch.where(ordered[at] == ids, order[at], len(ordered))
+        is_common, place = Index(self.common).find(features.categorical[:, self.place].long())
+        return torch.where(is_common, place, len(self.common))
 
 
-class AttributeTargets:
-    """The column that each attack with `KnownColumn` infers. rows: the columns of each party by row id.
-
-    Raises UserError for a column that there isn't, is the label party's own, or has one value.
-    """
-
-    def __init__(self, attacks: Mapping[str, Attack], train: Population, rows: Lookup):
-        self._rows = rows
-        self.of = {
-            name: attribute_target(name, attack, train)
-            for name, attack in attacks.items()
-            if KnownColumn in attack.threat.knows and isinstance(attack, InfersColumn)
-        }
-
-    def values(self, attack: str, ids: Tensor) -> Tensor:
-        """(n,) the true values of these rows."""
-        target = self.of[attack]
-        return target.values(self._rows.features(target.party, ids))
-
-    def fact(self, attack: str, count: int, known: KnownRows, names: RowNames) -> KnownColumn:
-        """The values of the first so many known rows."""
-        ids, target = known.ids[:count], self.of[attack]
-        return KnownColumn(target.party, target.name, names.of(ids), self.values(attack, ids), target.count)
+def attribute_targets(attacks: Mapping[str, Attack], train: Population) -> dict[str, AttributeTarget]:
+    """The column that each attack with `KnownColumn` infers."""
+    return {
+        name: attribute_target(name, attack, train)
+        for name, attack in attacks.items()
+        if KnownColumn in attack.threat.knows and isinstance(attack, InfersColumn)
+    }
 
 
 def attribute_target(attack: str, options: InfersColumn, train: Population) -> AttributeTarget:
-    """The column that the options name; the first one of another party where they name none."""
+    """The column that the options name; the first one of another party where they name none.
+
+    Raises UserError for a column that there isn't, is the label party's own, or has one value.
+    """
     sample = train.sample(min(len(train), _SAMPLE))
     parties = {party: columns for party, columns in sample.columns.items() if party != LABEL_PARTY}
     key = f"attack.{attack}.column"
@@ -391,29 +332,22 @@ def attribute_target(attack: str, options: InfersColumn, train: Population) -> A
         problem = "the label party holds it itself; " if own else "there is no such column; "
         raise UserError(f"{problem}others hold {_listed(parties)}", key=key, value=name)
     features = sample.features[party]
-    made = _numeric_target(party, name, options, features) if name in features.columns.numeric else None
-    made = made or _categorical_target(party, name, options, features)
-    if len(made.values(features).unique()) < 2:
+    if name in features.columns.numeric:
+        place = features.columns.numeric.index(name)
+        column = features.numeric[:, place].double()
+        cut = float(column.median()) if options.threshold is None else options.threshold
+        if options.threshold is None and not bool((column > cut).any()):
+            cut = (cut + float(column.min())) / 2  # most rows have the largest value
+        target = AttributeTarget(party, name, place, cut, torch.empty(0), 2)
+    else:
+        place = features.columns.categorical.index(name)
+        ids, counts = features.categorical[:, place].long().unique(return_counts=True)
+        values = features.columns.cardinalities[place]
+        common = ids[counts.argsort(descending=True, stable=True)][: min(options.values, values)]
+        target = AttributeTarget(party, name, place, None, common, len(common) + int(values > len(common)))
+    if len(target.values(features).unique()) < 2:
         raise UserError("it has one value alone, where it is cut, so that there is nothing to learn", key=key, value=name)
-    return made
-
-
-def _numeric_target(party: str, name: str, options: InfersColumn, features: Features) -> AttributeTarget:
-    place = features.columns.numeric.index(name)
-    column = features.numeric[:, place].double()
-    cut = float(column.median()) if options.threshold is None else options.threshold
-    if options.threshold is None and not bool((column > cut).any()):
-        cut = (cut + float(column.min())) / 2  # most rows have the largest value
-    return AttributeTarget(party, name, place, cut, torch.empty(0), 2)
-
-
-def _categorical_target(party: str, name: str, options: InfersColumn, features: Features) -> AttributeTarget:
-    place = features.columns.categorical.index(name)
-    ids, counts = features.categorical[:, place].long().unique(return_counts=True)
-    most = min(options.values, features.columns.cardinalities[place])
-    common = ids[counts.argsort(descending=True, stable=True)][:most]
-    others = int(features.columns.cardinalities[place] > len(common))
-    return AttributeTarget(party, name, place, None, common, len(common) + others)
+    return target
 
 
 def _column_names(columns: Columns) -> tuple[str, ...]:

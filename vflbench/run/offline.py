@@ -49,7 +49,7 @@ from vflbench.results.schema import (
     level_of,
 )
 from vflbench.run.attackers import Attacker, unmet_attacks
-from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor, unanswered
+from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.known_rows import Canaries
@@ -206,7 +206,7 @@ def auditor_of(
     recording, rows = source.recording, source.rows
     head = source.head or RunHead(batches="all")
     generators = Generators(source.seed if seed is None else seed)
-    canaries = Canaries.recorded(rows.canary_ids, rows.labels(rows.canary_ids))
+    canaries = Canaries(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
     audited = Audited(
         attacks=attacks,
@@ -214,15 +214,17 @@ def auditor_of(
         train=rows,
         rows=rows,
         group=source.batch_size,
-        steps_audited=Audit(batches=head.batches if batches is None else batches).audited,
+        how=Audit(
+            batches=head.batches if batches is None else batches,
+            epochs=epochs or head.epochs,
+            dcor=head.dcor,
+            probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
+        ),
         canaries=canaries,
         cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
         cheating=head.cheating,
         offered=offered,
-        last_only=(epochs or head.epochs) == "last",
         samples=source.head is not None,
-        dcor=head.dcor,
-        probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
         known=source.known(attacks, generators, canaries),
         **options,
     )
@@ -243,13 +245,12 @@ def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round]
             _require(recording, head, epoch, there)
             auditor.begin_epoch(number, head.steps[epoch], last=last)
         seen += len(auditor.audited.intersection(there))
-        quota = max(1, ASKED_ROWS // max(1, len(auditor.audited)))
         end.begin_epoch(epoch)
         for recorded in recording.rounds(epoch):
             round_ = source.with_columns(recorded)
             if end.wants:
                 followed, _, known = auditor.parts_at_the_end
-                end.meet(round_, torch.cat([followed, known]), quota if round_.step in auditor.audited else 0)
+                end.meet(round_, torch.cat([followed, known]), auditor.quota if round_.step in auditor.audited else 0)
             if also is not None:
                 also(round_)
             auditor.see(round_)

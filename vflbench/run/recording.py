@@ -58,7 +58,7 @@ from vflbench.plain_files import is_there
 from vflbench.protocols.base import Protocol, Session
 from vflbench.run.attackers import unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS
-from vflbench.run.known_rows import USUALLY_KNOWN, Canaries, KnownRows
+from vflbench.run.known_rows import USUALLY_KNOWN, Canaries, Rows, draw_known
 from vflbench.run.settings import Settings
 
 ROUNDS = "recording"
@@ -87,7 +87,7 @@ class RoundRecorder:
         rows: AlignedRows,
         canaries: Canaries,
         batch_size: int,
-        known: KnownRows,
+        known: Rows,
         cheating: Collection[str] = (),
         release: Release | None = None,
         followed: int = 0,
@@ -213,7 +213,7 @@ class RoundRecorder:
         self._write_head()
         ids = torch.cat([block.ids for block in self._train.blocks(None)])
         labels = torch.cat([self._rows.labels(some) for some in ids.split(BUFFER_ROWS)])
-        canary = torch.cat([self._canaries.among(some) for some in ids.split(BUFFER_ROWS)])
+        canary = torch.cat([self._canaries.find(some)[0] for some in ids.split(BUFFER_ROWS)])
         write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": canary})
         write_rows(self._folder / KNOWN, {"id": self._known.ids, "label": self._known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
@@ -447,7 +447,7 @@ class RecordedSource:
             return "it joins what is seen of a row over epochs, and no id comes in two of them"
         return ""
 
-    def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> KnownRows | None:
+    def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> Rows | None:
         """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
         most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
         path = self.recording.folder / KNOWN
@@ -456,12 +456,12 @@ class RecordedSource:
             kept = np.isin(known.ids, self.first_ids) if self.head is None else np.ones(len(known.ids), np.bool_)
             if len(known.ids) and most > int(kept.sum()):
                 self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
-            return KnownRows.recorded(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
+            return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
         if not most or not self.labelled:
-            return KnownRows.recorded(*torch.empty((2, 0), dtype=torch.int64))
+            return Rows(*torch.empty((2, 0), dtype=torch.int64))
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
         rows = RecordedRows(Labels(self.first_ids, labels, np.zeros(len(labels), np.bool_)), self.rows.classes)
-        return KnownRows(rows, max(most, USUALLY_KNOWN), generators["known rows"], canaries)
+        return draw_known(rows, max(most, USUALLY_KNOWN), generators["known rows"], canaries)
 
 
 class EndOfEpoch:

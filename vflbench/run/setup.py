@@ -36,7 +36,7 @@ from vflbench.run.attackers import offered_with, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import refusals
-from vflbench.run.known_rows import Canaries, auxiliary_rows, rows_of_another_source
+from vflbench.run.known_rows import auxiliary_rows, draw_canaries, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
 from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, test_rows
@@ -187,7 +187,7 @@ def seat(
     skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
     train = data.train
     planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
-    canaries = Canaries(train, planted, generators["canaries"])
+    canaries = draw_canaries(train, planted, generators["canaries"])
     rows = data.aligned().relabelled(canaries.planted)
 
     def defense() -> Chain:
@@ -226,15 +226,12 @@ def seat(
         rows=rows,
         canaries=canaries,
         group=batch_size,
-        steps_audited=settings.audit.audited,
+        how=replace(settings.audit, probe=settings.audit.probe and not shared),
         held_out=data.test,
         auxiliary=others,
         cut_layers=session.cut_layers(),
         cheating=cheating,
         offered=protocol.offers(Seat.NON_LABEL),
-        last_only=settings.audit.epochs == "last",
-        dcor=settings.audit.dcor,
-        probe=settings.audit.probe and not shared,
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
     auditor = Auditor(audited, generators)
