@@ -6,7 +6,7 @@ from builders import session
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
 from vflbench.run import auditor
-from vflbench.run.known_rows import draw_canaries
+from vflbench.run.attackers import draw_canaries
 from vflbench.run.settings import Audit
 
 

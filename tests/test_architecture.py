@@ -181,7 +181,7 @@ CAPS = {
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_449,
     "vflbench/results": 1_754,
-    "vflbench/run": 4_177,
+    "vflbench/run": 4_018,
 }
 
 

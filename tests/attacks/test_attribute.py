@@ -16,7 +16,7 @@ from vflbench.messages.facts import Embeddings, KnownColumn, OwnColumns
 from vflbench.messages.label_facts import Labels
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc
-from vflbench.run.known_rows import attribute_target
+from vflbench.run.attackers import attribute_target
 
 N, K = 1500, 100
 

@@ -8,7 +8,7 @@ import torch
 
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.canary_power import canaries_needed, power
-from vflbench.run.known_rows import Canaries
+from vflbench.run.attackers import Canaries
 
 TRIES = 2000
 

@@ -11,7 +11,7 @@ from vflbench.data.csv import Csv
 from vflbench.data.digits import Digits
 from vflbench.data.mnist import Mnist
 from vflbench.errors import UserError
-from vflbench.run.known_rows import auxiliary_rows, rows_of_another_source
+from vflbench.run.attackers import auxiliary_rows, rows_of_another_source
 from vflbench.run.provenance import data_files
 
 

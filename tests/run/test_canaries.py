@@ -21,8 +21,8 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.report.terminal import final_table
+from vflbench.run.attackers import draw_canaries
 from vflbench.run.guarantees import account
-from vflbench.run.known_rows import draw_canaries
 from vflbench.run.settings import Audit, Settings
 
 

@@ -8,9 +8,9 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
+from vflbench.run.attackers import auxiliary_rows
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 from vflbench.run.grade_reconstruction import _by_class
-from vflbench.run.known_rows import auxiliary_rows
 
 
 def graded(dataset, change):

@@ -34,8 +34,8 @@ from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.gaussian_privacy import gaussian_auc_ceiling
 from vflbench.metrics.privacy import leak_auc_ceiling
 from vflbench.numerics.auc import auc
+from vflbench.run.attackers import Canaries
 from vflbench.run.guarantees import account
-from vflbench.run.known_rows import Canaries
 
 Reader = Callable[[Heard], Tensor]
 

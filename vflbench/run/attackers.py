@@ -1,16 +1,22 @@
-"""An attack at a party: its view of a round, and nothing else. Which attacks can run, and what the run tells them."""
+"""Attacks at their parties, and the rows and columns that they know or are asked about."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
-from vflbench.data.table import Features
+from vflbench.data.base import Dataset
+from vflbench.data.raw import RawTable
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows
+from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
     BatchHints,
@@ -28,12 +34,13 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import Unavailable, Undeclared, View
+from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leakage import Key
 from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.mixing import mix, unmix
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
-from vflbench.run.known_rows import AttributeTarget, Hints, Index, RowNames, Rows
 
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
@@ -47,6 +54,343 @@ RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
 
 
 Offers = Callable[[Seat], frozenset[type[Fact]]]
+
+USUALLY_KNOWN = 380
+"""So many known rows are the same ones, however many of them the most curious attack knows."""
+
+_SAMPLE = 20_000  # training rows among which known ones are drawn, at least, and by which a column is cut and counted
+_LISTED = 12
+
+
+class Population(Protocol):
+    """The training rows, in memory or not, or those of a recording."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def class_ratios(self) -> tuple[float, ...]: ...
+
+    @property
+    def classes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def sample(self, wanted: int) -> VerticalTable: ...
+
+
+class Lookup(Protocol):
+    """What is known of rows, by their ids: of a data set, or of a recording."""
+
+    @property
+    def classes(self) -> int: ...
+
+    def labels(self, ids: Tensor) -> Tensor:
+        """(n,) classes."""
+        ...
+
+    def features(self, party: str, ids: Tensor) -> Features:
+        """The party's own columns."""
+        ...
+
+    def rows(self, ids: Tensor) -> VerticalTable:
+        """All columns of all parties, where there are any."""
+        ...
+
+
+class RowNames:
+    """Names by which attackers tell rows apart. A name says nothing else about a row.
+
+    Places in a file that is sorted by label would be the labels, so attackers see a keyed permutation of the row ids.
+    """
+
+    def __init__(self, rng: torch.Generator):
+        self.key = int(torch.randint(2**62, (), generator=rng))
+
+    def of(self, ids: Tensor) -> Tensor:
+        """(n,) names of these rows."""
+        return mix(ids, self.key)
+
+    def ids(self, names: Tensor) -> Tensor:
+        """(n,) ids of the rows with these names."""
+        return unmix(names, self.key)
+
+
+class Index:
+    """Where rows stand among some. ids: (k,), in an order that means something."""
+
+    def __init__(self, ids: Tensor):
+        self.ids = ids
+        self._sorted, self._order = ids.sort(stable=True)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) bool, which of these rows are there, and (n,) their places; the first place of an id that comes twice."""
+        if not len(self):
+            return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        at = torch.searchsorted(self._sorted, ids).clamp_(max=len(self) - 1)
+        return self._sorted[at] == ids, self._order[at]
+
+
+class Rows(Index):
+    """Training rows with labels, of which an attack knows the first so many. ids, labels: (k,)."""
+
+    def __init__(self, ids: Tensor, labels: Tensor):
+        super().__init__(ids)
+        self.labels = labels
+
+    def among(self, ids: Tensor, first: int) -> Tensor:
+        """(n,) bool: which of these rows are among the first so many."""
+        is_there, place = self.find(ids)
+        return is_there & (place < first)
+
+
+class Canaries(Rows):
+    """Some training rows get, before any defense, a label that is class 0 or another class with equal chance.
+
+    Label DP bounds what messages reveal about a row's label given everything else. The data's own labels can't show whether
+    attacks stay within that bound, because features predict them too, to any extent, without breaking it. A canary's label
+    depends on no feature, so whatever an attack learns about it came through the mechanism. The price: to the model, these
+    labels are noise.
+
+    Beside the attacks, one reader sees in each epoch the labels that the label party trains on. All messages are computed
+    from these, so no attacker should know more. The reader guesses the class that it saw more often, of the two possible
+    ones, and abstains at a tie. A mechanism that leaks the label in another way is left to the attacks.
+    """
+
+    def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None):
+        """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1."""
+        super().__init__(ids, labels)
+        self.other = labels.clamp_min(1) if other is None else other
+        self.votes = torch.zeros_like(labels)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines that a user must not miss."""
+        if not len(self):
+            return ()
+        return (
+            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
+            "leaks; audit.canaries=0 trains on all labels as they are, and checks nothing",
+        )
+
+    def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """(n,) labels of these rows, with the coins in place of canaries' own."""
+        if not len(self):
+            return labels
+        is_canary, place = self.find(ids)
+        return torch.where(is_canary, self.labels[place], labels)
+
+    def read(self, ids: Tensor, trained_on: Tensor) -> None:
+        """The label party trained on these (n,) labels."""
+        is_canary, place = self.find(ids)
+        place, seen = place[is_canary], trained_on[is_canary]
+        self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
+
+    def guesses(self) -> Guesses:
+        """The reader's guesses from all epochs so far."""
+        high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
+        return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
+
+
+def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canaries:
+    """train: rows to choose from, spread evenly. count: how many; 0 for none."""
+    ids = torch.empty(0, dtype=torch.int64)
+    if count:
+        candidates = train.sample(count).ids.cpu()
+        ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
+    is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
+    other = torch.randint(1, train.classes, (len(ids),), generator=rng)
+    return Canaries(*(values.to(train.device) for values in (ids, torch.where(is_positive, other, 0), other)))
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Rows of a batch that attacks may know, as indices. positives: as many as the most curious attack asks for; classes:
+    one of each class, or none.
+    """
+
+    positives: Tensor
+    classes: Tensor
+
+
+def draw_positives(labels: Tensor, canary: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """Places of at most so many positives, canaries aside, drawn at random. labels, canary: (n,)."""
+    positives = ((labels != 0) & ~canary).nonzero()[:, 0].cpu()
+    return positives[torch.randperm(len(positives), generator=rng)[:count]]
+
+
+def draw_one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tensor:
+    """(K,) the place of one row of each class, drawn at random; empty if a class has no row. labels: (n,) on the CPU."""
+    order = torch.randperm(len(labels), generator=rng)
+    is_class = labels[order] == torch.arange(classes)[:, None]
+    return order[is_class.int().argmax(dim=1)] if bool(is_class.any(dim=1).all()) else order[:0]
+
+
+def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Canaries) -> Rows:
+    """Training rows whose labels attackers know during the whole run. most: how many the most curious attack knows.
+
+    Canaries are not among them. Up to 380 of them are the same however many any attack knows, so that no attack changes what
+    another one reads. The first K rows are of K different classes, as far as the sample has them, so that few known rows
+    show every class.
+    """
+    if not most:
+        return Rows(*torch.empty((2, 0), dtype=torch.int64, device=train.device))
+    rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
+    kept = (~canaries.find(rows.ids)[0]).nonzero()[:, 0].cpu()
+    order = kept[torch.randperm(len(kept), generator=rng)].to(rows.ids.device)
+    labels = rows.labels[order]
+    leading = torch.cat([(labels == k).nonzero()[:1, 0] for k in range(train.classes)])[:most]
+    is_leading = torch.zeros(len(order), dtype=torch.bool, device=order.device).index_fill_(0, leading, True)
+    chosen = torch.cat([leading, (~is_leading).nonzero()[:, 0]])[:most]
+    return Rows(rows.ids[order[chosen]], labels[chosen])
+
+
+def draw_rows(train: Population, count: int, rng: torch.Generator) -> Index:
+    """So many training rows, in a random order."""
+    if not count:
+        return Index(torch.empty(0, dtype=torch.int64, device=train.device))
+    ids = train.sample(count).ids
+    return Index(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
+
+
+def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
+    """At most so many held-out rows, in a random order: the columns of every party, and the classes."""
+    rows = held_out.sample(count)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
+    drawn = rows.rows(order)
+    columns = {party: OwnColumns(block.numeric, block.categorical) for party, block in drawn.features.items()}
+    return Auxiliary(columns, drawn.labels)
+
+
+def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng: torch.Generator) -> EncodedRows:
+    """The rows at `path`, read by the dataset's own loader and encoded as the training rows are; rows that are rows of the
+    run, to the bit, are left out.
+
+    Raises UserError if they have other columns, more classes or categorical columns (whose vocabularies can't be compared),
+    or if most are rows of the run.
+    """
+
+    def refused(problem: str) -> UserError:
+        return UserError(problem, key="audit.auxiliary_path", value=path)
+
+    options = {field.name for field in dataclasses.fields(dataset)}
+    if "path" not in options:
+        raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
+    changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
+    try:
+        raw, _ = dataclasses.replace(dataset, **changes).read(rng)
+    except UserError as error:
+        raise refused(f"it can't be read like the dataset: {error}") from error
+    own = train.raw
+    if raw.numeric_names != own.numeric_names or raw.categorical_names != own.categorical_names:
+        other = sorted({*raw.names} ^ {*own.names})[:3]
+        which = f" ({', '.join(other)}, ... are in one alone)" if other else ", in another order"
+        raise refused(f"it must have the dataset's columns; it has {len(raw.names)}, the dataset {len(own.names)}{which}")
+    if raw.categorical_names:
+        raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
+    if raw.classes > own.classes:
+        raise refused(f"it has {raw.classes} classes, and the dataset has {own.classes}")
+    is_new = ~_shared_rows(raw, own)
+    if 2 * int(is_new.sum()) < len(raw):
+        raise refused("it holds rows of the run itself; auxiliary rows must be other ones")
+    return EncodedRows(raw, train.encoding, is_new.astype(np.uint8), 1, train.device)
+
+
+def _shared_rows(raw: RawTable, own: RawTable) -> np.ndarray:
+    """(n,) bool: rows of one source that are rows of the other, in the same columns."""
+    kind = raw.take(np.arange(1)).numeric.dtype
+    known = {hash(row.tobytes()) for rows in _numeric(own) for row in rows.astype(kind)}
+    return np.array([hash(row.tobytes()) in known for rows in _numeric(raw) for row in rows], dtype=bool)
+
+
+def _numeric(table: RawTable) -> Iterator[np.ndarray]:
+    for start in range(0, len(table), BUFFER_ROWS):
+        yield table.take(np.arange(start, min(start + BUFFER_ROWS, len(table)))).numeric
+
+
+@runtime_checkable
+class InfersColumn(Protocol):
+    """The options of an attack with `KnownColumn`: as `attacks.attribute.Attribute` has them."""
+
+    column: str | None
+    threshold: float | None
+    values: int
+
+
+@dataclass(frozen=True)
+class AttributeTarget:
+    """cut: of a numeric column. common: (m,) of a categorical one, its most frequent ids; all others count as one."""
+
+    party: str
+    name: str
+    place: int
+    cut: float | None
+    common: Tensor
+    count: int
+
+    def values(self, features: Features) -> Tensor:
+        """(n,) 0 .. count - 1. features: of its party."""
+        if self.cut is not None:
+            return (features.numeric[:, self.place] > self.cut).long()
+        is_common, place = Index(self.common).find(features.categorical[:, self.place].long())
+        return torch.where(is_common, place, len(self.common))
+
+
+def attribute_targets(attacks: Mapping[str, Attack], train: Population) -> dict[str, AttributeTarget]:
+    """The column that each attack with `KnownColumn` infers."""
+    return {
+        name: attribute_target(name, attack, train)
+        for name, attack in attacks.items()
+        if KnownColumn in attack.threat.knows and isinstance(attack, InfersColumn)
+    }
+
+
+def attribute_target(attack: str, options: InfersColumn, train: Population) -> AttributeTarget:
+    """The column that the options name; the first one of another party where they name none.
+
+    Raises UserError for a column that there isn't, is the label party's own, or has one value.
+    """
+    sample = train.sample(min(len(train), _SAMPLE))
+    parties = {party: columns for party, columns in sample.columns.items() if party != LABEL_PARTY}
+    key = f"attack.{attack}.column"
+    name, party = options.column, None
+    if name is None:
+        party, name = next((party, _column_names(columns)[0]) for party, columns in parties.items() if len(columns))
+    party = party or next((party for party, columns in parties.items() if name in _column_names(columns)), None)
+    if party is None:
+        own = LABEL_PARTY in sample.columns and name in _column_names(sample.columns[LABEL_PARTY])
+        problem = "the label party holds it itself; " if own else "there is no such column; "
+        raise UserError(f"{problem}others hold {_listed(parties)}", key=key, value=name)
+    features = sample.features[party]
+    if name in features.columns.numeric:
+        place = features.columns.numeric.index(name)
+        column = features.numeric[:, place].double()
+        cut = float(column.median()) if options.threshold is None else options.threshold
+        if options.threshold is None and not bool((column > cut).any()):
+            cut = (cut + float(column.min())) / 2  # most rows have the largest value
+        target = AttributeTarget(party, name, place, cut, torch.empty(0), 2)
+    else:
+        place = features.columns.categorical.index(name)
+        ids, counts = features.categorical[:, place].long().unique(return_counts=True)
+        values = features.columns.cardinalities[place]
+        common = ids[counts.argsort(descending=True, stable=True)][: min(options.values, values)]
+        target = AttributeTarget(party, name, place, None, common, len(common) + int(values > len(common)))
+    if len(target.values(features).unique()) < 2:
+        raise UserError("it has one value alone, where it is cut, so that there is nothing to learn", key=key, value=name)
+    return target
+
+
+def _column_names(columns: Columns) -> tuple[str, ...]:
+    return (*columns.numeric, *columns.categorical)
+
+
+def _listed(parties: Mapping[str, Columns]) -> str:
+    names = [f"{name} ({party})" for party, columns in parties.items() for name in _column_names(columns)]
+    more = f" and {len(names) - _LISTED} others" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 @dataclass(frozen=True)
@@ -111,56 +455,24 @@ class Attacker:
             raise type(error)(error.problem, key=key, value=error.value, see=error.see) from error
 
 
-@dataclass(frozen=True)
-class AttackerKnowledge:
-    """What the run adds to the facts of a party, as far as an attack declares it.
+def columns_for_messages(
+    attacker: Attacker, facts: Facts, columns: Callable[[str, Tensor], Features]
+) -> dict[type[Fact], Fact]:
+    """The own columns of its party in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
+    read = attacker.attack.threat.knows
+    held = {kind: fact for kind, fact in facts.items() if fact.message is None}
+    own = facts.get(OwnColumns)
+    if isinstance(own, OwnColumns):
+        layers = {COLUMNS: column_vectors(own.numeric, own.categorical)}
+        held |= {kind: kind(layers) for kind in (Embeddings, Gradients) if kind in read}
+    if OwnModel in read:
 
-    names: of rows. shares: of the classes. known: rows with known labels. auxiliary: rows that are not trained on. columns:
-    (party, row ids (n,)) -> its columns, where they are there. targets: attack -> the column whose values it knows of known
-    rows.
-    """
+        def embed(ids: Tensor) -> dict[str, Tensor]:
+            own = columns(attacker.party, ids)
+            return {COLUMNS: column_vectors(own.numeric, own.categorical)}
 
-    names: RowNames
-    shares: ClassShares
-    known: Rows
-    auxiliary: Auxiliary
-    columns: Callable[[str, Tensor], Features]
-    targets: Mapping[str, AttributeTarget]
-
-    def of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
-        """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
-        knows = attacker.attack.threat.knows
-        held = self._columns_for_messages(attacker, facts) if attacker.on_columns else facts
-        known = {kind: fact.named(self.names.ids) for kind, fact in held.items() if kind in knows}
-        if ClassShares in knows:
-            known[ClassShares] = self.shares
-        if Auxiliary in knows:
-            known[Auxiliary] = self.auxiliary
-        ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
-        target = self.targets.get(attacker.name)
-        if KnownColumn in knows and target is not None:
-            values = target.values(self.columns(target.party, ids))
-            known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
-        elif Known in knows and attacker.threat.known_rows:
-            known[Known] = Known(self.names.of(ids), labels)
-        return known
-
-    def _columns_for_messages(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
-        """The party's own columns in the form of each message that the attack reads."""
-        read = attacker.attack.threat.knows
-        held = {kind: fact for kind, fact in facts.items() if fact.message is None}
-        columns = facts.get(OwnColumns)
-        if isinstance(columns, OwnColumns):
-            layers = {COLUMNS: column_vectors(columns.numeric, columns.categorical)}
-            held |= {kind: kind(layers) for kind in (Embeddings, Gradients) if kind in read}
-        if OwnModel in read:
-
-            def embed(ids: Tensor) -> dict[str, Tensor]:
-                own = self.columns(attacker.party, ids)
-                return {COLUMNS: column_vectors(own.numeric, own.categorical)}
-
-            held[OwnModel] = OwnModel(embed)
-        return held
+        held[OwnModel] = OwnModel(embed)
+    return held
 
 
 def attackers_at(

@@ -12,30 +12,33 @@ from vflbench.attacks.base import Answers, Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn, OwnColumns
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import View
 from vflbench.options import restore_state, state_of
-from vflbench.run.attackers import Attacker, AttackerKnowledge, attackers_at, column_references
-from vflbench.run.grade_reconstruction import ReconstructionGrader
-from vflbench.run.grade_scores import Findings, Grader, QueryRows, Tables
-from vflbench.run.known_rows import (
+from vflbench.run.attackers import (
     USUALLY_KNOWN,
+    Attacker,
     Canaries,
     Hints,
     Lookup,
     Population,
     RowNames,
     Rows,
+    attackers_at,
     attribute_targets,
     auxiliary_rows,
+    column_references,
+    columns_for_messages,
     draw_known,
     draw_one_of_each,
     draw_positives,
     draw_rows,
 )
+from vflbench.run.grade_reconstruction import ReconstructionGrader
+from vflbench.run.grade_scores import Findings, Grader, QueryRows, Tables
 from vflbench.run.settings import Audit
 
 ASKED_ROWS = 20_000
@@ -111,9 +114,8 @@ class Auditor:
         if source is not None and Auxiliary in wanted:
             auxiliary = auxiliary_rows(source, max(attack.auxiliary for attack in audited.attacks.values()), seed)
         targets, shares = attribute_targets(audited.attacks, train), train.class_ratios
-        self._knowledge = AttackerKnowledge(
-            self.names, ClassShares(shares), self.known, auxiliary, audited.rows.features, targets
-        )
+        self._supplied: dict[type[Fact], Fact] = {ClassShares: ClassShares(shares), Auxiliary: auxiliary}
+        self._targets = targets
         rebuilt = None
         if audited.held_out is not None and isinstance(train, EncodedRows):
             rebuilt = ReconstructionGrader(train, audited.held_out, seed)
@@ -194,7 +196,7 @@ class Auditor:
                     shown |= self.known.among(ids, attacker.threat.known_rows)
                 rows = shown.nonzero()[:, 0]
                 if len(rows):
-                    known = self._knowledge.of(attacker, _rows_of(attacker, facts, rows))
+                    known = self._facts_of(attacker, _rows_of(attacker, facts, rows))
                     view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
                     self._answers(attacker, view, attends=attack.attends)
         if self._of.how.dcor and is_audited:
@@ -230,12 +232,27 @@ class Auditor:
             most = max(len(hints.positives), self._shortage.get(attacker.name, (0, 0))[1])
             self._shortage[attacker.name] = (attacker.threat.hints, most)
             return None
-        view = attacker.view(*when, query.names.clone(), self._knowledge.of(attacker, facts), hints)
+        view = attacker.view(*when, query.names.clone(), self._facts_of(attacker, facts), hints)
         answers = self._answers(attacker, view)
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
         query = replace(query, known=known)
         return self._grader.grade(attacker, answers, query, self.tables, groups)
+
+    def _facts_of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
+        """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
+        knows = attacker.attack.threat.knows
+        held = columns_for_messages(attacker, facts, self._of.rows.features) if attacker.on_columns else facts
+        known = {kind: fact.named(self.names.ids) for kind, fact in held.items() if kind in knows}
+        known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
+        ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
+        target = self._targets.get(attacker.name)
+        if KnownColumn in knows and target is not None:
+            values = target.values(self._of.rows.features(target.party, ids))
+            known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
+        elif Known in knows and attacker.threat.known_rows:
+            known[Known] = Known(self.names.of(ids), labels)
+        return known
 
     def _answers(self, attacker: Attacker, view: View, *, attends: bool = False) -> Answers:
         """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
@@ -336,9 +353,9 @@ class Auditor:
             "met": [self._is_met, self._met_rows],
             "votes": self.canaries.votes,
             "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
-            "shortage": [[name, *counts] for name, counts in self._shortage.items()],
-            "broken": [[*reference, why] for reference, why in self._broken.items()],
-            "layers": [[*attacker, list(layers)] for attacker, layers in self._layers.items()],
+            "shortage": self._shortage,
+            "broken": self._broken,
+            "layers": self._layers,
             "tables": self.tables.state(),
         }
 
@@ -350,9 +367,7 @@ class Auditor:
         self._met_rows = state["met"][1].clone().to(self._sample.device)
         self._private.clear()
         self._private |= {n: PrivateBatch(owner, *(v.clone() for v in rows)) for n, owner, *rows in state["private"]}
-        self._shortage = {name: (needed, most) for name, needed, most in state["shortage"]}
-        self._broken = {(name, party): why for name, party, why in state["broken"]}
-        self._layers = {(name, party): tuple(layers) for name, party, layers in state["layers"]}
+        self._shortage, self._broken, self._layers = (dict(state[name]) for name in ("shortage", "broken", "layers"))
         self.tables = Tables.from_state(state["tables"])
 
 

@@ -53,15 +53,13 @@ class Checkpoint:
             with written_whole(self.path) as file:
                 torch.save({"format": FORMAT, **state}, file)
         except (OSError, RuntimeError) as error:
-            reason = _system_error(error)
+            # What the system said, where torch says that a position is not the expected one.
+            reason = next((one.strerror for one in causes(error) if isinstance(one, OSError) and one.strerror), None)
             if reason is None:
                 raise
-            raise UserError(
-                f"the checkpoint can't be written: {reason.strerror}. The one before it, if there is one, is whole, and "
-                "the same command goes on from there",
-                key="checkpoint",
-                value=self.wanted,
-            ) from error
+            whole = "The one before it, if there is one, is whole, and the same command goes on from there"
+            problem = f"the checkpoint can't be written: {reason}. {whole}"
+            raise UserError(problem, key="checkpoint", value=self.wanted) from error
         return True
 
     def load(self) -> dict[str, Any] | None:
@@ -72,7 +70,10 @@ class Checkpoint:
         if self.fresh or not is_there(self.path):
             return None
         try:
-            _check_archive(self.path)
+            with open_plain(self.path) as file, zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()  # its checksums, which torch doesn't look at
+            if damaged is not None:
+                raise ValueError(f"it is damaged (at {damaged})")
             state = torch.load(self.path, weights_only=True, mmap=True)
         except (UnusableCheckpointError, PermissionError, MemoryError, torch.OutOfMemoryError):
             raise
@@ -82,13 +83,10 @@ class Checkpoint:
             raise UnusableCheckpointError(f"{self.path.name} is not of a kind that this version reads")
         return state
 
-    def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-
     def finish(self) -> None:
         """The run is complete: nobody will go on from here."""
         if self.wanted != "keep":
-            self.discard()
+            self.path.unlink(missing_ok=True)
 
 
 def not_plain(value: Any, name: str = "") -> str | None:
@@ -106,16 +104,3 @@ def not_plain(value: Any, name: str = "") -> str | None:
         if problem is not None:
             return problem
     return None
-
-
-def _system_error(error: BaseException) -> OSError | None:
-    """What the system said, where torch says that a position is not the expected one."""
-    return next((one for one in causes(error) if isinstance(one, OSError) and one.strerror), None)
-
-
-def _check_archive(path: Path) -> None:
-    """Raises ValueError unless it is a plain file, and an archive whose checksums hold, which torch doesn't look at."""
-    with open_plain(path) as file, zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"it is damaged (at {damaged})")

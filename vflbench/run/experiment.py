@@ -47,7 +47,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
             summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
-        checkpoint.discard()
+        checkpoint.path.unlink(missing_ok=True)
         return run(experiment, recorder, checkpoint)
     if experiment.adversaries:
         summary.honest = honest_run(experiment, recorder, checkpoint)
@@ -90,7 +90,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     for line in (*replaced, *data.notes, *run.notes, *left_out):
         recorder.say(line, always=True)
 
-    tables = {"train": data.train.sample(settings.audit.train_rows), **data.held_out}
+    tables: dict[str, VerticalTable | EncodedRows] = {"train": data.train.sample(settings.audit.train_rows), **data.held_out}
     with Interruption(experiment.engine.stop_asked) as interruption:
         while len(run.results) < epochs and not session.stopped:
             number = len(run.results)

@@ -24,9 +24,8 @@ from vflbench.metrics.probe import probe
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.numerics.auc import auc
 from vflbench.results.schema import PROBE
-from vflbench.run.attackers import Attacker
+from vflbench.run.attackers import Attacker, AttributeTarget, Lookup
 from vflbench.run.grade_reconstruction import ReconstructionGrader
-from vflbench.run.known_rows import AttributeTarget, Lookup
 
 FOLLOWED = "followed rows"
 

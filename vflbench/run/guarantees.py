@@ -29,7 +29,7 @@ from vflbench.results.schema import (
     Verdict,
     base_name,
 )
-from vflbench.run.known_rows import Canaries
+from vflbench.run.attackers import Canaries
 
 TOLERABLE = 0.55
 """The leak AUC up to which no defense falls."""

@@ -48,11 +48,10 @@ from vflbench.results.schema import (
     base_name,
     level_of,
 )
-from vflbench.run.attackers import Attacker, unmet_attacks
+from vflbench.run.attackers import Attacker, Canaries, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
-from vflbench.run.known_rows import Canaries
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads

@@ -56,9 +56,8 @@ from vflbench.messages.view import Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Protocol, Session
-from vflbench.run.attackers import unmet_attacks
+from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS
-from vflbench.run.known_rows import USUALLY_KNOWN, Canaries, Rows, draw_known
 from vflbench.run.settings import Settings
 
 ROUNDS = "recording"

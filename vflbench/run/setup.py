@@ -1,7 +1,7 @@
 """What a run is made of, its parties and attackers in their seats, and how far it has come."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -32,11 +32,10 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
-from vflbench.run.attackers import offered_with, unmet_attacks
+from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
 from vflbench.run.auditor import Audited, Auditor
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import refusals
-from vflbench.run.known_rows import auxiliary_rows, draw_canaries, rows_of_another_source
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
 from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, test_rows
@@ -215,10 +214,15 @@ def seat(
             ),
         )
     )
+    notes = list(protocol.notes(batch_size))
     if remote := ", ".join(session.remote()):
-        skipped |= {
-            name: reason for name, reason in skipped_apart(experiment.attacks, remote).items() if name not in skipped
-        }
+        apart = _skipped_apart(experiment.attacks, remote)
+        skipped |= {name: reason for name, reason in apart.items() if name not in skipped}
+        if settings.record != "none":
+            problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
+            notes.insert(0, f"record={settings.record}: of {remote}, {problem}")
+        if settings.audit.dcor:
+            notes.insert(0, f"audit.dcor=true: of {remote}, only embeddings that cross are measured, as they arrive")
     audited = Audited(
         attacks={name: attack for name, attack in experiment.attacks.items() if name not in skipped},
         seats=session.seats(),
@@ -240,35 +244,19 @@ def seat(
         followed = max((one.attack.follows for one in auditor.attackers), default=0)
         made = (settings, folder, protocol, session, train, rows, canaries, batch_size, auditor.known, cheating)
         rounds = RoundRecorder(*made, _release(experiment), followed, test_rows(data))
-    refused = [f"{name} claims nothing here: {reason}" for name, reason in claims_of(experiment.defenses).refused.items()]
-    apart = notes_apart(session.remote(), dcor=settings.audit.dcor, record=settings.record)
-    notes = [*apart, *protocol.notes(batch_size), *canaries.notes, *refusals(session.claims()), *refused]
+    notes += [*canaries.notes, *refusals(session.claims())]
+    notes += [f"{name} claims nothing here: {reason}" for name, reason in claims_of(experiment.defenses).refused.items()]
     return Run(generators, session, auditor, skipped, rounds, notes)
 
 
-def skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
+def _skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
     """Attack -> why it can't run where these parties live elsewhere. remote: their names."""
-    reasons = {}
-    for name, attack in attacks.items():
-        if attack.threat.seat is Seat.LABEL:
-            reasons[name] = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
-        else:
-            command = f"vflbench audit RECORDING --scores-only SCORES attack={name}"
-            reasons[name] = (
-                f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
-            )
-    return reasons
-
-
-def notes_apart(remote: Collection[str], *, dcor: bool, record: str) -> list[str]:
-    """Lines on what is not measured, or not recorded, where these parties live elsewhere."""
-    notes = []
-    if remote and dcor:
-        notes.append(f"audit.dcor=true: of {', '.join(remote)}, only embeddings that cross are measured, as they arrive")
-    if remote and record != "none":
-        problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
-        notes.append(f"record={record}: of {', '.join(remote)}, {problem}")
-    return notes
+    command = "vflbench audit RECORDING --scores-only SCORES"
+    compared = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
+    there = f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
+    return {
+        name: compared if attack.threat.seat is Seat.LABEL else f"{there} attack={name}" for name, attack in attacks.items()
+    }
 
 
 def _release(experiment: Experiment) -> Release | None:

@@ -25,10 +25,9 @@ from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
 from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
-from vflbench.run.attackers import Attacker
+from vflbench.run.attackers import Attacker, Canaries
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import account, embedding_account, failure, messages_changed, promised, verdict
-from vflbench.run.known_rows import Canaries
 
 LOSS_EVERY = 100
 """Steps between lines of loss.log."""
