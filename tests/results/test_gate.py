@@ -56,7 +56,7 @@ def test_the_value_itself_passes_and_the_least_more_fails():
 def test_references_and_layers_that_nobody_sees_do_not_count():
     hidden = [row("spectral", 1.0, layer="h1", visible=False)]
     references = [row("probe", 1.0, message="none"), row("cosine (own columns)", 1.0, message="none")]
-    assert outcome("leak_auc_two_sided=0.6", row("norm", 0.5), *hidden, *references).value == 0.5
+    assert outcome("leak_auc_two_sided=0.6", row("norm", 0.5), *hidden, *references).row.value == 0.5
     with pytest.raises(UserError, match="no attack on messages was scored"):
         outcome("leak_auc_two_sided=0.6", *hidden, *references)
 
@@ -80,8 +80,8 @@ def test_a_one_sided_value_that_passes_is_named_if_it_leaks_turned_around():
 
 def test_macro_auc_is_folded_as_the_names_of_classes_are_arbitrary():
     folded = outcome("leak_macro_auc=0.6", row("norm", 0.1, metric="leak_macro_auc"))
-    assert (folded.value, folded.passed) == (0.9, False)
-    assert (round(folded.low, 6), round(folded.high, 6)) == (0.88, 0.92)
+    assert (folded.row.value, folded.passed) == (0.9, False)
+    assert (round(folded.row.ci_low, 6), round(folded.row.ci_high, 6)) == (0.88, 0.92)
 
 
 def test_of_equal_values_the_cut_of_the_last_epoch_and_the_attack_that_knows_less_are_named():
@@ -95,10 +95,10 @@ def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdi
     rows = [row("norm", 0.52), net, row("spectral", 0.6), replace(row("spectral", 0.5), metric="leak_auc_net")]
     worst = Reading(attack="norm", message="gradient", party="media", layer="f2", value=0.66, low=0.61, high=0.7)
     one = outcome("leak_auc_worst=0.6", *rows, worst=worst)
-    assert (one.value, one.low, one.high, one.of_all) == (0.66, 0.61, 0.7, True)
+    assert (one.row.value, one.row.ci_low, one.row.ci_high, one.of_all) == (0.66, 0.61, 0.7, True)
     assert "; the 95 % interval of the worst of all readings is 0.610 to 0.700: all of it above" in threshold(one)
     early = outcome("leak_auc_worst=0.6", *rows, row("norm", 0.9, epoch=0), worst=worst)
-    assert (early.value, early.of_all) == (0.9, False)
+    assert (early.row.value, early.of_all) == (0.9, False)
 
 
 def test_a_single_batch_has_no_interval():

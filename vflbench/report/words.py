@@ -550,21 +550,22 @@ def not_run(run: Run) -> list[str]:
 
 def threshold(outcome: Outcome) -> str:
     """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
-    limit, gap, row = outcome.gate.threshold, abs(outcome.value - outcome.gate.threshold), outcome.row
+    limit, row = outcome.gate.threshold, outcome.row
+    gap = abs(row.value - limit)
     digits = 3 if gap >= 0.0005 or gap == 0 else min(12, 1 - math.floor(math.log10(gap)))  # as many as show the gap
     start = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed]
     is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"
     where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
     where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
     beyond = "above" if outcome.passed is False else "below"
-    value = f"{outcome.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g}"
+    value = f"{row.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g}"
     text = f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"
-    if math.isnan(outcome.low) or math.isnan(outcome.high):
+    if math.isnan(row.ci_low) or math.isnan(row.ci_high):
         text += "; from a single batch: no interval"
     else:
-        side = "all of it above" if outcome.low > limit else "not above" if outcome.high <= limit else "partly above"
+        side = "all of it above" if row.ci_low > limit else "not above" if row.ci_high <= limit else "partly above"
         which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
-        text += f"; {which} is {between(outcome.low, outcome.high, 3)}: {side}"
+        text += f"; {which} is {between(row.ci_low, row.ci_high, 3)}: {side}"
     if outcome.passed is None:
         text += f"; too few audited batches to judge: {MORE_BATCHES}"
     if outcome.undefined:

@@ -1,8 +1,8 @@
 """What the interval of a leak allows to say, and thresholds for CI: kept, exceeded, or not to be judged."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,8 +15,6 @@ WORTH_FINDING = 0.6
 """The leak AUC that must be told from a coin before it is said that none was seen; as an AMI, 0.2."""
 FLAG = "--fail-above"
 WORST = "leak_auc_worst"
-_FOLDED = "leak_macro_auc"
-_MOST_DIGITS = 6
 KEYS = {
     "leak_auc_worst": "the larger of two-sided and net: of the last epoch, the number in the first line",
     "leak_auc_two_sided": "max(a, 1 - a) of the mean leak AUC",
@@ -86,35 +84,31 @@ class Gate:
 class Outcome:
     """What a gate came to.
 
-    row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was. value: that counts.
-
-    low, high: a 95 % interval, nan without one. of_all: whether it is that of the worst of all readings, whichever it is, or
-    of this value alone.
-    undefined: attacks without any value. crossing: party -> layers that cross. other_side: 1 - a of the least one-sided leak
-    AUC a.
+    row: the largest value, of any attack, layer that an attacker sees, and epoch, and where it was, with a 95 % interval,
+    nan without one. of_all: whether that is the interval of the worst of all readings, whichever it is, or of this value
+    alone. undefined: attacks without any value. crossing: party -> layers that cross. other_side: 1 - a of the least
+    one-sided leak AUC a.
     """
 
     gate: Gate
     row: MetricRow
-    value: float
-    low: float
-    high: float
-    of_all: bool = False
-    last_epoch: int = 0
-    undefined: tuple[str, ...] = ()
-    crossing: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    other_side: float = math.nan
+    of_all: bool
+    last_epoch: int
+    undefined: tuple[str, ...]
+    crossing: Mapping[str, Sequence[str]]
+    other_side: float
 
     @property
     def passed(self) -> bool | None:
         """False above the threshold: the value decides. Below it, None where a coin can't be told from a leak above the
         threshold: there is no interval, or it holds both.
         """
-        if self.value > self.gate.threshold:
+        key, row = self.gate.key, self.row
+        if row.value > self.gate.threshold:
             return False
-        figure = "AMI" if self.gate.key == "leak_ami" else "AUC"
-        is_known = judged(figure, self.low, self.high, self.gate.threshold) is not Judgement.UNKNOWN
-        return True if is_known or (self.gate.key in _UNKNOWN_COIN and not math.isnan(self.low)) else None
+        judgement = judged("AMI" if key == "leak_ami" else "AUC", row.ci_low, row.ci_high, self.gate.threshold)
+        is_known = judgement is not Judgement.UNKNOWN or (key in _UNKNOWN_COIN and not math.isnan(row.ci_low))
+        return True if is_known else None
 
 
 def judge(
@@ -132,73 +126,60 @@ def judge(
     interval belongs to `leak_auc_worst` of the last epoch. Raises UserError where nothing has such a value.
     """
     counted = [row for row in rows if row.attack and row.visible and row.message != "none"]
-    counted = [row for row in counted if level_of(row.attack, threats) in LEVELS]
+    counted = [_folded(row) for row in counted if level_of(row.attack, threats) in LEVELS]
     of_key = readings(counted) if gate.key == WORST else [row for row in counted if row.metric == gate.key]
-    values = [(_value(gate.key, row), row) for row in of_key]
-    defined = [(value, row) for value, row in values if not math.isnan(value)]
+    defined = [row for row in of_key if not math.isnan(row.value)]
     if not defined:
         there = sorted({row.metric for row in counted if row.metric in KEYS and not math.isnan(row.value)})
         others = f"; there are {', '.join(there)}" if there else ": no attack on messages was scored"
         raise UserError(f"nothing here has such a value{others}", key=f"{FLAG} {gate.key}", value=gate.threshold)
 
-    def rank(pair: tuple[float, MetricRow]) -> tuple[float, int, bool, int]:
-        value, row = pair
+    def rank(row: MetricRow) -> tuple[float, int, bool, int]:
         crosses = row.layer in crossing.get(row.party, ())
-        return value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
+        return row.value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
 
-    value, row = max(defined, key=rank)
-    last = max(row.epoch for row in rows)
-    low, high = _ends(gate.key, row)
-    is_quoted = False
-    if gate.key == WORST and worst is not None and worst.value == value and row.epoch == last:
+    row, last, is_quoted = max(defined, key=rank), max(row.epoch for row in rows), False
+    if gate.key == WORST and worst is not None and worst.value == row.value and row.epoch == last:
         is_quoted, place = True, (worst.attack, worst.message, worst.party, worst.layer)
-        equal = [r for v, r in defined if v == value and r.epoch == last]
-        row = next((r for r in equal if (r.attack, r.message, r.party, r.layer) == place), row)
+        equal = [one for one in defined if one.value == row.value and one.epoch == last]
+        row = next((one for one in equal if (one.attack, one.message, one.party, one.layer) == place), row)
         low, high = (math.nan if end is None else end for end in (worst.low, worst.high))
-    scored = {row.attack for _, row in defined}
-    undefined = tuple(dict.fromkeys(row.attack for _, row in values if row.attack not in scored))
-    other = max((1 - row.value for _, row in defined), default=math.nan) if gate.key == "leak_auc" else math.nan
-    return Outcome(gate, row, value, low, high, is_quoted, last, undefined, crossing, other)
+        row = replace(row, ci_low=low, ci_high=high)
+    scored = {row.attack for row in defined}
+    undefined = tuple(dict.fromkeys(row.attack for row in of_key if row.attack not in scored))
+    other = max(1 - row.value for row in defined) if gate.key == "leak_auc" else math.nan
+    return Outcome(gate, row, is_quoted, last, undefined, crossing, other)
 
 
-def _value(key: str, row: MetricRow) -> float:
-    return max(row.value, 1 - row.value) if key == _FOLDED and not math.isnan(row.value) else row.value
-
-
-def _ends(key: str, row: MetricRow) -> tuple[float, float]:
-    if key != _FOLDED or math.isnan(row.ci_low) or math.isnan(row.ci_high):
-        return row.ci_low, row.ci_high
+def _folded(row: MetricRow) -> MetricRow:
+    """A macro AUC counts on either side of 0.5, as the names of classes are arbitrary."""
+    if row.metric != "leak_macro_auc":
+        return row
     ends = sorted((abs(row.ci_low - 0.5), abs(row.ci_high - 0.5)))
-    return (0.5 if row.ci_low <= 0.5 <= row.ci_high else 0.5 + ends[0]), 0.5 + ends[1]
+    low = 0.5 if row.ci_low <= 0.5 <= row.ci_high else 0.5 + ends[0]
+    return replace(row, value=max(row.value, 1 - row.value), ci_low=low, ci_high=0.5 + ends[1])
 
 
-def readings(rows: Iterable[MetricRow]) -> list[MetricRow]:
+def readings(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """What leaks count as: each row of `leak_auc_two_sided`, or that of `leak_auc_net` where this is larger."""
-    rows = list(rows)
-    net = {replace(row, metric="", value=0, ci_low=0, ci_high=0): row for row in rows if row.metric == "leak_auc_net"}
-    made = []
-    for row in rows:
-        if row.metric == "leak_auc_two_sided":
-            other = net.get(replace(row, metric="", value=0, ci_low=0, ci_high=0))
-            made.append(other if other is not None and other.value > row.value else row)
-    return made
+
+    def place(row: MetricRow) -> MetricRow:
+        return replace(row, metric="", value=0, ci_low=0, ci_high=0)
+
+    net = {place(row): row for row in rows if row.metric == "leak_auc_net"}
+    both = ((row, net.get(place(row), row)) for row in rows if row.metric == "leak_auc_two_sided")
+    return [max(pair, key=lambda row: row.value) for pair in both]
 
 
-def apart(larger: float, smaller: float, digits: int = 3) -> tuple[str, str]:
+def apart(larger: float, smaller: float) -> tuple[str, str]:
     """Two numbers with as many digits as show that the first is larger: `0.9500` and `0.9496`, `1` and `1 - 8e-13`.
 
     Three digits where there is no difference. larger, smaller: in [0, 1], as an AUC and its ceiling.
     """
-    pairs = [(f"{larger:.{n}f}", f"{smaller:.{n}f}") for n in range(digits, _MOST_DIGITS + 1)]
-    if not larger > smaller:
-        return pairs[0]
-    for one, other in pairs:
-        if float(one) > float(other):
+    for digits in range(3, 7):
+        one, other = f"{larger:.{digits}f}", f"{smaller:.{digits}f}"
+        if float(one) > float(other) or not larger > smaller:
             return one, other
-    if smaller > 0.9:
-        return _from_one(larger), _from_one(smaller)
-    return f"{larger:.12g}", f"{smaller:.12g}"
-
-
-def _from_one(value: float) -> str:
-    return "1" if value >= 1 else f"1 - {1 - value:.2g}"
+    if smaller <= 0.9:
+        return f"{larger:.12g}", f"{smaller:.12g}"
+    return "1" if larger >= 1 else f"1 - {1 - larger:.2g}", f"1 - {1 - smaller:.2g}"
