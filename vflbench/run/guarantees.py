@@ -96,17 +96,14 @@ def promised(
             if guarantee.tested_by and f"{name}.{guarantee.tested_by[0]}" in of.values
         ]
         made[name] = Promise(
-            claim=guarantee.claim,
-            bounds=guarantee.bounds,
-            message=guarantee.message,
+            **vars(guarantee),  # its claim, bounds, message and assumption
             messages=exposure.messages,
             leak_auc_one_message=ceiling,
             leak_auc_all_messages=of_all,
             error_one_message=guarantee.error_after(one),
             error_all_messages=guarantee.error_after(exposure),
-            assumption=guarantee.assumption,
             tested=tested,
-            assumption_holds=holds([one_place[guarantee.tested_by[0]] for one_place in tested]) if tested else None,
+            assumption_holds=holds([measured[guarantee.tested_by[0]] for measured in tested]),
             exceeded=[
                 Reading(**vars(it), level=levels[it.attack], ceiling=height) for it, height in above(bounded, heights)
             ],
@@ -261,12 +258,8 @@ def account(
         delta=DELTA,
         epsilon_at_delta=None if ledger.is_empty else ledger.epsilon_at(DELTA),
         releases=[
-            schema.Release(defense=name, mechanism=release.mechanism, epsilon=release.epsilon, times=count)
-            for name, release, count in ledger.entries
-        ]
-        + [
-            schema.Release(defense=name, mechanism=release.mechanism, mu=mu, epochs=release.epochs)
-            for name, release, mu in ledger.gaussian
+            *(schema.Release(defense=name, **vars(it), times=count) for name, it, count in ledger.entries),
+            *(schema.Release(defense=name, **vars(it) | {"mu": mu}) for name, it, mu in ledger.gaussian),
         ],
         canaries=len(canaries),
         confidence=CONFIDENCE,
@@ -311,31 +304,21 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     such figure (`exact` is False).
     """
     return [
-        _noise(release, epochs, party=party, layer=layer, defense=name, width=sent.width)
+        Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | _of_all(release, epochs))
         for (party, layer), sent in claims.items()
         for name, release in sent.releases
     ]
 
 
-def _noise(release: EmbeddingRelease, epochs: int, **place: Any) -> Noise:
+def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
     messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
     total = release.delta_after(messages)
     after = {"epsilon_all": release.after(messages, total), "epsilon_exact": math.inf, "epsilon_exact_all": math.inf}
     if release.exact_after is not None:
         after["epsilon_exact"] = release.exact_after(1, release.delta)
         after["epsilon_exact_all"] = release.exact_after(messages, total)
-    return Noise(
-        **place,
-        mechanism=release.mechanism,
-        messages=messages,
-        epsilon=release.epsilon,
-        delta=release.delta,
-        delta_all=total,
-        exact=release.exact_after is not None,
-        **{name: value if math.isfinite(value) else None for name, value in after.items()},
-        reason=release.reason,
-        assumes=release.assumes,
-    )
+    finite = {name: value if math.isfinite(value) else None for name, value in after.items()}
+    return {"messages": messages, "delta_all": total, "exact": release.exact_after is not None, **finite}
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
