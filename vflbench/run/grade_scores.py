@@ -19,7 +19,7 @@ from vflbench.messages.threat import Level
 from vflbench.metrics.batch import batch_example, batch_figures
 from vflbench.metrics.dependence import Dependence, DependenceTable
 from vflbench.metrics.leak import Leak
-from vflbench.metrics.leakage import Key, LeakTable, checked_scores
+from vflbench.metrics.leakage import LeakTable, checked_scores
 from vflbench.metrics.probe import probe
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.numerics.auc import auc
@@ -97,12 +97,7 @@ class ProbeRows:
     followed: dict[Source, list[Tensor]] = field(default_factory=dict)
 
     def add_batch(
-        self,
-        round_: Round,
-        labels: Tensor,
-        canary: Tensor,
-        crossing: Mapping[str, Sequence[str]],
-        batches: int,
+        self, round_: Round, labels: Tensor, canary: Tensor, crossing: Mapping[str, Sequence[str]], batches: int
     ) -> None:
         """The first rows of an audited batch. crossing: party -> layers that cross. batches: audited in this epoch."""
         rows = slice(0, max(1, _ROWS // batches))
@@ -143,8 +138,15 @@ class ProbeRows:
         """Fit probes at each party, and add their scores batch by batch, under the layers `embeddings`, `gradients` and,
         for both together, `messages`; and under `followed rows` what the scores of attacks that follow rows come to.
         """
+
+        def add(party: str, layer: str, blocks: list[Tensor], heard: list[Tensor], labels: Tensor, batch: Tensor) -> None:
+            scores, half = probe(blocks, heard, labels, batch, classes, rng)
+            for number in batch.unique() if scores is not None else ():
+                for which in (0, 1):  # the halves are scored by two probes, whose scores don't compare
+                    rows = ((batch == number) & (half == which)).nonzero()[:, 0]
+                    table.add((PROBE, "none", party, layer, True), scores[rows], labels[rows])
+
         usable = self.usable.nonzero()[:, 0]
-        labels, batch = self.labels[usable], self.batch[usable]
         layers = {"embeddings": {Kind.EMBEDDING}, "gradients": {Kind.GRADIENT}, "messages": set(Kind)}
         for party in dict.fromkeys(party for party, *_ in self.messages):
             for layer, kinds in layers.items():
@@ -153,50 +155,34 @@ class ProbeRows:
                     for given in (self.messages, self.scores)
                 )
                 if blocks:
-                    _probe(blocks, heard, labels, batch, classes, rng, (PROBE, "none", party, layer, True), table)
+                    add(party, layer, blocks, heard, self.labels[usable], self.batch[usable])
         for party in dict.fromkeys(party for party, *_ in self.followed):
-            of_attacks = [parts for (at, *_), parts in self.followed.items() if at == party]
-            self._grade_followed(of_attacks, classes, rng, (PROBE, "none", party, FOLLOWED, True), table)
+            labels, columns = _of_shared_rows([parts for (at, *_), parts in self.followed.items() if at == party])
+            order = torch.randperm(len(labels), generator=rng)
+            batch = torch.arange(len(labels)) * _GROUPS // max(1, len(labels))
+            add(party, FOLLOWED, [], [column[order] for column in columns], labels[order], batch)
 
-    def _grade_followed(
-        self, heard: Sequence[Sequence[Tensor]], classes: int, rng: torch.Generator, key: Key, table: LeakTable
-    ) -> None:
-        """On the rows about which all of them were asked: those of the attack that follows fewest."""
-        ids, asked_by = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique(return_counts=True)
-        ids = ids[asked_by == len(heard)]
-        labels, columns = torch.zeros_like(ids), []
-        for asked, truth, usable, answer in heard:
-            is_kept = usable & torch.isin(asked, ids)
-            place = torch.searchsorted(ids, asked[is_kept])
-            labels[place] = truth[is_kept]
-            columns.append(_unasked(answer, len(ids)))
-            columns[-1][place] = answer[is_kept]
-        order = torch.randperm(len(ids), generator=rng)
-        batch = torch.arange(len(ids)) * _GROUPS // max(1, len(ids))
-        _probe([], [column[order] for column in columns], labels[order], batch, classes, rng, key, table)
+
+def _of_shared_rows(heard: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[Tensor]]:
+    """Labels, and the scores of each attack, of the rows about which all were asked: those of the one that follows fewest.
+
+    heard: ids, labels, usable and scores of each attack.
+    """
+    ids, asked_by = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique(return_counts=True)
+    ids = ids[asked_by == len(heard)]
+    labels, columns = torch.zeros_like(ids), []
+    for asked, truth, usable, answer in heard:
+        is_kept = usable & torch.isin(asked, ids)
+        place = torch.searchsorted(ids, asked[is_kept])
+        labels[place] = truth[is_kept]
+        columns.append(_unasked(answer, len(ids)))
+        columns[-1][place] = answer[is_kept]
+    return labels, columns
 
 
 def _unasked(like: Tensor, rows: int) -> Tensor:
     """So many rows of nan."""
     return like.new_full((rows, *like.shape[1:]), torch.nan)
-
-
-def _probe(
-    blocks: Sequence[Tensor],
-    heard: Sequence[Tensor],
-    labels: Tensor,
-    batch: Tensor,
-    classes: int,
-    rng: torch.Generator,
-    key: Key,
-    table: LeakTable,
-) -> None:
-    """Add the scores of two probes, each on the half of a batch that it was not fitted to: they don't compare."""
-    scores, half = probe(blocks, heard, labels, batch, classes, rng)
-    for number in batch.unique() if scores is not None else ():
-        for which in (0, 1):
-            rows = ((batch == number) & (half == which)).nonzero()[:, 0]
-            table.add(key, scores[rows], labels[rows])
 
 
 @dataclass(frozen=True)
