@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import RebuiltRows
 from vflbench.data.rows import EncodedRows
-from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind
@@ -52,7 +52,7 @@ class ReconstructionGrader:
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._train, self._held_out, self._seed = train, held_out, seed
-        self._pictures: dict[tuple[str, ...], ImageSimilarity] = {}
+        self._trained: dict[tuple[str, ...], tuple[Tensor, list[Recogniser]]] = {}
 
     def grade(
         self,
@@ -77,15 +77,18 @@ class ReconstructionGrader:
         answer = {name: _checked(attack, name, columns, rows) for name, columns in rebuilt.features.items()}
         parties = list(answer)
         own = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
-        filled_in = _own_part(rows, parties, own)
+        is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
+        filled_in = {own: rows.features[own]} if own is not None and is_part else {}
         bench = self._bench(rows, [name for name in rows.features if name in {*parties, *filled_in}], lined_up)
-        mine = self._figures(rows, answer | filled_in, bench, parts=True)
+        mine = bench.compare(answer | filled_in, parts=True)
         guesses = self._guesses.of(rows, parties, own, drawn)
-        graded = {name: self._figures(rows, guess | filled_in, bench, parts=False) for name, guess in guesses.items()}
+        graded = {name: bench.compare(guess | filled_in) for name, guess in guesses.items()}
         by = "" if party == LABEL_PARTY else f"{BY}{party}"
         errors = {name: {place: compared.error for place, compared, _ in figures} for name, figures in graded.items()}
         shown = _by_class(rows.labels)
-        for place, compared, example in (graded_part for graded_part in mine if graded_part[0] not in filled_in):
+        for place, compared, example in mine:
+            if place in filled_in:
+                continue
             pair = None if example is None else (example[0][shown], example[1][shown])
             margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
             key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
@@ -97,38 +100,27 @@ class ReconstructionGrader:
             chance = compared.rows[CHANCE]
             table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
 
-    def _bench(self, rows: VerticalTable, parties: list[str], rng: torch.Generator) -> BatchSimilarity | LineUp:
-        """What answers of these parties are compared with."""
-        pictures = whole(rows.features, parties)
-        if pictures is None:
-            return self._tables.line_up(rows, rng)
-        if tuple(parties) not in self._pictures:
-            self._pictures[tuple(parties)] = ImageSimilarity(self._train, parties, self._seed)
-        return self._pictures[tuple(parties)].bench(rows, pictures, rng)
+    def _bench(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> PictureBench | TableBench:
+        pictures, pool = whole(rows.features, parties), whole(self._pool.features, parties)
+        if pictures is None or pool is None:
+            return TableBench(rows, self._pool, self._known, rng)
+        if (key := tuple(parties)) not in self._trained:
+            self._trained[key] = self._recognisers(pool)
+        return PictureBench(rows, pictures, self._pool, pool, *self._trained[key], rng)
 
-    def _figures(
-        self, rows: VerticalTable, answer: Mapping[str, Features], bench: BatchSimilarity | LineUp, *, parts: bool
-    ) -> list[_Graded]:
-        """Party, its figures, and an example of truth and answer. parts: of whole pictures, each party's part as well."""
-        parties = list(answer)
-        if isinstance(bench, LineUp):
-            return [
-                (
-                    party,
-                    self._tables.compare(party, rows.features[party], guess, bench),
-                    (_numbers(rows.features[party], rows.features[party]), _numbers(guess, rows.features[party])),
-                )
-                for party, guess in answer.items()
-            ]
-        graded: list[_Graded] = []
-        for party in parties if parts and len(parties) > 1 else []:
-            true_part, rebuilt_part = whole(rows.features, [party]), whole(answer, [party])
-            if true_part is not None and rebuilt_part is not None:
-                graded.append((party, compare_pictures(true_part, rebuilt_part), None))
-        truth, rebuilt = whole(rows.features, parties), whole(answer, parties)
-        if truth is None or rebuilt is None:
-            raise ValueError("the columns of these parties are no pictures")
-        return [*graded, (parties[0] if len(parties) == 1 else ALL, bench.compare(rebuilt), (truth, rebuilt))]
+    def _recognisers(self, pictures: Tensor) -> tuple[Tensor, list[Recogniser]]:
+        """Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
+        pool = self._pool
+        order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(self._seed)).to(pool.ids.device)
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        return pool.ids[halves[0]], [
+            Recogniser(pictures[half], pool.labels[half], pool.classes, torch.Generator().manual_seed(self._seed))
+            for half in halves
+        ]
+
+    @cached_property
+    def _pool(self) -> VerticalTable:
+        return self._train.sample(ROWS)
 
     @cached_property
     def _known(self) -> VerticalTable:
@@ -137,16 +129,6 @@ class ReconstructionGrader:
     @cached_property
     def _guesses(self) -> Guesses:
         return Guesses(self._known, self._seed)
-
-    @cached_property
-    def _tables(self) -> TabularSimilarity:
-        return TabularSimilarity(self._train, self._known)
-
-
-def _own_part(rows: VerticalTable, parties: Sequence[str], own: str | None) -> dict[str, Features]:
-    """The attacker's own part of the picture, if it holds one and isn't the label party. parties: that it attacks."""
-    is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
-    return {own: rows.features[own]} if own is not None and is_part else {}
 
 
 def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:
@@ -184,81 +166,63 @@ def _by_class(labels: Tensor) -> Tensor:
     return chosen[labels[chosen].argsort(stable=True)]
 
 
-class ImageSimilarity:
-    """Two recognisers, each trained on half of the training rows. A row is judged by the one that has not seen it.
+class PictureBench:
+    """Compares answers about one batch with the true pictures.
 
+    Two recognisers, each trained on half of the pool of training rows. A row is judged by the one that has not seen it.
     Beside the figures of `compare_pictures`, an answer gets `recognised`, the share whose class is recognised;
     `feature_distance`, how far apart a recogniser sees the rebuilt and the true picture; and `identified`, the share of
     pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.line_up`).
+
+    truth: pictures of the rows. pictures: of the pool. first: ids of the half that the first recogniser has seen.
     """
-
-    def __init__(self, train: EncodedRows, parties: Sequence[str], seed: int):
-        self._train, self._parties, self._seed = train, parties, seed
-
-    def bench(self, rows: VerticalTable, truth: Tensor, rng: torch.Generator) -> BatchSimilarity:
-        """Ready to compare answers about these rows. truth: their pictures."""
-        pool, pictures = self._pool
-        first, recognisers = self._recognisers
-        is_first = torch.isin(pool.ids, first)
-        unseen = torch.stack([~is_first, is_first])  # by each recogniser, of the pool
-        judge_of = torch.isin(rows.ids, first).long()  # the first one judges rows that aren't in the first half
-        line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng, unseen[judge_of])
-        return BatchSimilarity(rows.labels, truth, pictures, recognisers, judge_of, line_up)
-
-    @cached_property
-    def _pool(self) -> tuple[VerticalTable, Tensor]:
-        rows = self._train.sample(ROWS)
-        pictures = whole(rows.features, self._parties)
-        if pictures is None:
-            raise ValueError("the columns of these parties are no pictures")
-        return rows, pictures
-
-    @cached_property
-    def _recognisers(self) -> tuple[Tensor, tuple[Recogniser, ...]]:
-        """Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
-        rows, pictures = self._pool
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self._seed)).to(rows.ids.device)
-        halves = order[: len(order) // 2], order[len(order) // 2 :]
-        trained = (
-            Recogniser(pictures[half], rows.labels[half], rows.classes, torch.Generator().manual_seed(self._seed))
-            for half in halves
-        )
-        return rows.ids[halves[0]], tuple(trained)
-
-
-class BatchSimilarity:
-    """Compares answers about one batch with the true pictures. judge_of: (n,) which recogniser has not seen a row."""
 
     def __init__(
         self,
-        labels: Tensor,
+        rows: VerticalTable,
         truth: Tensor,
-        pool: Tensor,
-        recognisers: tuple[Recogniser, ...],
-        judge_of: Tensor,
-        line_up: LineUp,
+        pool: VerticalTable,
+        pictures: Tensor,
+        first: Tensor,
+        recognisers: Sequence[Recogniser],
+        rng: torch.Generator,
     ):
-        self._labels, self._truth, self._recognisers, self._line_up = labels, truth, recognisers, line_up
+        self._rows, self._truth, self._recognisers = rows, truth, recognisers
+        is_first = torch.isin(pool.ids, first)
+        unseen = torch.stack([~is_first, is_first])  # by each recogniser, of the pool
+        judge_of = torch.isin(rows.ids, first).long()  # the first one judges rows that aren't in the first half
+        self._line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng, unseen[judge_of])
         self._places = [(judge_of == judge).nonzero()[:, 0] for judge in range(len(recognisers))]
         self._true_features = self._features(truth)
         self._others = [
-            recognisers[judge].features(pool[places]) if len(places) else torch.empty(0)
-            for judge, places in zip(judge_of.tolist(), line_up.others, strict=True)
+            recognisers[judge].features(pictures[places]) if len(places) else torch.empty(0)
+            for judge, places in zip(judge_of.tolist(), self._line_up.others, strict=True)
         ]
 
-    def compare(self, answer: Tensor) -> Compared:
-        compared = compare_pictures(self._truth, answer)
+    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> list[_Graded]:
+        """Figures of the whole picture, and with `parts`, where several parties have one, of each party's part before."""
+        parties = list(answer)
+        graded: list[_Graded] = []
+        for party in parties if parts and len(parties) > 1 else []:
+            truth, part = whole(self._rows.features, [party]), whole(answer, [party])
+            if truth is not None and part is not None:
+                graded.append((party, compare_pictures(truth, part), None))
+        rebuilt = whole(answer, parties)
+        assert rebuilt is not None  # its columns are those of the truth
+        return [*graded, (parties[0] if len(parties) == 1 else ALL, self._compare(rebuilt), (self._truth, rebuilt))]
+
+    def _compare(self, answer: Tensor) -> Compared:
         features, recognised = self._features(answer), torch.zeros(len(answer), dtype=torch.float64)
         for recogniser, places in zip(self._recognisers, self._places, strict=True):
             if len(places):
-                recognised[places.cpu()] = recogniser.hits(answer[places], self._labels[places])
+                recognised[places.cpu()] = recogniser.hits(answer[places], self._rows.labels[places])
         apart = (features - self._true_features).square().sum(dim=1)
 
         def distances(row: int) -> Tensor:
             return torch.cat([apart[row : row + 1], (self._others[row] - features[row]).square().sum(dim=1)])
 
         rows = {"recognised": recognised, "identified": self._line_up.identified(distances), "feature_distance": apart}
-        return with_rows(compared, rows, self._line_up)
+        return with_rows(compare_pictures(self._truth, answer), rows, self._line_up)
 
     def _features(self, pictures: Tensor) -> Tensor:
         """(n, d), of each picture by the recogniser that has not seen the row."""
@@ -267,39 +231,42 @@ class BatchSimilarity:
         return torch.cat([part for part in found if len(part)])[order]
 
 
-class TabularSimilarity:
+class TableBench:
     """Figures of `compare_tables` and `identified`, among training rows of the class, by a party's columns.
 
     d(x, x') = sum over numeric columns of (x - x')^2 / variance + the number of ids that differ
     """
 
-    def __init__(self, train: EncodedRows, held_out: VerticalTable):
-        self._train, self._held_out = train, held_out
+    def __init__(self, rows: VerticalTable, pool: VerticalTable, held_out: VerticalTable, rng: torch.Generator):
+        self._rows, self._pool, self._held_out = rows, pool, held_out
+        self._line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng)
 
-    @cached_property
-    def _pool(self) -> VerticalTable:
-        return self._train.sample(ROWS)
+    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> list[_Graded]:
+        """Figures of each party, with or without `parts`."""
+        true = self._rows.features
+        return [
+            (
+                party,
+                self._compare(party, true[party], guess),
+                (_numbers(true[party], true[party]), _numbers(guess, true[party])),
+            )
+            for party, guess in answer.items()
+        ]
 
-    def line_up(self, rows: VerticalTable, rng: torch.Generator) -> LineUp:
-        return LineUp((rows.ids, rows.labels), (self._pool.ids, self._pool.labels), rng)
-
-    def compare(self, party: str, truth: Features, answer: Features, line_up: LineUp) -> Compared:
+    def _compare(self, party: str, truth: Features, answer: Features) -> Compared:
         numbers = self._held_out.features[party].numeric.double()
         spread = (numbers - numbers.mean(dim=0)).square().mean(dim=0).sqrt()  # torch's own warns where there is no column
         columns = TableColumns(truth.columns.numeric, truth.columns.categorical, spread)
-        pairs = ((truth.numeric, truth.categorical), (answer.numeric, answer.categorical))
-        pool = self._pool.features[party]
 
         def distances(row: int) -> Tensor:
-            others = pool.rows(line_up.others[row])
-            numeric, ids = (
-                torch.cat([a[row : row + 1], b])
-                for a, b in ((truth.numeric, others.numeric), (truth.categorical, others.categorical))
-            )
+            others = self._pool.features[party].rows(self._line_up.others[row])
+            numeric = torch.cat([truth.numeric[row : row + 1], others.numeric])
+            ids = torch.cat([truth.categorical[row : row + 1], others.categorical])
             off = columns.scaled(numeric) - columns.scaled(answer.numeric[row : row + 1])
             return off.square().sum(dim=1) + (ids != answer.categorical[row]).sum(dim=1)
 
-        return with_rows(compare_tables(*pairs, columns), {"identified": line_up.identified(distances)}, line_up)
+        compared = compare_tables((truth.numeric, truth.categorical), (answer.numeric, answer.categorical), columns)
+        return with_rows(compared, {"identified": self._line_up.identified(distances)}, self._line_up)
 
 
 def with_rows(compared: Compared, rows: Mapping[str, Tensor], line_up: LineUp) -> Compared:
@@ -314,15 +281,12 @@ def whole(features: Mapping[str, Features], parties: Sequence[str]) -> Tensor | 
     """Pictures put together from these parties' columns; None if they are none."""
     parts: dict[Area, Tensor] = {}
     for party in parties:
-        area = _area(features[party].columns)
+        block = features[party]
+        area = None if block.columns.categorical else area_of(block.columns.numeric)
         if area is None:
             return None
-        parts[area] = features[party].numeric
+        parts[area] = block.numeric
     return put_together(parts)
-
-
-def _area(columns: Columns) -> Area | None:
-    return None if columns.categorical else area_of(columns.numeric)
 
 
 class Guesses:
@@ -347,27 +311,31 @@ class Guesses:
 
     def __init__(self, held_out: VerticalTable, seed: int):
         self._held_out, self._seed = held_out, seed
-        self._of_class = [(held_out.labels == k).nonzero()[:, 0] for k in range(held_out.classes)]
         everyone = torch.arange(len(held_out), device=held_out.ids.device)
-        self._of_class = [places if len(places) else everyone for places in self._of_class]
+        places = [(held_out.labels == k).nonzero()[:, 0] for k in range(held_out.classes)]
+        self._of_class = [some if len(some) else everyone for some in places]
         self._networks: dict[tuple[str, ...], Mapping[str, Decoder]] = {}
 
     def of(
         self, rows: VerticalTable, parties: Sequence[str], own: str | None, rng: torch.Generator
     ) -> dict[str, dict[str, Features]]:
         """Guess -> party -> columns of these rows. own: the party that attacks, if it has columns of its own."""
-        held_out, device = self._held_out, rows.ids.device
-        drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(device)
+        held_out, labels = self._held_out, rows.labels.tolist()
+        drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(rows.ids.device)
         apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
         nearest = apart.sum(dim=0).argmin(dim=1)
-        alike = [self._of_class[k] for k in rows.labels.tolist()]
+        alike = [self._of_class[k] for k in labels]
         of_class = torch.stack([places[int(torch.randint(len(places), (), generator=rng))] for places in alike])
-        means = {k: held_out.rows(self._of_class[k]) for k in rows.labels.unique().tolist()}
+        means = {(k, p): _mean(held_out.features[p].rows(self._of_class[k])) for k in set(labels) for p in parties}
+
+        def taken(places: Tensor) -> dict[str, Features]:
+            return {p: held_out.features[p].rows(places) for p in parties}
+
         guesses = {
-            "mean": {p: _means(held_out.features[p], len(rows)) for p in parties},
-            "class_mean": {p: _by_label(p, means, rows.labels) for p in parties},
-            "random_row": {p: held_out.features[p].rows(drawn) for p in parties},
-            "class_row": {p: held_out.features[p].rows(of_class) for p in parties},
+            "mean": {p: _stacked([_mean(held_out.features[p])] * len(rows)) for p in parties},
+            "class_mean": {p: _stacked([means[k, p] for k in labels]) for p in parties},
+            "random_row": taken(drawn),
+            "class_row": taken(of_class),
         }
         if whole(held_out.features, parties) is not None:
             guesses["best_draw"] = self._best_draws(rows, parties, rng)
@@ -377,7 +345,7 @@ class Guesses:
                 p: Features(block.columns, self._linear(rows, p, own), block.categorical)
                 for p, block in guesses["own_columns"].items()
             }
-        guesses["nearest_row"] = {p: held_out.features[p].rows(nearest) for p in parties}
+        guesses["nearest_row"] = taken(nearest)
         return guesses | {"true": {p: rows.features[p] for p in parties}}
 
     def _best_draws(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> dict[str, Features]:
@@ -412,23 +380,22 @@ class Guesses:
 
     def _from_own_columns(self, rows: VerticalTable, parties: Sequence[str], own: str) -> dict[str, Features]:
         """What a network that is fitted to held-out rows makes of the class and of the attacker's own columns."""
-        held_out = self._held_out
-        key = (own, *parties)
+        key, blocks = (own, *parties), {p: self._held_out.features[p] for p in parties}
         if key not in self._networks:
-            h = self._known(held_out, own)
+            h = self._known(self._held_out, own)
             self._networks[key] = {
                 p: fit_decoder(
                     h,
-                    held_out.features[p].numeric,
-                    held_out.features[p].categorical,
+                    block.numeric,
+                    block.categorical,
                     torch.Generator(h.device).manual_seed(self._seed),
                     width=_WIDTH,
                     steps=_STEPS,
                 )
-                for p in parties
+                for p, block in blocks.items()
             }
         h = self._known(rows, own)
-        return {p: Features(held_out.features[p].columns, *network(h)) for p, network in self._networks[key].items()}
+        return {p: Features(blocks[p].columns, *network(h)) for p, network in self._networks[key].items()}
 
     def _linear(self, rows: VerticalTable, party: str, own: str) -> Tensor:
         """(n, k): ridge regression on the held-out rows, its strength by generalised cross-validation."""
@@ -466,15 +433,12 @@ def _distances(block: Features, others: Features) -> Tensor:
     return apart
 
 
-def _means(block: Features, rows: int) -> Features:
-    """The mean row, or the most frequent id, so many times."""
-    columns: Columns = block.columns
-    categorical = block.categorical.mode(dim=0).values if len(columns.categorical) else block.categorical[0]
-    return Features(columns, block.numeric.mean(dim=0).expand(rows, -1), categorical.expand(rows, -1))
+def _mean(block: Features) -> Features:
+    """The mean row; of categories the most frequent id."""
+    categorical = block.categorical.mode(dim=0).values if len(block.columns.categorical) else block.categorical[0]
+    return Features(block.columns, block.numeric.mean(dim=0)[None], categorical[None])
 
 
-def _by_label(party: str, means: Mapping[int, VerticalTable], labels: Tensor) -> Features:
-    mean_of = {k: _means(rows.features[party], 1) for k, rows in means.items()}
-    numeric = torch.cat([mean_of[k].numeric for k in labels.tolist()])
-    categorical = torch.cat([mean_of[k].categorical for k in labels.tolist()])
-    return Features(next(iter(mean_of.values())).columns, numeric, categorical)
+def _stacked(rows: Sequence[Features]) -> Features:
+    numeric, categorical = torch.cat([row.numeric for row in rows]), torch.cat([row.categorical for row in rows])
+    return Features(rows[0].columns, numeric, categorical)
