@@ -550,8 +550,7 @@ def not_run(run: Run) -> list[str]:
 
 def threshold(outcome: Outcome) -> str:
     """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
-    limit, row = outcome.gate.threshold, outcome.row
-    gap = abs(row.value - limit)
+    limit, gap, row = outcome.gate.threshold, abs(outcome.row.value - outcome.gate.threshold), outcome.row
     digits = 3 if gap >= 0.0005 or gap == 0 else min(12, 1 - math.floor(math.log10(gap)))  # as many as show the gap
     start = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed]
     is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"

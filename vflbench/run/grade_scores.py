@@ -141,7 +141,9 @@ class ProbeRows:
 
         def add(party: str, layer: str, blocks: list[Tensor], heard: list[Tensor], labels: Tensor, batch: Tensor) -> None:
             scores, half = probe(blocks, heard, labels, batch, classes, rng)
-            for number in batch.unique() if scores is not None else ():
+            if scores is None:
+                return
+            for number in batch.unique():
                 for which in (0, 1):  # the halves are scored by two probes, whose scores don't compare
                     rows = ((batch == number) & (half == which)).nonzero()[:, 0]
                     table.add((PROBE, "none", party, layer, True), scores[rows], labels[rows])
