@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from vflbench.attacks.base import Answers, Attack
 from vflbench.data.base import Dataset
 from vflbench.data.raw import RawTable
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
-from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
@@ -42,6 +42,10 @@ from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
 
+if TYPE_CHECKING:
+    from vflbench.data.aligned import AlignedRows
+    from vflbench.run.recording import RecordedRows
+
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
 
@@ -62,40 +66,10 @@ _SAMPLE = 20_000  # training rows among which known ones are drawn, at least, an
 _LISTED = 12
 
 
-class Population(Protocol):
-    """The training rows, in memory or not, or those of a recording."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def class_ratios(self) -> tuple[float, ...]: ...
-
-    @property
-    def classes(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def sample(self, wanted: int) -> VerticalTable: ...
-
-
-class Lookup(Protocol):
-    """What is known of rows, by their ids: of a data set, or of a recording."""
-
-    @property
-    def classes(self) -> int: ...
-
-    def labels(self, ids: Tensor) -> Tensor:
-        """(n,) classes."""
-        ...
-
-    def features(self, party: str, ids: Tensor) -> Features:
-        """The party's own columns."""
-        ...
-
-    def rows(self, ids: Tensor) -> VerticalTable:
-        """All columns of all parties, where there are any."""
-        ...
+Population: TypeAlias = "EncodedRows | RecordedRows"
+"""The training rows: of a data set, or of a recording."""
+Lookup: TypeAlias = "AlignedRows | RecordedRows"
+"""What is known of rows, by their ids: of a data set, or of a recording."""
 
 
 class RowNames:
@@ -165,16 +139,6 @@ class Canaries(Rows):
         super().__init__(ids, labels)
         self.other = labels.clamp_min(1) if other is None else other
         self.votes = torch.zeros_like(labels)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines that a user must not miss."""
-        if not len(self):
-            return ()
-        return (
-            f"the labels of {len(self):,} training rows are replaced by fair coins (canaries), to check how much of a label "
-            "leaks; audit.canaries=0 trains on all labels as they are, and checks nothing",
-        )
 
     def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
         """(n,) labels of these rows, with the coins in place of canaries' own."""
@@ -293,22 +257,18 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
         raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
     if raw.classes > own.classes:
         raise refused(f"it has {raw.classes} classes, and the dataset has {own.classes}")
-    is_new = ~_shared_rows(raw, own)
+    kind = raw.take(np.arange(1)).numeric.dtype
+    known = set(_hashes(own, kind))
+    is_new = np.array([row not in known for row in _hashes(raw, kind)], dtype=np.uint8)
     if 2 * int(is_new.sum()) < len(raw):
         raise refused("it holds rows of the run itself; auxiliary rows must be other ones")
-    return EncodedRows(raw, train.encoding, is_new.astype(np.uint8), 1, train.device)
+    return EncodedRows(raw, train.encoding, is_new, 1, train.device)
 
 
-def _shared_rows(raw: RawTable, own: RawTable) -> np.ndarray:
-    """(n,) bool: rows of one source that are rows of the other, in the same columns."""
-    kind = raw.take(np.arange(1)).numeric.dtype
-    known = {hash(row.tobytes()) for rows in _numeric(own) for row in rows.astype(kind)}
-    return np.array([hash(row.tobytes()) in known for rows in _numeric(raw) for row in rows], dtype=bool)
-
-
-def _numeric(table: RawTable) -> Iterator[np.ndarray]:
+def _hashes(table: RawTable, kind: np.dtype[Any]) -> Iterator[int]:
     for start in range(0, len(table), BUFFER_ROWS):
-        yield table.take(np.arange(start, min(start + BUFFER_ROWS, len(table)))).numeric
+        rows = table.take(np.arange(start, min(start + BUFFER_ROWS, len(table)))).numeric.astype(kind)
+        yield from (hash(row.tobytes()) for row in rows)
 
 
 @runtime_checkable
@@ -354,16 +314,15 @@ def attribute_target(attack: str, options: InfersColumn, train: Population) -> A
     Raises UserError for a column that there isn't, is the label party's own, or has one value.
     """
     sample = train.sample(min(len(train), _SAMPLE))
-    parties = {party: columns for party, columns in sample.columns.items() if party != LABEL_PARTY}
-    key = f"attack.{attack}.column"
-    name, party = options.column, None
-    if name is None:
-        party, name = next((party, _column_names(columns)[0]) for party, columns in parties.items() if len(columns))
-    party = party or next((party for party, columns in parties.items() if name in _column_names(columns)), None)
-    if party is None:
-        own = LABEL_PARTY in sample.columns and name in _column_names(sample.columns[LABEL_PARTY])
-        problem = "the label party holds it itself; " if own else "there is no such column; "
-        raise UserError(f"{problem}others hold {_listed(parties)}", key=key, value=name)
+    held = [(name, party) for party, of in sample.columns.items() for name in (*of.numeric, *of.categorical)]
+    others = [(name, party) for name, party in held if party != LABEL_PARTY]
+    key, wanted = f"attack.{attack}.column", options.column
+    name, party = next((column for column in others if wanted in (None, column[0])), (wanted, None))
+    if name is None or party is None:
+        problem = "the label party holds it itself; " if (wanted, LABEL_PARTY) in held else "there is no such column; "
+        listed = ", ".join(f"{name} ({party})" for name, party in others[:_LISTED])
+        more = f" and {len(others) - _LISTED} others" if len(others) > _LISTED else ""
+        raise UserError(f"{problem}others hold {listed}{more}", key=key, value=wanted)
     features = sample.features[party]
     if name in features.columns.numeric:
         place = features.columns.numeric.index(name)
@@ -381,16 +340,6 @@ def attribute_target(attack: str, options: InfersColumn, train: Population) -> A
     if len(target.values(features).unique()) < 2:
         raise UserError("it has one value alone, where it is cut, so that there is nothing to learn", key=key, value=name)
     return target
-
-
-def _column_names(columns: Columns) -> tuple[str, ...]:
-    return (*columns.numeric, *columns.categorical)
-
-
-def _listed(parties: Mapping[str, Columns]) -> str:
-    names = [f"{name} ({party})" for party, columns in parties.items() for name in _column_names(columns)]
-    more = f" and {len(names) - _LISTED} others" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 @dataclass(frozen=True)
@@ -560,9 +509,8 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
     made: dict[str, Facts] = {}
     for party, of_party in facts.items():
         model = of_party.get(OwnModel)
-        made[party] = of_party
-        if isinstance(model, OwnModel):
-            made[party] = {**of_party, OwnModel: OwnModel(_remembering(model.embed, parts))}
+        again = {OwnModel: OwnModel(_remembering(model.embed, parts))} if isinstance(model, OwnModel) else {}
+        made[party] = {**of_party, **again}
     return made
 
 

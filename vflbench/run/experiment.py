@@ -1,7 +1,7 @@
 """The story of one run, top to bottom."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
@@ -264,10 +264,9 @@ def diverged(experiment: Experiment, data: TrainTest, session: Session, problem:
     state = {} if session.remote() else session.state()  # parties elsewhere would keep a checkpoint of it
     where = next((f"; {name} has numbers that are not finite" for name in _not_finite(state, "")), "")
     room = "protocol" if hasattr(experiment.protocol, "rate") else "optimizer"
-    values = {name: value for name, value in vars(getattr(experiment, room)).items() if isinstance(value, float)}
-    steps = [f"{room}.{name}={value}" for name, value in values.items()] + [
-        f"defense={name}" for name in experiment.defenses
-    ]
+    options = vars(getattr(experiment, room)).items()
+    steps = [f"{room}.{name}={value}" for name, value in options if isinstance(value, float)]
+    steps += [f"defense={name}" for name in experiment.defenses]
     problem = f"{problem}{where}; what decides the size of a step is {', '.join(steps)}. Completed epochs are in metrics.csv"
     return UserError(problem, key=room)
 
@@ -277,12 +276,9 @@ def _not_finite(state: Any, name: str) -> Iterator[str]:
     if isinstance(state, Tensor):
         if state.is_floating_point() and not bool(state.isfinite().all()):
             yield name
-    elif isinstance(state, Mapping):
-        for key, value in state.items():
+    elif isinstance(state, Mapping | list | tuple):
+        for key, value in state.items() if isinstance(state, Mapping) else enumerate(state):
             yield from _not_finite(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(state, Sequence) and not isinstance(state, str | bytes):
-        for number, value in enumerate(state):
-            yield from _not_finite(value, f"{name}.{number}")
 
 
 def _bad_column(data: TrainTest) -> str:

@@ -244,7 +244,12 @@ def seat(
         followed = max((one.attack.follows for one in auditor.attackers), default=0)
         made = (settings, folder, protocol, session, train, rows, canaries, batch_size, auditor.known, cheating)
         rounds = RoundRecorder(*made, _release(experiment), followed, test_rows(data))
-    notes += [*canaries.notes, *refusals(session.claims())]
+    if len(canaries):
+        notes.append(
+            f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries), to check how much of a "
+            "label leaks; audit.canaries=0 trains on all labels as they are, and checks nothing"
+        )
+    notes += refusals(session.claims())
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims_of(experiment.defenses).refused.items()]
     return Run(generators, session, auditor, skipped, rounds, notes)
 
@@ -261,9 +266,9 @@ def _skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]
 
 def _release(experiment: Experiment) -> Release | None:
     """The pure label DP that is promised; None where there is none, or several promises."""
-    releases = [guarantee.release for guarantee in claims_of(experiment.defenses).of.values() if guarantee is not None]
-    pure = [release for release in releases if isinstance(release, Release)]
-    return pure[0] if len(pure) == 1 and len([one for one in releases if one is not None]) == 1 else None
+    made = [guarantee for guarantee in claims_of(experiment.defenses).of.values() if guarantee is not None]
+    releases = [guarantee.release for guarantee in made if guarantee.release is not None]
+    return releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None
 
 
 def joined(
