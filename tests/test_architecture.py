@@ -181,7 +181,7 @@ CAPS = {
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_449,
     "vflbench/results": 1_738,
-    "vflbench/run": 3_958,
+    "vflbench/run": 3_927,
 }
 
 

@@ -115,13 +115,11 @@ class Auditor:
             auxiliary = auxiliary_rows(source, max(attack.auxiliary for attack in audited.attacks.values()), seed)
         targets, shares = attribute_targets(audited.attacks, train), train.class_ratios
         self._supplied: dict[type[Fact], Fact] = {ClassShares: ClassShares(shares), Auxiliary: auxiliary}
-        self._targets = targets
         rebuilt = None
         if audited.held_out is not None and isinstance(train, EncodedRows):
             rebuilt = ReconstructionGrader(train, audited.held_out, seed)
-        self._private: dict[int, PrivateBatch] = {}
         cuts = {party: layers[0] for party, layers in audited.cut_layers.items()}
-        self._grader = Grader(audited.rows, cuts, shares, rebuilt, self._private, targets)
+        self._grader = Grader(audited.rows, cuts, shares, rebuilt, {}, targets)
         self._hint_rngs = generators["hints"], generators["class hints"]
         visible = audited.seats.get(Seat.NON_LABEL, ())
         self._crossing = {party: tuple(audited.cut_layers.get(party, ())) for party in visible}
@@ -180,7 +178,7 @@ class Auditor:
             if self.probes and self._is_last:
                 self.tables.probed.add_batch(round_, batch.labels, canary, self._crossing, len(self.audited))
             if round_.private is not None:
-                self._private[round_.step] = round_.private
+                self._grader.private[round_.step] = round_.private
         is_followed, place = self._followed.find(ids)
         for attacker in self.attackers:
             attack, facts = attacker.attack, round_.facts.get(attacker.party, {})
@@ -246,7 +244,7 @@ class Auditor:
         known = {kind: fact.named(self.names.ids) for kind, fact in held.items() if kind in knows}
         known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
-        target = self._targets.get(attacker.name)
+        target = self._grader.targets.get(attacker.name)
         if KnownColumn in knows and target is not None:
             values = target.values(self._of.rows.features(target.party, ids))
             known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
@@ -352,7 +350,7 @@ class Auditor:
             "attackers": [[one.name, one.party, state_of(one.attack)] for one in self.attackers],
             "met": [self._is_met, self._met_rows],
             "votes": self.canaries.votes,
-            "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._private.items()],
+            "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._grader.private.items()],
             "shortage": self._shortage,
             "broken": self._broken,
             "layers": self._layers,
@@ -365,8 +363,8 @@ class Auditor:
         for tensor, saved in zip((self._is_met, self.canaries.votes), (state["met"][0], state["votes"]), strict=True):
             tensor.copy_(saved)
         self._met_rows = state["met"][1].clone().to(self._sample.device)
-        self._private.clear()
-        self._private |= {n: PrivateBatch(owner, *(v.clone() for v in rows)) for n, owner, *rows in state["private"]}
+        for step, owner, *rows in state["private"]:
+            self._grader.private[step] = PrivateBatch(owner, *(values.clone() for values in rows))
         self._shortage, self._broken, self._layers = (dict(state[name]) for name in ("shortage", "broken", "layers"))
         self.tables = Tables.from_state(state["tables"])
 

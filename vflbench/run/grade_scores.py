@@ -243,7 +243,7 @@ class Grader:
     cuts: Mapping[str, str]
     shares: tuple[float, ...]
     rebuilt: ReconstructionGrader | None
-    private: Mapping[int, PrivateBatch]
+    private: dict[int, PrivateBatch]
     targets: Mapping[str, AttributeTarget]
 
     def grade(
