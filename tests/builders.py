@@ -127,4 +127,4 @@ def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     summary = run(parts, recorder, checkpoint)
     recorder.finish(summary)
     checkpoint.finish()
-    return summary
+    return summary.written()

@@ -159,7 +159,7 @@ def outcome(config: DictConfig, folder: Path) -> str:
         if text is None:
             raise
         return f"refused: {text}"
-    return f"ok {summary['test_auc']}"
+    return f"ok {summary.test_auc}"
 
 
 def is_paragraph(text: str, key: str = "") -> bool:

@@ -180,8 +180,8 @@ CAPS = {
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_449,
-    "vflbench/results": 1_738,
-    "vflbench/run": 3_927,
+    "vflbench/results": 1_644,
+    "vflbench/run": 3_925,
 }
 
 

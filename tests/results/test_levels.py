@@ -1,29 +1,20 @@
 from vflbench.report.words import knowledge
-from vflbench.results.schema import base_name, level_of
+from vflbench.results.schema import Threat, base_name, level_of
 
 THREATS = {
-    "norm": {"knows": ["gradients"], "known_rows": 0, "hints": 0, "active": False},
-    "hints": {"knows": ["gradients", "known positives of each batch"], "hints": 3},
-    "direct": {"knows": ["gradients", "one known row of each class in each batch"]},
-    "completion": {"knows": ["embeddings", "known labels"], "known_rows": 100, "level": "known labels"},
-    "steered": {"knows": ["gradients"], "active": True},
-    "strange": {"knows": [], "level": "reference"},
+    "norm": Threat(knows=["gradients"], level="messages only"),
+    "hints": Threat(knows=["gradients", "known positives of each batch"], hints=3, level="known labels"),
+    "direct": Threat(knows=["gradients", "one known row of each class in each batch"], level="known labels"),
+    "completion": Threat(knows=["embeddings", "known labels"], known_rows=100, level="known labels"),
+    "steered": Threat(knows=["gradients"], active=True, level="active"),
+    "strange": Threat(level="reference"),
 }
 
 
-def test_the_recorded_level_counts_and_older_runs_have_one_by_what_is_known():
+def test_the_recorded_level_counts():
     levels = {name: level_of(name, THREATS) for name in (*THREATS, "no_message", "probe", "of a plug-in")}
-    assert levels == {
-        "norm": "messages only",
-        "hints": "known labels",
-        "direct": "known labels",
-        "completion": "known labels",
-        "steered": "active",
-        "strange": "reference",
-        "no_message": "reference",
-        "probe": "reference",
-        "of a plug-in": "messages only",
-    }
+    recorded = {name: threat.level for name, threat in THREATS.items()}
+    assert levels == {**recorded, "no_message": "reference", "probe": "reference", "of a plug-in": "messages only"}
 
 
 def test_an_attack_is_the_same_at_the_end_of_an_epoch_and_its_twin_is_a_reference():

@@ -147,5 +147,5 @@ def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
 
 
 def test_a_fact_that_no_manifest_has_is_a_mistake_of_ours(tmp_path):
-    with pytest.raises(TypeError, match=r"manifest\.json has no colour"):
+    with pytest.raises(ValueError, match="no attribute .colour"):
         Recorder(tmp_path, "", {}).note(colour="blue")

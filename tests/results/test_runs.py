@@ -15,7 +15,7 @@ from vflbench.results.schema import FORMAT, Manifest, Summary
 def test_facts_are_read_from_the_manifest(tmp_path):
     write_run(tmp_path / "new", facts={"skipped": {"hints": "no label"}, "unscored": {"cosine": "too few rows"}})
     new = read_run(tmp_path / "new")
-    assert new.threats["norm"]["knows"] == ["gradients"]
+    assert new.threats["norm"].knows == ["gradients"]
     assert (new.skipped, new.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
     assert new.quantities == ["test_auc", "leak_auc"]
     assert new.layers.crosses("a", "f2")
@@ -32,7 +32,7 @@ def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):
 def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):
     folder = write_adversarial_run(tmp_path / "run")
     (run,) = read_runs([tmp_path])
-    assert (run.adversary, run.summary["test_auc"], run.honest.summary["test_auc"]) == ("scaled", 0.7, 0.76)
+    assert (run.adversary, run.summary.test_auc, run.honest.summary.test_auc) == ("scaled", 0.7, 0.76)
     assert finished_folders(tmp_path) == [folder]
     (folder / "honest" / "summary.json").write_text("{")
     assert read_run(folder).honest is None

@@ -68,7 +68,7 @@ def test_readers_are_named_by_what_they_read_and_those_of_no_message_by_no_messa
         for attack, message, layer in (("norm", "gradient", "f2"), ("completion (own columns)", "none", "features"))
     ]
     made = account({}, Exposure(), leaks, draw_canaries(data.train, 600, torch.Generator().manual_seed(1)))
-    assert list(made["tried"]) == [
+    assert list(made.tried) == [
         "the labels trained on",
         "norm on gradients of a f2",
         "completion (own columns) of a features",
@@ -202,7 +202,7 @@ def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
     chain = {"once": LabelDp(eps=2.0), "anew": LabelDp(eps=0.5, fresh_every_epoch=True), "marvell": Marvell()}
     summary = run_in(tmp_path / "run", defenses=chain, settings=settings(3, batches=2))
     privacy = summary["privacy"]
-    assert [release.model_dump(exclude_none=True) for release in privacy["releases"]] == [
+    assert [{k: v for k, v in release.items() if v is not None} for release in privacy["releases"]] == [
         {"defense": "once", "mechanism": "randomized_response", "epsilon": 2.0, "times": 1},
         {"defense": "anew", "mechanism": "randomized_response", "epsilon": 0.5, "times": 3},
     ]

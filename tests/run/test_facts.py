@@ -162,7 +162,7 @@ def test_an_attack_is_described_by_its_own_docstring_and_never_by_that_of_the_ba
         threat = Threat()
 
     threats = threats_of([], {"one": Derived(), "two": Undescribed()})
-    assert {name: threat["does"] for name, threat in threats.items()} == {
+    assert {name: threat.does for name, threat in threats.items()} == {
         "one": "Knows rows.",
         "two": "Undescribed has no docstring.",
     }

@@ -198,7 +198,7 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
             planted.read(ids, defense.labels(coins, torch.zeros(canaries, 1), drawing(rng, ids, epoch)))
         result = account({"it": defense}, Exposure(epochs, epochs), [], planted)
         assert planted.guesses() != Guesses()
-        found.append(result["violated"])
+        found.append(result.violated)
     return found
 
 

@@ -59,7 +59,7 @@ def copied(run, tmp_path):
 
 def recorded(result) -> str:
     """The leaks of an audit's last epoch, as a summary has them."""
-    return str([Leak.model_validate(asdict(leak)) for leak in result.findings[-1].leaks])
+    return str([Leak.model_validate(asdict(leak)).written() for leak in result.findings[-1].leaks])
 
 
 @pytest.mark.slow
@@ -164,8 +164,8 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
     assert audit(tmp_path, every_attack("norm"), probe=False).notes == [
         "no attack has read the embeddings, so nothing is said of what they give away"
     ]
-    assert result.threats["completion"]["known_rows"] == 30
-    assert "the labels of 30 rows" in result.threats["completion"]["text"]
+    assert result.threats["completion"].known_rows == 30
+    assert "the labels of 30 rows" in result.threats["completion"].text
 
 
 @pytest.mark.parametrize(

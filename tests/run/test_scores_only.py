@@ -70,7 +70,7 @@ def test_two_halves_are_one_audit(recording, tmp_path, names):
     assert (graded.layers, graded.cut_layers) == (whole.layers, whole.cut_layers)
     assert (graded.skipped.keys() - NEEDS_BATCH_LABELS - ELSEWHERE, whole.skipped) == (set(), {})
     assert {name: record for name, record in graded.threats.items() if name in whole.threats} == {
-        name: dict(record) for name, record in whole.threats.items() if "(own columns)" not in name
+        name: record for name, record in whole.threats.items() if "(own columns)" not in name
     }
 
 

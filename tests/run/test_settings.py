@@ -9,7 +9,7 @@ import torch
 
 from vflbench.cli.main import prepare_environment
 from vflbench.run import settings
-from vflbench.run.settings import Audit, product_error, set_threads, tune
+from vflbench.run.settings import product_error, set_threads, tune
 
 
 def test_tuning_never_costs_accuracy():
@@ -103,9 +103,3 @@ def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     assert re.search(r"OMP_WAIT_POLICY\s*=\s*'PASSIVE'", result.stderr), result.stderr
-
-
-def test_audited_batches_of_epochs_to_come():
-    assert Audit(batches=5).in_epochs(3, 100) == 15
-    assert Audit(batches=5, epochs="last").in_epochs(3, 100) == 5
-    assert Audit(batches=5, epochs="last").in_epochs(0, 100) == Audit(batches="all").in_epochs(0, 100) == 0

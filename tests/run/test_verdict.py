@@ -58,11 +58,11 @@ def test_each_leak_is_compared_with_the_ceiling_of_what_its_attack_joins():
         ("probe", "gradient", "f5", 1.0),
     )
     (promise,) = promise_of(Marvell(), found, {"probe": "reference"}, ["averaging"]).values()
-    assert [(one["attack"], one["ceiling"]) for one in promise["exceeded"]] == [
+    assert [(one.attack, one.ceiling) for one in promise.exceeded] == [
         ("remainder", pytest.approx(0.68)),
         ("norm", pytest.approx(0.68)),
     ]
-    assert all(one["low"] > one["ceiling"] for one in promise["exceeded"])
+    assert all(one.low > one.ceiling for one in promise.exceeded)
     assert list(exceeded_ceilings({"it": promise})) == ["it"]
 
 
@@ -73,8 +73,8 @@ def test_a_ceiling_on_gradients_bounds_neither_what_embeddings_add_nor_layers_be
     )
     levels = dict.fromkeys(("completion_both", "norm"), "messages only")
     given = (Exposure(2, 2), found, levels, ["completion_both"], [], ["completion_both"], {"a": ["f5"]})
-    assert promised({"it": Marvell()}, *given)["it"]["exceeded"] == []
-    assert promised({"it": LabelDp()}, *given)["it"]["exceeded"]  # which is about all that is sent
+    assert promised({"it": Marvell()}, *given)["it"].exceeded == []
+    assert promised({"it": LabelDp()}, *given)["it"].exceeded  # which is about all that is sent
     assert Completion(message="both").threat.mixes_messages
     assert not Completion(message="gradients").threat.mixes_messages
 
@@ -86,7 +86,7 @@ def test_the_assumption_is_held_against_what_was_measured_anywhere_in_the_run():
 
     def answer(*values):
         (promise,) = promise_of(Marvell(), [], figures=[measured(f"f{i}", v) for i, v in enumerate(values)]).values()
-        return promise["assumption_holds"], len(promise["tested"])
+        return promise.assumption_holds, len(promise.tested)
 
     assert answer() == (None, 0)
     assert answer(0.3, 1.1) == (True, 2)
@@ -98,9 +98,9 @@ def test_the_assumption_is_held_against_what_was_measured_anywhere_in_the_run():
 def test_label_privacy_is_explained_and_does_not_fall_by_a_leak():
     found = leaks(("completion", "embedding", "f5", 0.9))
     (promise,) = promise_of(LabelDp(), found).values()
-    assert [one["attack"] for one in promise["exceeded"]] == ["completion"]
+    assert [one.attack for one in promise.exceeded] == ["completion"]
     assert exceeded_ceilings({"it": promise}) == {}
-    assert verdict_of(LabelDp(), found)["falls"] is None
+    assert verdict_of(LabelDp(), found).falls is None
 
 
 @pytest.mark.parametrize("defense", [LabelGdp(mu=2.0), LabelDp(eps=0.5, fresh_every_epoch=True)])
@@ -116,7 +116,7 @@ def test_the_last_epochs_embedding_is_held_against_the_budget_of_all_epochs(defe
         (classification_loss(logits, seen) if loss is None else loss).backward()
         h = h - 0.1 * n * logits.grad
     (promise,) = promised({"it": defense}, Exposure(epochs, epochs), [], {}, (), ()).values()
-    assert defense.guarantee().leak_auc_after(Exposure()) + 0.2 < auc(h[:, 0], y) < promise["leak_auc_one_message"] + 0.01
+    assert defense.guarantee().leak_auc_after(Exposure()) + 0.2 < auc(h[:, 0], y) < promise.leak_auc_one_message + 0.01
 
 
 def test_a_defense_without_a_ceiling_falls_to_an_attack_as_good_as_the_model():
@@ -135,8 +135,8 @@ def test_a_defense_without_a_ceiling_falls_to_an_attack_as_good_as_the_model():
         (Marvell(), "gradient", 0.67, 0.68, None),  # its ceiling says what it promises
     ]
     for defense, message, area, test_auc, attack in cases:
-        falls = verdict_of(defense, leaks(("spectral", message, "f5", area)), test_auc=test_auc)["falls"]
-        assert (falls or {}).get("attack") == attack, (type(defense).__name__, message, area)
+        falls = verdict_of(defense, leaks(("spectral", message, "f5", area)), test_auc=test_auc).falls
+        assert (falls and falls.attack) == attack, (type(defense).__name__, message, area)
 
 
 def test_what_a_defense_does_not_change_hides_nothing_of_what_it_changes():
@@ -144,10 +144,10 @@ def test_what_a_defense_does_not_change_hides_nothing_of_what_it_changes():
         ("norm", "gradient", "f5", 0.99), ("spectral", "embedding", "f5", 0.55), ("spectral", "embedding", "f4", 0.6)
     )
     ours = verdict_of(Dcor(), found)
-    assert ours["levels"]["messages only"]["attack"] == "norm"
-    beside = ours["on_changed"]["messages only"]
-    assert (beside["attack"], beside["layer"], beside["value"]) == ("spectral", "f4", pytest.approx(0.6, abs=0.01))
-    assert verdict_of(MaxNorm(), found)["on_changed"] == {}
+    assert ours.levels["messages only"].attack == "norm"
+    beside = ours.on_changed["messages only"]
+    assert (beside.attack, beside.layer, beside.value) == ("spectral", "f4", pytest.approx(0.6, abs=0.01))
+    assert verdict_of(MaxNorm(), found).on_changed == {}
 
 
 def test_an_attack_with_labels_counts_only_beyond_what_own_columns_tell():
@@ -160,13 +160,13 @@ def test_an_attack_with_labels_counts_only_beyond_what_own_columns_tell():
         )
         levels = {"completion": "known labels", "completion (own columns)": "reference", "probe": "reference"}
         ours = verdict_of(Dcor(), found, levels)
-        assert (ours["falls"] or {}).get("attack") == falls
-        known = ours["levels"]["known labels"]
-        assert (known["attack"], known["own_columns"]) == ("completion", pytest.approx(alone, abs=0.01))
-        assert ours["levels"]["messages only"]["attack"] == "spectral"
-        assert "active" not in ours["levels"]
-        assert ours["references"]["probe"]["value"] == pytest.approx(0.83, abs=0.01)
-        assert ours["references"]["own columns"]["value"] == pytest.approx(alone, abs=0.01)
+        assert (ours.falls and ours.falls.attack) == falls
+        known = ours.levels["known labels"]
+        assert (known.attack, known.own_columns) == ("completion", pytest.approx(alone, abs=0.01))
+        assert ours.levels["messages only"].attack == "spectral"
+        assert "active" not in ours.levels
+        assert ours.references["probe"].value == pytest.approx(0.83, abs=0.01)
+        assert ours.references["own columns"].value == pytest.approx(alone, abs=0.01)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_run_whose_ceiling_is_exceeded_says_so_in_red_and_in_its_manifest(tmp_
     summary = run_in(tmp_path / "run", defenses={"marvell": Marvell()}, attacks=attacks)
     assert summary["verdict"]["levels"]["messages only"]["attack"] == "remainder"
     assert summary["guarantees"]["marvell"]["assumption_holds"] is False
-    assert read_manifest(tmp_path / "run")["exceeded"]["marvell"][0]["attack"] == "remainder"
+    assert read_manifest(tmp_path / "run").exceeded["marvell"][0].attack == "remainder"
     lines = final_table(tmp_path / "run").splitlines()
     assert any(line.startswith("ABOVE THE CEILING: remainder, without labels, reads AUC ") for line in lines)
     assert any(line.startswith("marvell FALLS to remainder, which reads ") for line in lines)

@@ -393,7 +393,7 @@ def audit_and_report(
     print("\n".join([*notices, text]), flush=True)
     if code:
         raise Judged(code)
-    missing = {**made.unusable, **(summary.get("skipped") or {}), **(summary.get("unscored") or {})} if require_all else {}
+    missing = {**made.unusable, **summary.skipped, **summary.unscored} if require_all else {}
     if missing:
         listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
         fail(f"--require-all: not every attack could be run and scored: {listed}")
@@ -404,7 +404,7 @@ def compute(made: Plan, source: Path, result: Callable[[], AuditResult], folder:
     state = recording_source(source, made.wanted.labels)
     earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.origin)
     is_finished = earlier is Earlier.FINISHED
-    if is_finished and read_manifest(folder).get("source") == state:
+    if is_finished and read_manifest(folder).source == state:
         return [f"finished before, so not computed again (overwrite=true would): {folder}"]
     record(made, state, result, folder, overwrite=made.overwrite or is_finished)
     return ["the recording has changed since it was audited here, so it was audited again"] if is_finished else []

@@ -224,7 +224,7 @@ def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
 
 def _record(title: str, record: Record) -> list[str]:
     """All that a record holds, a line each: `leak auc all messages  0.68`."""
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in record.items() if value not in (None, "", [], {})]
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in record.written().items() if value or value == 0]
     return ["", f"{title}:", *_lined_up(rows)]
 
 

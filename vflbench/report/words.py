@@ -28,6 +28,7 @@ from vflbench.results.schema import (
     Reading,
     Rebuilt,
     Summary,
+    Threat,
     base_name,
     level_of,
 )
@@ -693,14 +694,13 @@ def _data(group: "Setting") -> set[str | None]:
     return {run.manifest.data.fingerprint for run in group.runs}
 
 
-def knowledge(attack: str, threats: Mapping[str, Any]) -> str:
+def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:
     """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
-    level, threat = level_of(attack, threats), threats.get(base_name(attack)) or {}
+    level, threat = level_of(attack, threats), threats.get(base_name(attack), Threat())
     if level == LEVELS[0]:
         return "without labels"
-    rows, hints = threat.get("known_rows") or 0, threat.get("hints") or 0
-    known = [f"{rows} known labels"] if rows else []
-    known += [f"{hints} known positive{'s' if hints > 1 else ''} a batch"] if hints else []
+    known = [f"{threat.known_rows} known labels"] if threat.known_rows else []
+    known += [f"{threat.hints} known positive{'s' if threat.hints > 1 else ''} a batch"] if threat.hints else []
     labels = f"with {' and '.join(known)}" if known else "with known labels"
     if level == LEVELS[2]:
         return f"actively, {labels}" if known else "actively"

@@ -4,10 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from vflbench.errors import UserError, nearest
-from vflbench.results.schema import LEVELS, MetricRow, Reading, level_of
+from vflbench.results.schema import LEVELS, MetricRow, Reading, Threat, level_of
 
 COIN = {"AUC": 0.5, "macro AUC": 0.5, "AMI": 0.0}
 """Figure of a verdict -> what a coin reads."""
@@ -114,7 +113,7 @@ class Outcome:
 def judge(
     gate: Gate,
     rows: Sequence[MetricRow],
-    threats: Mapping[str, Any],
+    threats: Mapping[str, Threat],
     crossing: Mapping[str, Sequence[str]],
     worst: Reading | None,
 ) -> Outcome:

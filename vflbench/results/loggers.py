@@ -102,7 +102,7 @@ def defined(rows: Sequence[MetricRow]) -> list[MetricRow]:
 
 def figures(summary: Summary) -> dict[str, float]:
     """The finite numbers at the top level of a summary."""
-    numbers = {key: v for key, v in summary.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    numbers = {key: v for key, v in summary.written().items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return {key: float(value) for key, value in numbers.items() if math.isfinite(value)}
 
 

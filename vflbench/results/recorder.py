@@ -1,17 +1,22 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
 import csv
+import importlib
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import IO, Any
 
 import numpy
 import yaml
+from tqdm import tqdm
 
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
@@ -32,13 +37,98 @@ from vflbench.results.folder import (
     read_summary,
 )
 from vflbench.results.provenance import differing
-from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Record, Summary
-from vflbench.results.terminal import Meter, wrapped
+from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Record, Resumed, Summary
+from vflbench.results.terminal import wrapped
 
 Table = Callable[[Summary, Manifest], str]
 """Makes the text of table.txt from a summary and a manifest."""
 
+SECONDS = 10.0
+"""Between lines on how far a run has come, where there is no terminal."""
+_BAR = "{percentage:3.0f}%|{bar}| {desc}"
 _NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR, TABLE)
+
+
+class Meter:
+    """How far a run has come, on stderr: a bar on a terminal, elsewhere a line every SECONDS.
+
+    Nothing that a run computes depends on it: the clock decides when a line is printed, and never a number.
+
+    batches, trained: of all epochs since this run began or went on, and how many of them were trained on. audit_seconds:
+    that attacks took in this epoch.
+    """
+
+    def __init__(self, *, shown: bool = True):
+        self._shown, self._began = shown, perf_counter()
+        self._epoch, self._doing = "", "reading the data"
+        self.batches, self.trained, self.audit_seconds = 0, 0, 0.0
+        self._is_measured = False
+
+    def doing(self, what: str) -> None:
+        """Name the work in hand, for whoever waits for it."""
+        self._doing = what
+
+    def epoch(self, number: int, epochs: int, *, batches: int) -> None:
+        """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs."""
+        if self._epoch:
+            self._is_measured = True
+        else:
+            self._began = perf_counter()
+        self._epoch, self.batches = f"epoch {number + 1}/{epochs}: ", self.trained + batches
+        self.audit_seconds = 0.0
+        self.doing("training")
+
+    @contextmanager
+    def audit(self, what: str) -> Iterator[None]:
+        """What follows a batch that was trained on, or the last one of an epoch. what: a name for it."""
+        began = perf_counter()
+        self.doing(what)
+        yield
+        self.audit_seconds += perf_counter() - began
+        self.doing("training")
+
+    def line(self) -> str:
+        """`epoch 12/30: training, 12:10 so far, about 27:03 left`: at the mean time of a batch so far, attacks included.
+
+        In the first epoch it is `more than`: what follows an epoch is still to come.
+        """
+        spent = perf_counter() - self._began
+        text = f"{self._epoch}{self._doing}, {tqdm.format_interval(spent)} so far"
+        if not self.trained:
+            return text
+        left = spent / self.trained * (self.batches - self.trained)
+        return f"{text}, {'about' if self._is_measured else 'more than'} {tqdm.format_interval(left)} left"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While entered, a thread shows `line`."""
+        if not self._shown:
+            yield
+            return
+        importlib.import_module("vflbench.numerics.special")  # beside another thread, it would load all of scipy's
+        is_terminal, over = sys.stderr is not None and sys.stderr.isatty(), threading.Event()
+
+        def show() -> None:
+            bar: tqdm[Any] | None = None
+            while not over.wait(1.0 if is_terminal else SECONDS):
+                with suppress(OSError, ValueError):  # nobody reads it any more
+                    if not is_terminal:
+                        print(self.line(), file=sys.stderr, flush=True)
+                        continue
+                    if bar is None:
+                        bar = tqdm(bar_format=_BAR, leave=False, dynamic_ncols=True)
+                    bar.n, bar.total = self.trained, self.batches
+                    bar.set_description_str(self.line())
+            if bar is not None:
+                bar.close()
+
+        thread = threading.Thread(target=show, name="meter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 class Recorder:
@@ -70,7 +160,7 @@ class Recorder:
         self.loggers: Any = None
         self._config = config
         self._given = Manifest.model_validate(manifest)
-        self.manifest = Manifest.model_validate({**manifest, "format": FORMAT, "start": _now(), "end": None})
+        self.manifest = self._given.model_copy(update={"format": FORMAT, "start": _now(), "end": None})
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
@@ -134,16 +224,14 @@ class Recorder:
             file.truncate(length)
             os.fsync(file.fileno())
         earlier = self._earlier_manifest()
-        resumed = {"time": self.manifest.start, "place": place}
         changed = [
             f"{name} {old} then, {new} now"
             for name, old, new in zip(*_versions(earlier), _versions(self.manifest)[1], strict=True)
             if old not in (None, new)
         ]
-        before = [one.written() for one in earlier.resumed]
-        again = [*before, resumed | ({"changed": changed} if changed else {})]
+        again = Resumed(time=self.manifest.start or "", place=place, **({"changed": changed} if changed else {}))
         self._write(CONFIG, self._config)
-        self.note(**facts, start=earlier.start or self.manifest.start, resumed=again)
+        self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
         self._begin_loggers()
         self.say(f"going on before {place}", always=True)
         if changed:
@@ -151,9 +239,8 @@ class Recorder:
 
     def note(self, **facts: Any) -> None:
         """Add facts to manifest.json."""
-        if unknown := facts.keys() - Manifest.model_fields.keys():
-            raise TypeError(f"manifest.json has no {', '.join(unknown)}")
-        self.manifest = Manifest.model_validate({**self.manifest, **facts})
+        for name, value in facts.items():
+            setattr(self.manifest, name, value)
         self._write_record(MANIFEST, self.manifest)
 
     def log(self, line: str) -> None:
@@ -165,8 +252,6 @@ class Recorder:
         """Add a line to train.log and print it, unless `quiet` is set; `always`: print it in any case."""
         self.log(line)
         if always or not self.quiet:
-            from tqdm import tqdm  # late: a grade is quiet
-
             tqdm.write("\n".join(wrapped(f"{self.whose}{line}", "  ")))
 
     def write(self, rows: Iterable[MetricRow]) -> None:

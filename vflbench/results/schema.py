@@ -6,7 +6,7 @@ default; one that isn't listed here is ignored.
 """
 
 import math
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -30,9 +30,9 @@ Tree = dict[str, dict[str, dict[str, float | None]]]
 
 
 class Record(BaseModel):
-    """A part of a record. It can be read as a mapping of the keys that were written, too."""
+    """A part of a record."""
 
-    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="null", protected_namespaces=())
+    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="null", validate_assignment=True, protected_namespaces=())
 
     def written(self) -> dict[str, Any]:
         """The keys that were written, as plain values."""
@@ -45,35 +45,6 @@ class Record(BaseModel):
     def as_read(self) -> Self:
         """As it is read from the file that it is written to."""
         return self.model_validate_json(self.to_json())
-
-    def keys(self) -> KeysView[str]:
-        return {name: None for name in type(self).model_fields if name in self.model_fields_set}.keys()
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.model_fields_set:
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return getattr(self, key) if key in self.model_fields_set else default
-
-    def items(self) -> ItemsView[str, Any]:
-        return {name: getattr(self, name) for name in self.keys()}.items()
-
-    def values(self) -> list[Any]:
-        return [getattr(self, name) for name in self.keys()]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.model_fields_set
-
-    def __iter__(self) -> Iterator[str]:  # type: ignore[override]
-        return iter(self.keys())
-
-    def __len__(self) -> int:
-        return len(self.model_fields_set)
-
-
-Mapping.register(Record)
 
 
 class Interval(Record):
@@ -519,7 +490,6 @@ PROBE = "probe"
 OWN_COLUMNS = " (own columns)"
 """Follows the name of an attack that is run once more on the party's own columns."""
 _AT_THE_END = " (epoch)"
-_LABELS = ("known labels", "known positive", "known row", "the labels of")
 
 
 def base_name(attack: str) -> str:
@@ -527,16 +497,10 @@ def base_name(attack: str) -> str:
     return attack.removesuffix(_AT_THE_END).removesuffix(OWN_COLUMNS).removesuffix(_AT_THE_END)
 
 
-def level_of(attack: str, threats: Mapping[str, Any]) -> str:
-    """The level that the manifest records; for older runs, which record none, from what the attacker knows."""
+def level_of(attack: str, threats: Mapping[str, Threat]) -> str:
+    """The level that the manifest records."""
     name = attack.removesuffix(_AT_THE_END)
     if name.endswith(OWN_COLUMNS) or name in (PROBE, "no_message"):
         return REFERENCE
-    threat = threats.get(name) or threats.get(base_name(attack)) or {}
-    if "level" in threat:
-        return str(threat["level"])
-    if threat.get("active"):
-        return LEVELS[2]
-    knows = [str(fact) for fact in threat.get("knows") or ()]
-    labels = any(word in fact for fact in knows for word in _LABELS)
-    return LEVELS[1] if labels or threat.get("known_rows") or threat.get("hints") else LEVELS[0]
+    threat = threats.get(name) or threats.get(base_name(attack))
+    return threat.level if threat and threat.level else LEVELS[0]

@@ -175,7 +175,11 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
     takes 72e83572 for an infinite number.
     """
     manifest = run.manifest
-    digest = manifest.data.fingerprint or manifest.data.get("file_sha256") or (manifest.source or {}).get("state")
+    digest = (
+        manifest.data.fingerprint
+        or (manifest.data.model_extra or {}).get("file_sha256")
+        or (manifest.source or {}).get("state")
+    )
     config = {key: value for key, value in essential(run.config).items() if key != "seed"}
     leaves = {key: str(v) if isinstance(v, float) and math.isinf(v) else v for key, v in sorted(flat(config))}
     options = json.dumps(leaves, default=str)

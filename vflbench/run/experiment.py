@@ -109,7 +109,6 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     run.results.append(result)
                     run.epoch = None
                     recorder.write_losses(line for each in run.results for line in each.loss_lines())
-                    meter.ended()
             except NonFiniteError as error:
                 raise diverged(experiment, data, session, str(error)) from error
             interruption.end(save(run, recorder, checkpoint, **facts))
@@ -138,8 +137,7 @@ def train_epoch(
     if rounds is not None:
         rounds.begin_epoch(number, steps, auditor.audited, goes_on=first > 0)
     start, meter = perf_counter(), recorder.meter
-    audits = sum(step >= first for step in auditor.audited) + settings.audit.in_epochs(after, steps)
-    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first, audits=audits)
+    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first)
     for step, ids in islice(enumerate(batches), first, None):
         watch = auditor.wants(step) | (rounds.wants(step) if rounds is not None else frozenset())
         round_ = session.round(ids, epoch=number, step=step, watch=watch)
@@ -148,7 +146,8 @@ def train_epoch(
             loss = math.nan if training is None else training.loss + training.penalty
             raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
         epoch.add(training)
-        with meter.audit(counts=step in auditor.audited):
+        meter.trained += 1
+        with meter.audit("attacking a batch" if step in auditor.audited else "training"):
             auditor.see(round_)
             if rounds is not None:
                 rounds.see(round_)
@@ -160,7 +159,7 @@ def train_epoch(
             break
     findings = None
     if not interruption.asked:
-        with meter.audit_at_the_end():
+        with meter.audit("attacking at its end"):
             parts = auditor.parts_at_the_end
             wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
             facts = remembered(session.facts(auditor.rows_at_the_end, wanted), parts)

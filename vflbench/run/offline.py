@@ -94,7 +94,7 @@ class AuditResult:
     findings: list[Findings]
     skipped: dict[str, str]
     unscored: dict[str, str]
-    threats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    threats: Mapping[str, Threat] = field(default_factory=dict)
     layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_shares: Sequence[float] = ()
@@ -321,7 +321,7 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "cut_layers": {party: list(layers) for party, layers in result.cut_layers.items()},
         "layers": {party: list(layers) for party, layers in result.layers.items()},
-        "threats": {name: dict(threat) for name, threat in result.threats.items()},
+        "threats": dict(result.threats),
         "unscored": dict(result.unscored),
         "adversary": {},
         "threads": torch.get_num_threads(),
@@ -553,11 +553,10 @@ def write_scores(
     with tuned(source):
         (auditor, epochs_made), failed = _without_failing(running, once)
     about = described(source, seed)
-    threats = threats_of(_as_they_knew(auditor), attacks)
     head = ScoresHead(
         classes=recording.manifest.classes,
         epochs=epochs_made,
-        threats={name: Threat.model_validate(threat) for name, threat in threats.items()},
+        threats=threats_of(_as_they_knew(auditor), attacks),
         skipped=skipped | failed,
         attacks=[name for name in running if name not in failed],
         rows=about["listed"],
@@ -594,7 +593,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         findings,
         dict(head.skipped),
         unanswered(list(head.attacks), scored),
-        {name: threat.model_dump() for name, threat in head.threats.items()},
+        head.threats,
         layers=head.layers,
         cut_layers=head.cut_layers,
         class_shares=list(head.class_shares or truth.class_ratios),

@@ -43,10 +43,6 @@ class Audit:
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
 
-    def in_epochs(self, epochs: int, steps: int) -> int:
-        """The number of audited batches in the last so many epochs of `steps` batches."""
-        return self.audited(steps) * (epochs if self.epochs == "all" else min(epochs, 1))
-
     def planted(self, rows: int, *, promised: bool) -> int:
         """The number of canaries among `rows` training rows. promised: whether a defense promises an eps."""
         if self.canaries == "auto":

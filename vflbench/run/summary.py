@@ -24,6 +24,7 @@ from vflbench.metrics.verdict import reading, strength
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Session
+from vflbench.results import schema
 from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
 from vflbench.run.attackers import Attacker, Canaries
 from vflbench.run.grade_scores import Findings
@@ -189,7 +190,7 @@ def run_facts(
     cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
     threats = threats_of(attackers, attacks, cheats, probed=probed)
     for threat in threats.values() if session.labels_shared else ():
-        threat["text"] = f"{threat['text']} {_SHARED}"
+        threat.text = f"{threat.text} {_SHARED}"
     held = session.columns
     return {
         "data": {
@@ -215,27 +216,30 @@ def run_facts(
 
 def threats_of(
     attackers: Sequence[Attacker], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, schema.Threat]:
     """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a line for each
     adversary, which belongs to the threat of active attacks.
     """
     seated = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
     threats = {
-        name: seated.get(name, attack.threat).record() | {"does": _first_paragraph(attack)}
-        for name, attack in attacks.items()
+        name: _recorded(seated.get(name, attack.threat), does=_first_paragraph(attack)) for name, attack in attacks.items()
     }
     for attacker in attackers:
         if attacker.on_columns:
             base = attacker.name.removesuffix(OWN_COLUMNS)
             does = f"{base} with the party's own columns in place of messages: a reference."
-            threats[attacker.name] = attacker.threat.record() | {"does": does}
+            threats[attacker.name] = _recorded(attacker.threat, does=does)
     if probed:
-        threats[PROBE] = Threat().record() | {"level": str(Level.REFERENCE), "does": _PROBE_TEXT, "text": _PROBE_TEXT}
+        threats[PROBE] = _recorded(Threat(), level=str(Level.REFERENCE), does=_PROBE_TEXT, text=_PROBE_TEXT)
     for name, threat in seated.items():
         if threat.active and name in threats:
             said = [f"{cheat[0].upper()}{cheat[1:]}" for cheat in cheats]
-            threats[name]["text"] = " ".join([threats[name]["text"], *said])
+            threats[name].text = " ".join([threats[name].text, *said])
     return threats
+
+
+def _recorded(threat: Threat, **others: str) -> schema.Threat:
+    return schema.Threat.model_validate(threat.record() | others)
 
 
 def _first_paragraph(attack: Attack) -> str:
@@ -266,7 +270,7 @@ def summarise(
     canaries: Canaries,
     defenses: Mapping[str, Defense],
     attacks: Mapping[str, Attack],
-    threats: Mapping[str, Mapping[str, Any]],
+    threats: Mapping[str, schema.Threat],
     skipped: Mapping[str, str],
     unscored: Mapping[str, str],
 ) -> Summary:
