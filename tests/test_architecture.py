@@ -179,7 +179,7 @@ CAPS = {
     "vflbench/models": 1_491,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
-    "vflbench/report": 3_449,
+    "vflbench/report": 3_241,
     "vflbench/results": 1_644,
     "vflbench/run": 3_925,
 }

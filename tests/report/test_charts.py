@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import run_in
+from jinja2.utils import htmlsafe_json_dumps
 from outputs_tree import leak, marvell, sweep, write_run
 from PIL import Image
 from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, section_of, texts_of
@@ -52,7 +53,7 @@ def curve(points, x=None, y=None, **how):
 
 def every(words):
     """A figure with the texts wherever there can be some."""
-    points = [{"label": word, "x": word, "y": j, "low": j - 1, "high": j + 1, "hover": word} for j, word in enumerate(words)]
+    points = [{"label": word, "x": word, "y": j, "low": j - 1, "high": j + 1, "more": word} for j, word in enumerate(words)]
     levels = [(word, j, "dotted", word) for j, word in enumerate(words)]
     return curve(points, names(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
 
@@ -82,9 +83,8 @@ def test_no_text_is_computed_with_or_ends_a_drawing_or_a_page():
     assert len(expressions(figure.spec)) > 20
     assert {"datum.x", "constructor", "https://evil.example/x.png"} <= {word.strip() for word in texts_of(figure)}
     assert "<script" not in svg(figure)
-    written = figure.json
+    written = htmlsafe_json_dumps(figure.spec)  # as the template writes it
     assert not set("<>&") & set(written)
-    assert written.isascii()
     assert json.loads(written) == figure.spec
 
 
@@ -335,7 +335,7 @@ def test_known_labels_are_lines_with_a_point_for_each_number(tmp_path):
 
 
 def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():
-    cells = [("", "test AUC", "none", None, "0.7"), ("g", "norm", "none", 1.0, ""), ("g", "cosine", "none", 0.5, "")]
+    cells = [("", "test AUC", "none", None, "0.7"), ("g", "norm", "none", 1.0, None), ("g", "cosine", "none", 0.5, None)]
     cells += [("g", "direct", "none", None, "")]
     frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words"])
     figure = heat_map(frame, slug="h", title="Heat")

@@ -125,7 +125,7 @@ def test_nothing_is_empty_too_wide_or_too_small_to_read(chromium, every_kind, wi
 def test_the_page_opens_with_sentences_then_figures_then_tables_and_ends_with_how_to_read_it(every_kind):
     text = every_kind.read_text()
     sections = re.findall(r"<section.*?</section>", text, re.DOTALL)
-    assert len(sections) == 8
+    assert len(sections) == 9
     for section in sections:
         signs = ('class="sentences"', '<figure class="chart"', "<table", "What was run")
         places = [place for sign in signs if (place := section.find(sign)) >= 0]

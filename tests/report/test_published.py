@@ -3,8 +3,9 @@
 import pytest
 from outputs_tree import marvell, write_run
 
+from vflbench.report.experiments import measured
 from vflbench.report.group import sections
-from vflbench.report.published import Value, measured
+from vflbench.report.published import Value
 from vflbench.results.runs import read_tree
 
 

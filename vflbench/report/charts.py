@@ -19,12 +19,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
-from vflbench.report.tables import slugged, text_of
+from vflbench.report.tables import assumptions, ceiling, slugged, text_of
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
@@ -74,7 +73,6 @@ _OF_REFERENCES = (
 _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
-_TEMPLATES = Path(__file__).with_name("templates")
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
 _OF_EVERY_OBJECT = frozenset(
     (
@@ -114,14 +112,6 @@ class Figure:
     is_wide: bool = False
 
     @property
-    def json(self) -> Markup:
-        """The specification for a page. No text in it can end the script in which it stands."""
-        written = json.dumps(self.spec, allow_nan=False, separators=(",", ":"))
-        for sign in "<>&":
-            written = written.replace(sign, f"\\u{ord(sign):04x}")
-        return Markup(written)  # nosec B704  # its <, > and & are escaped
-
-    @property
     def has_data(self) -> bool:
         """Whether a page offers its values as CSV."""
         return not {"points", "cells"}.isdisjoint(self.spec["datasets"])
@@ -130,11 +120,11 @@ class Figure:
 def finished(
     chart: Any,
     data: Mapping[str, pd.DataFrame],
-    *,
     slug: str,
     title: str,
-    note: str = "",
-    alt_text: str = "",
+    note: str,
+    alt_text: str,
+    *,
     is_wide: bool = False,
     wide: float = WIDTH,
     **meta: Any,
@@ -156,95 +146,93 @@ def curves(
     styles: Styles,
     x: Any,
     y: Any,
-    *,
     slug: str,
     title: str,
     note: str = "",
-    height: int = 300,
+    *,
     levels: Sequence[Level] = (),
     upright: bool = False,
+    height: int = 300,
 ) -> Figure:
     """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
     points: a line each. label: its name in the legend; style: its name in `styles`, else the label; x, y: its place; x_low,
-    x_high, low, high: intervals; hover: what is shown at the mark; line: solid | dashed | dotted | dashdot | none; mark,
-    hollow: whether there is a mark, and whether it is hollow; part: what one line joins, else the label. All but label, x
-    and y may be missing. x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines
-    across, or upright ones.
+    x_high, low, high: intervals; x_words, words: its place as the hover has it, else x and y; more: what else it has; line:
+    solid | dashed | dotted | dashdot | none; mark, hollow: whether there is a mark, and whether it is hollow; part: what one
+    line joins, else the label. All but label, x and y may be missing. x, y: Altair's channels of these fields (`numbers`,
+    `names`). levels: lines across, or upright ones.
     """
-    points = _cleaned(points)
+    titles = {"x": x.to_dict().get("title"), "y": y.to_dict().get("title")}
+    points = _cleaned(points, titles)
     across = pd.DataFrame(
         [level for level in levels if math.isfinite(level[1])], columns=["label", "place", "line", "style"]
     )
     across["label"] = across["label"].map(text)
     looks = _looks(points, across, {**styles, **FIXED})
-    colours, fills, symbols = ([look[part] for look in looks.values()] for part in range(3))
     legend = _legend(list(looks), points.y if y.shorthand == "y:N" else ())
-    stroke = alt.Stroke("label:N", scale=alt.Scale(domain=list(looks), range=colours), legend=legend)
-    fill = alt.Fill(
-        "label:N",
-        scale=alt.Scale(domain=list(looks), range=fills),
-        legend=legend,
-        condition={"test": "datum.hollow", "value": PAPER},
-    )
-    shape = alt.Shape("label:N", scale=alt.Scale(domain=list(looks), range=symbols), legend=legend)
+
+    def look(channel: Any, part: int, **more: Any) -> Any:
+        scale = alt.Scale(domain=list(looks), range=[of[part] for of in looks.values()])
+        return channel("label:N", scale=scale, legend=legend, **more)
+
+    stroke, shape = look(alt.Stroke, 0), look(alt.Shape, 2)
+    fill = look(alt.Fill, 1, condition={"test": "datum.hollow", "value": PAPER})
     dash = alt.StrokeDash("line:N", scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())), legend=None)
     chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
-    base = alt.Chart(alt.NamedData("points")).transform_filter(chosen).encode(x=x, y=y, **_beside(points, x, y))
+    labels = list(dict.fromkeys(points.label))
+    beside = {"field": "label", "type": "nominal", "scale": {"domain": labels}}  # marks of several labels at one name
+    named = [way for way in (x, y) if way.shorthand.endswith(":N") and len(labels) > 1]
+    base = alt.Chart(alt.NamedData("points")).transform_filter(chosen).encode(x=x, y=y)
+    base = base.encode(**{f"{way.shorthand[0]}Offset": beside for way in named})
     layers = []
+    if len(across):
+        rules = alt.Chart(alt.NamedData("levels")).transform_filter(chosen).mark_rule(clip=True, strokeWidth=1.5)
+        layers.append(rules.encode(alt.X("place:Q") if upright else alt.Y("place:Q"), stroke=stroke, strokeDash=dash))
     if (points["line"] != "none").any():
         lines = base.transform_filter("datum.line != 'none'").mark_line(clip=True, strokeWidth=2)
         layers.append(lines.encode(stroke=stroke, strokeDash=dash, detail="part:N", order=alt.OrderValue(0)))
-    if len(across):
-        rules = alt.Chart(alt.NamedData("levels")).transform_filter(chosen).mark_rule(clip=True, strokeWidth=1.5)
-        place = {"x": alt.X("place:Q")} if upright else {"y": alt.Y("place:Q")}
-        layers.insert(0, rules.encode(**place, stroke=stroke, strokeDash=dash))
-    for low, high, channel in (("low", "high", alt.Y), ("x_low", "x_high", alt.X)):
+    for low, end, high in (("low", alt.Y, alt.Y2("high")), ("x_low", alt.X, alt.X2("x_high"))):
         if points[low].notna().any():
             bars = base.transform_filter(f"datum.mark && isValid(datum.{low})").mark_rule(clip=True, strokeWidth=1.4)
-            layers.append(bars.encode(channel(f"{low}:Q"), (alt.Y2 if channel is alt.Y else alt.X2)(high), stroke=stroke))
+            layers.append(bars.encode(end(f"{low}:Q"), high, stroke=stroke))
     marks = base.transform_filter("datum.mark").mark_point(clip=True, opacity=1, size=80 if len(points) <= 60 else 40)
-    tip = alt.Tooltip("hover:N")
-    ways: list[Any] = [way for way, channel in (("x", x), ("y", y)) if channel.shorthand.endswith(":Q")]
     zoom = alt.selection_interval(
         name="zoom",
         bind="scales",
-        encodings=ways,
+        encodings=[way.shorthand[0] for way in (x, y) if way.shorthand.endswith(":Q")],
         zoom="wheel![event.ctrlKey || event.metaKey]",
         translate="[mousedown, window:mouseup] > window:mousemove!",
     )
-    layers.append(marks.encode(stroke=stroke, fill=fill, shape=shape, tooltip=tip).add_params(chosen, zoom))
-    names = list(dict.fromkeys(points.label))
-    return finished(
-        alt.layer(*layers, width="container", height=height),
-        {"points": points, "levels": across},
-        slug=slug,
-        title=title,
-        note=f"{note} The legend names {_MOST_ENTRIES} of {len(looks)}." if len(looks) > _MOST_ENTRIES else note,
-        alt_text=f"{len(points)} points of {', '.join(names[:8])}{', ...' * (len(names) > 8)}.",
-        is_wide=y.shorthand == "y:N",
-        titles={"x": x.to_dict().get("title"), "y": y.to_dict().get("title")},
-    )
+    marks = marks.encode(stroke=stroke, fill=fill, shape=shape, tooltip=alt.Tooltip("hover:N"))
+    chart = alt.layer(*layers, marks.add_params(chosen, zoom), width="container", height=height)
+    note += f" The legend names {_MOST_ENTRIES} of {len(looks)}." * (len(looks) > _MOST_ENTRIES)
+    described = f"{len(points)} points of {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}."
+    data = {"points": points, "levels": across}
+    return finished(chart, data, slug, title, note.strip(), described, is_wide=y.shorthand == "y:N", titles=titles)
 
 
-def _cleaned(points: pd.DataFrame) -> pd.DataFrame:
+def _cleaned(points: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
     """All columns, without points that have no finite place; texts on one line."""
-    defaults = {"hover": "", "line": "solid", "mark": True, "hollow": False, "part": "", "style": ""}
-    for name, default in (defaults | dict.fromkeys(("low", "high", "x_low", "x_high"), math.nan)).items():
-        given = points[name] if name in points else [default] * len(points)
-        points = points.assign(**{name: [default if pd.isna(value) else value for value in given]})
-    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])[:_MOST_POINTS]
-    points["part"] = points.part.where(points.part != "", points.label)
-    points["style"] = points["style"].where(points["style"] != "", points.label)
-    points["hover"] = [
-        hover or f"{label}\n{x}, {y}"
-        for hover, label, x, y in zip(points.hover, points.label, points.x, points.y, strict=True)
-    ]
+    optional = ("style", "x_low", "x_high", "low", "high", "x_words", "words", "more", "line", "mark", "hollow", "part")
+    points = points.reindex(columns=list(dict.fromkeys([*points.columns, *optional])))
+    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])[:_MOST_POINTS].reset_index(drop=True)
     for name in ("label", "x", "y"):
         if not pd.api.types.is_numeric_dtype(points[name]):
             points[name] = points[name].map(text)
-    points["hover"] = ["\n".join(text(line, 1000) for line in hover.split("\n")[:8]) for hover in points.hover]
-    return points
+    points = points.astype(dict.fromkeys(("style", "x_words", "words", "line", "part"), object))
+    points = points.assign(line=points.line.fillna("solid"), mark=points["mark"].ne(False), hollow=points.hollow.eq(True))
+    for name, other in (("part", "label"), ("style", "label"), ("x_words", "x"), ("words", "y")):
+        points[name] = points[name].fillna(points[other])
+    points["hover"] = ["\n".join(text(line, 1000) for line in _hover(point, titles)) for point in points.itertuples()]
+    return points.drop(columns=["x_words", "words", "more"])
+
+
+def _hover(point: Any, titles: Mapping[str, str]) -> Iterator[str]:
+    yield point.label
+    for title, value in ((titles["x"], point.x_words), (titles["y"], point.words)):
+        yield f"{title}: {text_of(value)}" if title.strip() else text_of(value)
+    if isinstance(point.more, str) and point.more:
+        yield point.more
 
 
 def _looks(points: pd.DataFrame, levels: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
@@ -266,14 +254,6 @@ def _legend(names: Sequence[str], beside: Sequence[str]) -> alt.Legend | None:
     columns = alt.expr(f"max(1, min({min(len(names), 4)}, floor({room} / {_LETTER * max(map(len, names)) + 40:.0f})))")
     limit = alt.expr(f"{room} - 20")
     return alt.Legend(values=list(names)[:_MOST_ENTRIES], columns=columns, labelLimit=limit, symbolLimit=0, title=None)
-
-
-def _beside(points: pd.DataFrame, x: alt.X, y: alt.Y) -> dict[str, Any]:
-    """Along an axis with names the marks of several labels stand beside each other."""
-    if points.label.nunique() < 2:
-        return {}
-    offset = {"field": "label", "type": "nominal", "scale": {"domain": list(dict.fromkeys(points.label))}}
-    return {f"{way}Offset": offset for way, channel in (("x", x), ("y", y)) if channel.shorthand == f"{way}:N"}
 
 
 def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
@@ -327,66 +307,59 @@ def text(value: Any, most: int = 300) -> str:
 
 
 def heat_map(
-    cells: pd.DataFrame,
-    *,
-    slug: str,
-    title: str,
-    note: str = "",
-    low: float = 0.5,
-    high: float = 1.0,
-    log: bool = False,
+    cells: pd.DataFrame, slug: str, title: str, note: str = "", *, low: float = 0.5, high: float = 1.0, log: bool = False
 ) -> Figure:
     """A table of values as colours, white at `low` and dark red at `high`, with each value in its cell.
 
     cells: a line each, column by column. group, column, row: its place; value; words: what is written in place of the value;
-    hover. All but the place may be missing. A group without a name has no colours: facts on the rows. On a narrow page the
-    script of the page shows a table in place of the figure.
+    full: what the hover has in place of it. All but the place may be missing. A group without a name has no colours: facts
+    on the rows. On a narrow page the script of the page shows a table in place of the figure.
     """
-    cells = cells.reindex(columns=["group", "column", "row", "value", "words", "hover"]).reset_index(drop=True)
-    cells = cells.astype({"value": float, "words": object, "hover": object}).fillna({"words": "", "hover": ""})
-    cells = cells.assign(**{name: cells[name].map(text) for name in ("group", "column", "row")})
+    cells = cells.reindex(columns=["group", "column", "row", "value", "words", "full"]).reset_index(drop=True)
+    cells = cells.assign(
+        value=cells.value.astype(float), **{name: cells[name].map(text) for name in ("group", "column", "row")}
+    )
     place = cells.value.clip(lower=low)
     place = (np.log(place / low) / np.log(high / low) if log else (place - low) / (high - low)).clip(0, 1)
     is_fact = cells.group == " "
     cells["shade"] = np.where(is_fact, "", [_shade(value) for value in place])
     cells["dark"] = (place > _DARK) & ~is_fact
     values = ["" if math.isnan(value) else f"{value:.2f}" for value in cells.value]
-    cells["words"] = cells.words.where(cells.words != "", values).map(lambda words: text(words, 32))
+    cells["words"] = [text(value if pd.isna(word) else word, 32) for word, value in zip(cells.words, values, strict=True)]
+    full = [p.words if pd.isna(p.full) else p.full for p in cells.itertuples()]
+    cells["hover"] = [f"{p.row}\n{p.column}: {said}" for p, said in zip(cells.itertuples(), full, strict=True)]
+    cells["part"] = cells.groupby("group", sort=False).ngroup()
     rows = list(dict.fromkeys(cells.row))
     bare: dict[str, Any] = {"domain": False, "ticks": False}
     axis = alt.Axis(labelLimit=320, labelPadding=8, **bare)
     extent = min(_LETTER * cells.column.str.len().max() + 6, 206)
+    head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
+    across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
     charts = []
     for number, (group, of) in enumerate(cells.groupby("group", sort=False)):
-        wide = max(42.0, _LETTER * of.words.str.len().max() + 10)
-        head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
-        across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
         titled: dict[str, Any] = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
         x = alt.X("column:N", axis=head, scale=across, **titled)
         y = alt.Y("row:N", sort=rows, title=None, axis=None if number else axis, scale=alt.Scale(type="band", padding=0.02))
-        base = alt.Chart(alt.NamedData("cells"), width=alt.Step(wide), height=alt.Step(23)).encode(x=x, y=y)
+        wide = alt.Step(max(42.0, _LETTER * of.words.str.len().max() + 10))
+        base = alt.Chart(alt.NamedData("cells"), width=wide, height=alt.Step(23)).encode(x=x, y=y)
         base = base.transform_filter(f"datum.part == {number}")
         on_colours = {"condition": {"test": "datum.dark", "value": "#ffffff"}, "value": "#1c1c1c"}
         words = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
         boxes = base.mark_rect().encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
         charts.append(words if group == " " else alt.layer(boxes, words))
-    cells["part"] = cells.groupby("group", sort=False).ngroup()
     known = cells.value[~is_fact].dropna()
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
     described = f"{len(rows)} rows by {cells[~is_fact].column.nunique()} columns.{spread}"
-    chart = alt.hconcat(*charts, spacing=14)
-    return finished(chart, {"cells": cells}, slug=slug, title=title, note=note, alt_text=described, is_wide=True, heat=True)
+    data = {"cells": cells.drop(columns="full")}
+    return finished(alt.hconcat(*charts, spacing=14), data, slug, title, note, described, is_wide=True, heat=True)
 
 
 def _shade(place: float) -> str:
     """From white at 0 to dark red at 1; grey for nan."""
     if math.isnan(place):
         return "#e4e4e4"
-    parts = (
-        np.interp(place, (0, 1 / 3, 2 / 3, 1), shades)
-        for shades in ((255, 253, 239, 165), (255, 219, 122, 0), (255, 160, 74, 38))
-    )
-    return "#" + "".join(f"{round(part):02x}" for part in parts)
+    parts = ((255, 253, 239, 165), (255, 219, 122, 0), (255, 160, 74, 38))  # of red, green and blue
+    return "#" + "".join(f"{round(np.interp(place, (0, 1 / 3, 2 / 3, 1), shades)):02x}" for shades in parts)
 
 
 def charts(section: Section) -> list[Figure]:
@@ -399,208 +372,156 @@ def charts(section: Section) -> list[Figure]:
 
 def plane(section: Section) -> Figure | None:
     """Utility against leak: a mark per setting, and the front through those of `Section.front` that none dominates."""
-    utility, leak = (over_seeds_of(section, name).set_index("label") for name in (section.x, section.y))
-    points = leak.assign(x=utility.y, x_low=utility.low, x_high=utility.high).dropna(subset=["x", "y"]).reset_index()
+    utility, leak = (spread(section.over_seeds(name)) for name in (section.x, section.y))
+    points = leak.merge(utility.rename(columns=ACROSS), on="setting").dropna(subset=["x", "y"])
     if points.empty:
         return None
     front, left_out = section.front
-    points["hollow"] = ~points.label.isin(front)
-    titles = [section.titled(name) for name in (section.x, section.y)]
-    points["hover"] = [
-        f"{label}\n{titles[0]} {utility.words[label]}\n{titles[1]} {words}\n{left_out.get(label, '')}".strip()
-        for label, words in zip(points.label, points.words, strict=True)
-    ]
+    points = points.assign(hollow=~points.setting.isin(front), more=points.setting.map(left_out), line="none")
     low = [any(word in name for word in _LOWER_IS_BETTER) for name in (section.x, section.y)]
     best = points[~points.hollow].sort_values(["x", "y"], ascending=[low[0], low[1]])
     best = best[best.y == (best.y.cummin() if low[1] else best.y.cummax())].drop_duplicates("y")
-    line = best[["x", "y"]].assign(label="Pareto front", line="dashed", mark=False)
+    line = best[["x", "y"]].assign(setting="Pareto front", line="dashed", mark=False)
     note = (
         f"Each mark is one setting: mean over its seeds with 95 % t-interval. The leak is taken {section.where}, of the "
         f"attack that reads most. {'Left' if low[0] else 'Right'} and {'low' if low[1] else 'high'} is better."
     )
-    note += (
-        " Hollow: on no front with the others, for other attacks, rows or epochs, or as the model learned nothing."
-        * bool(left_out)
-    )
-    points = pd.concat([line] * (len(line) > 1) + [points.assign(line="none", mark=True)])
-    axes = numbers(alt.X, titles[0]), numbers(alt.Y, titles[1])
-    how: dict[str, Any] = {
-        "slug": f"{section.slug}_plane",
-        "title": "Privacy and utility",
-        "note": note,
-        "levels": _coin(section.y),
-    }
-    return curves(points, section.styles, *axes, **how)
+    hollow = " Hollow: on no front with the others, for other attacks, rows or epochs, or as the model learned nothing."
+    points = pd.concat([line] * (len(line) > 1) + [points]).rename(columns={"setting": "label"})
+    axes = numbers(alt.X, section.titled(section.x)), numbers(alt.Y, section.titled(section.y))
+    slug, note = f"{section.slug}_plane", note + hollow * bool(left_out)
+    return curves(points, section.styles, *axes, slug, "Privacy and utility", note, levels=_coin(section.y))
 
 
 def sweep_figures(section: Section) -> list[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
-    leaves = {str(name): flat(config) for name, config in section.settings.config.items()}
-    options = dict(section.settings.options.items())
-    families: dict[tuple[str, str], dict[str, float]] = {}
-    for key in dict.fromkeys(section.by or (key for of in options.values() for key in of)):
+    found = []
+    leaves = {name: flat(config) for name, config in section.settings.config.items()}
+    options = section.settings.options
+    for key in dict.fromkeys(section.by or (key for of in options for key in of)):
         for name, of in leaves.items():
             if isinstance(of.get(key), int | float) and not isinstance(of[key], bool) and of[key] == of[key]:
                 rest = in_words({other: of.get(other) for other in options[name] if other != key})
-                families.setdefault((key, ", ".join([section.settings.defense[name], *rest])), {})[name] = of[key]
-    several = sorted((item for item in families.items() if len(set(item[1].values())) > 1), key=lambda item: -len(item[1]))
-    keys = [key for (key, _), _ in several[:MOST_SWEEPS]]
+                found.append((key, ", ".join([section.settings.defense[name], *rest]), name, of[key]))
+    frame = pd.DataFrame(found, columns=["key", "rest", "setting", "value"])
+    families = [one for one in frame.groupby(["key", "rest"], sort=False) if one[1].value.nunique() > 1]
+    families = sorted(families, key=lambda one: -len(one[1]))[:MOST_SWEEPS]
+    several = len({key for (key, _), _ in families}) < len(families)
     return [
-        _sweep(section, key, rest, values, place * (len(set(keys)) < len(keys)))
-        for place, ((key, rest), values) in enumerate(several[:MOST_SWEEPS], 1)
+        _sweep(section, key, rest, dict(zip(of.setting, of.value, strict=True)), place * several)
+        for place, ((key, rest), of) in enumerate(families, 1)
     ]
 
 
 def _sweep(section: Section, key: str, rest: str, values: Mapping[str, float], place: int) -> Figure:
     """values: setting -> value. place: counted where an option has several sweeps, whose titles say what stays the same."""
-    option = key.rsplit(".", 1)[-1]
-    head = section.leak.partition(":")[0] if section.leak.partition(":")[0] in LEAKS else "leak_auc"
+    option, head = key.rsplit(".", 1)[-1], section.leak_column
     leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values)]
     attacks = strongest(leaks, head)
-    largest = leaks.groupby([leaks.index, "setting", "attack", "is_reference"], sort=False)[head].max().reset_index()
-    largest = largest[largest.is_reference | largest.attack.isin(attacks[:MOST_LINES])]
-    points = over(largest.rename(columns={"attack": "label"}), ["label", "setting", "is_reference"], head)
-    points = points.assign(style=points.label, hollow=points.is_reference.eq(True))
-    points.loc[points.hollow, "style"] = np.where(points.label[points.hollow].str.startswith(PROBE), PROBE, OWN)
-    points["label"] += np.where(points.hollow, ", reference", "")
-    utility = over_seeds_of(section, section.x).rename(columns={"label": "setting"})
-    utility = utility[utility.setting.isin(values)].assign(label=section.titled(section.x), line="dashed")
-    runs = [run for run, setting in zip(section.runs.run, section.runs.setting, strict=True) if setting in values]
-    points = pd.concat([utility, points, pd.DataFrame(_ceilings(section, values))])
+    leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks[:MOST_LINES])]
+    of_references = np.where(leaks.attack.str.startswith(PROBE), PROBE, OWN)
+    leaks = leaks.assign(
+        label=leaks.attack + np.where(leaks.is_reference, ", reference", ""),
+        style=np.where(leaks.is_reference, of_references, leaks.attack),
+    )
+    keys = ["label", "style", "setting", "is_reference"]
+    points = spread(over_seeds(leaks.groupby([leaks.index, *keys], sort=False)[head].max().reset_index(), keys, head))
+    has_references = points.is_reference.any()
+    utility = spread(section.over_seeds(section.x)).assign(label=section.titled(section.x), line="dashed")
+    runs = section.runs[section.runs.setting.isin(values)]
+    points = pd.concat(
+        [utility[utility.setting.isin(values)], points.rename(columns={"is_reference": "hollow"}), *_ceilings(runs)]
+    )
     points = points.assign(value=points.setting.map(values)).sort_values("value", kind="stable")
-    points = points.assign(x=points.value.map(in_short), part=points.label)
-    points["hover"] = [f"{p.label}, {option} {p.x}: {p.words}" for p in points.itertuples()]
+    points["x"] = points.value.map(in_short)
     note = (
         f"Leaks {section.where}: means over seeds with 95 % t-intervals. Ceilings are what the defenses promise for one run."
-        f"{_OF_REFERENCES * int(points.hollow.eq(True).any())}{assumptions(runs)}"
+        f"{_OF_REFERENCES * int(has_references)}{assumptions(runs.run)}"
         f"{_of_all(attacks[:MOST_LINES], attacks)}{f' Here: {rest}.' * bool(place)}"
     )
-    title = f"Along {option}{f': {rest}' * bool(place)}"
-    axes = (
-        names(alt.X, key, points.x.unique()),
-        numbers(alt.Y, f"{'AUC' if 'auc' in head else 'share'}, leaks {section.where}"),
-    )
+    title = within(f"Along {option}{f': {rest}' * bool(place)}", 62)
+    what = f"{'AUC' if 'auc' in head else 'share'}, leaks {section.where}"
+    axes = names(alt.X, key, points.x.unique()), numbers(alt.Y, what)
     slug = f"{section.slug}_along_{slugged(option)}{f'_{place}' * bool(place)}"
-    return curves(points, section.styles, *axes, slug=slug, title=within(title, 62), note=note, levels=_coin(head))
+    return curves(points, section.styles, *axes, slug, title, note, levels=_coin(head))
 
 
-def _ceilings(section: Section, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _ceilings(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """What the defenses promise, one line where one message and all have the same ceiling.
 
     The label says in how many runs what the ceiling assumes was found not to hold.
     """
-    found = []
-    for run, setting in zip(section.runs.run, section.runs.setting, strict=True):
-        promises = [promise for promise in run.summary.guarantees.values() if promise is not None]
-        for promise in promises if setting in settings else ():
-            fails = promise.assumption_holds is False
-            found.append((setting, id(run), promise.leak_auc_one_message, promise.leak_auc_all_messages, fails))
-    frame = pd.DataFrame(found, columns=["setting", "run", "one message", "all messages of a run", "fails"])
-    failed = frame.groupby("run").fails.any()
-    said = f" (assumption fails in {failed.sum()} of {len(failed)} runs)" if failed.any() else ""
-    heights = frame.drop(columns="fails").groupby(["setting", "run"], sort=False).min().groupby("setting", sort=False).max()
-    one, every = heights["one message"], heights["all messages of a run"]
-    if one.equals(every):
-        heights = every.to_frame("one message and all of a run")
-    return [
-        {
-            "label": f"promised ceiling, {what}{said}",
-            "setting": setting,
-            "y": height,
-            "words": text_of(height),
-            "mark": False,
-        }
-        | {"line": "dotted" if what == "one message" else "dashed"}
-        for what, line in heights.items()
-        for setting, height in line.dropna().items()
-    ]
-
-
-def assumptions(runs: Iterable[Run]) -> str:
-    """Sentences on what the ceilings of these runs assume, and what was found where it was tested; empty if nothing."""
-    tested: dict[tuple[str, str], list[bool | None]] = {}
-    for run in runs:
-        for name, promise in run.summary.guarantees.items():
-            if promise is not None and promise.assumption:
-                tested.setdefault((name, promise.assumption), []).append(promise.assumption_holds)
-    return "".join(
-        f" The ceiling of {name} assumes that {what}, which does not hold in {answers.count(False)} of {len(answers)} runs."
-        for (name, what), answers in tested.items()
+    promises = [[promise for promise in run.summary.guarantees.values() if promise is not None] for run in runs.run]
+    failed = [any(promise.assumption_holds is False for promise in of) for of in promises if of]
+    said = f" (assumption fails in {sum(failed)} of {len(failed)} runs)" if any(failed) else ""
+    one, every = (
+        runs.run.map(lambda run, name=name: ceiling(run, f"leak_auc_{name}"))
+        .groupby(runs.setting, sort=False)
+        .max()
+        .dropna()
+        for name in ("one_message", "all_messages")
     )
+    heights = {"one message": (one, "dotted"), "all messages of a run": (every, "dashed")}
+    for what, (height, line) in (
+        {"one message and all of a run": (every, "dashed")} if one.equals(every) else heights
+    ).items():
+        yield height.rename("y").reset_index().assign(label=f"promised ceiling, {what}{said}", mark=False, line=line)
 
 
 def layer_figures(section: Section) -> list[Figure]:
     """For each of the strongest attacks its leak at every layer, a line per setting, at the party where it is largest."""
-    head = section.leak.partition(":")[0] if section.leak.partition(":")[0] in LEAKS else "leak_auc"
+    head = section.leak_column
     every = strongest(section.counted, head)
     leaks, left_out = _some(section, section.leaks)
-    leaks = leaks[["setting", "attack", "layer", "visible", head]].assign(run=leaks.index)
-    same = ["setting", "run", "attack", "layer"]
+    same = [leaks.index.rename("run"), "setting", "attack", "layer"]
     leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")]
-    largest = leaks.groupby([*same, "visible"], sort=False)[head].max().reset_index()
-    layers = [run.layers for run in section.runs.run]
-    order, crossing = merged_order(layers), {name for of in layers for name in of.crossing}
+    largest = leaks.groupby([leaks.index.rename("run"), *same[1:], "visible"], sort=False)[head].max().reset_index()
     made = []
     for attack in every[:MOST_ATTACKS]:
-        points = over(largest[largest.attack == attack], ["setting", "layer", "visible"], head)
-        if points.layer.nunique() < 2:
-            continue
-        points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
-        points = _hidden(points.assign(x=[marked(layer, layer in crossing) for layer in points.layer], label=points.setting))
-        hidden = [", which no attacker sees" * hollow for hollow in points.hollow]
-        points["hover"] = [
-            f"{p.label}\n{attack} at {p.x}{how}: {p.words}" for p, how in zip(points.itertuples(), hidden, strict=True)
-        ]
-        note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
-        axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
-        how: dict[str, Any] = {
-            "slug": f"{section.slug}_layers_{slugged(attack)}",
-            "title": f"Leak at every layer: {attack}",
-            "levels": _coin(head),
-        }
-        note = f"{note}{left_out}{_of_all(every[:MOST_ATTACKS], every)}".strip()
-        made.append(curves(points, section.styles, *axes, **how, note=note))
+        of = largest[largest.attack == attack].rename(columns={"setting": "label"})
+        if of.layer.nunique() > 1:
+            points = _by_layer(
+                spread(over_seeds(of, ["label", "layer", "visible"], head)), [run.layers for run in section.runs.run]
+            )
+            note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
+            axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
+            slug, title = f"{section.slug}_layers_{slugged(attack)}", f"Leak at every layer: {attack}"
+            note = f"{note}{left_out}{_of_all(every[:MOST_ATTACKS], every)}".strip()
+            made.append(curves(points, section.styles, *axes, slug, title, note, levels=_coin(head)))
     return made
 
 
 def epoch_figures(section: Section) -> list[Figure]:
     """Utility per epoch, and the leak at the cut to the attack that is the worst in the last epoch."""
     runs, left_out = _some(section, section.runs)
-    rows = pd.concat(
-        [measurements(run).assign(setting=s, run=n) for n, run, s in zip(runs.index, runs.run, runs.setting, strict=True)]
-    )
+    rows = pd.concat([measurements(p.run).assign(label=p.setting, run=p.Index) for p in runs.itertuples()])
     if not rows.epoch.max() > 0:
         return []
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
-    utility = over(rows[(rows.split == "test") & (rows.metric == metric)], ["setting", "epoch"], "value", metric)
-    worst = section.worst
+    utility = rows[(rows.split == "test") & (rows.metric == metric)]
     leaks = _readings(rows) if leak == "leak_auc" else rows[rows.metric == leak]
-    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.run.map(worst))]
-    leaks = leaks.groupby(["setting", "run", "epoch"], sort=False).value.max().reset_index()
+    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.run.map(section.worst))]
+    leaks = leaks.groupby(["label", "run", "epoch"], sort=False).value.max().reset_index()
     score, name = f"test {metric.replace('auc', 'AUC')}", "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
     made = []
-    for slug, title, axis, points, levels in (
-        ("utility", f"T{score[1:]} per epoch", score, utility, ()),
-        ("leak", "Worst leak at the cut per epoch", name, over(leaks, ["setting", "epoch"], "value", leak), _coin(leak)),
+    for slug, title, axis, of, figure, levels in (
+        ("utility", f"T{score[1:]} per epoch", score, utility, metric, ()),
+        ("leak", "Worst leak at the cut per epoch", name, leaks, leak, _coin(leak)),
     ):
-        points = points.assign(label=points.setting, x=points.epoch)
-        points["hover"] = [f"{p.label}\n{axis}, epoch {p.x}: {p.words}" for p in points.itertuples()]
+        points = spread(over_seeds(of, ["label", "epoch"], "value", figure)).rename(columns={"epoch": "x"})
         axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, axis)
-        note = f"Means over seeds with 95 % t-intervals.{left_out}"
-        how: dict[str, Any] = {"slug": f"{section.slug}_epochs_{slug}", "title": title, "note": note, "levels": levels}
-        made += [curves(points, section.styles, *axes, **how)] if len(points) else []
+        note, slug = f"Means over seeds with 95 % t-intervals.{left_out}", f"{section.slug}_epochs_{slug}"
+        made += [curves(points, section.styles, *axes, slug, title, note, levels=levels)] if len(points) else []
     return made
 
 
 def run_figures(section: Section) -> list[Figure]:
     """Of one run: AUC per epoch, and the last epoch's leak at every layer. Each attack where it is largest."""
-    run, styles = section.runs.run[0], section.styles
+    run = section.runs.run[0]
     rows = measurements(run)
     if rows.empty:
         return []
-    worst = run.summary.verdict.worst
-    first = attack_on(worst.attack, worst.message) if worst else ""
     last = rows[rows.epoch == rows.epoch.max()]
     if (last.metric == "leak_auc_two_sided").any():
         kinds = [("layers", "leak AUC", _readings(last), [*_of_model(last, run, "auc"), COIN])]
@@ -610,10 +531,8 @@ def run_figures(section: Section) -> list[Figure]:
         ami, accuracy = (last[last.metric == metric] for metric in ("leak_ami", "leak_accuracy"))
         kinds = [("layers_ami", "adjusted mutual information", ami, [("0", 0.0, "solid", "")])]
         kinds += [("layers_accuracy", "accuracy", accuracy, [*_of_model(last, run, "accuracy"), most])]
-    made = [_run_epochs(rows, first, styles, section.slug)] if rows.epoch.max() > 0 else []
-    for slug, name, of, levels in kinds:
-        made += [_run_layers(of, run, first, styles, f"{section.slug}_{slug}", name, levels)] if len(of) else []
-    return made
+    made = [_run_epochs(section, run, rows)] if rows.epoch.max() > 0 else []
+    return made + [_run_layers(section, run, of, slug, name, levels) for slug, name, of, levels in kinds if len(of)]
 
 
 def _of_model(last: pd.DataFrame, run: Run, metric: str) -> Iterator[Level]:
@@ -625,54 +544,45 @@ def _of_model(last: pd.DataFrame, run: Run, metric: str) -> Iterator[Level]:
                 yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
 
 
-def _run_epochs(rows: pd.DataFrame, first: str, styles: Styles, slug: str) -> Figure:
+def _run_epochs(section: Section, run: Run, rows: pd.DataFrame) -> Figure:
     """Test and train AUC, and each attack's leak at the layer and party where it is largest."""
     utility = rows[(rows.metric == "auc") & rows.split.isin(["test", "train"])]
-    utility = utility.assign(label=utility.split + " AUC", hollow=utility.split == "train")
-    utility["line"] = np.where(utility.hollow, "dotted", "solid")
+    is_train = utility.split == "train"
+    utility = utility.assign(label=utility.split + " AUC", hollow=is_train, line=np.where(is_train, "dotted", "solid"))
     seen = _readings(rows)
     seen = seen if len(seen) else rows[rows.metric == "leak_macro_auc"]
     seen = seen[seen.visible]
-    attacks, note = _few(seen[~seen.reference], first)
-    seen = pd.concat([seen[seen.attack.isin(attacks)], *_references(seen)])
+    drawn, note = _few(seen[~seen.reference], run)
+    seen = pd.concat([drawn, *_references(seen)])
     largest = seen.loc[seen.groupby(["attack", "epoch"], sort=False).value.idxmax().dropna()]
-    points = pd.concat([utility, largest.assign(label=largest.label.fillna(largest.attack))])
-    where = "Each attack at the layer and party where it is largest."
+    points = _of_batches(pd.concat([utility, largest])).assign(more=lambda points: points.layer)
+    note = f"Each attack at the layer and party where it is largest. {note}".strip()
     axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, "AUC")
-    points = _of_batches(points.assign(x=points.epoch))
     title = f"{'Model and leak' if len(utility) else 'Leak'} per epoch"
-    return curves(points, styles, *axes, slug=f"{slug}_epochs", title=title, note=f"{where} {note}".strip(), levels=[COIN])
+    points = points.rename(columns={"epoch": "x"})
+    return curves(points, section.styles, *axes, f"{section.slug}_epochs", title, note, levels=[COIN])
 
 
-def _run_layers(
-    rows: pd.DataFrame, run: Run, first: str, styles: Styles, slug: str, name: str, levels: Sequence[Level]
-) -> Figure:
+def _run_layers(section: Section, run: Run, rows: pd.DataFrame, slug: str, name: str, levels: Sequence[Level]) -> Figure:
     """The leak at every layer with intervals over batches; hollow: no attacker sees the layer. A kind of line per party."""
-    levels = [
-        *levels,
-        *(
-            (f"{of.label.iloc[0]} {of.value.max():.3f}", of.value.max(), "solid", of["style"].iloc[0])
-            for of in _references(rows)
-        ),
-    ]
-    attacks, note = _few(rows[~rows.reference], first)
-    points = rows[rows.attack.isin(attacks)].assign(label=lambda rows: rows.attack)
+    for of in _references(rows):
+        label, value = of.label.iloc[0], of.value.max()
+        levels = [*levels, (f"{label} {value:.3f}", value, "solid", of["style"].iloc[0])]
+    points, note = _few(rows[~rows.reference], run)
     parties = list(points[points.visible].party.unique())
     if len(parties) > len(_DASHES) - 1:
         points = points.loc[points.groupby(["label", "layer"], sort=False).value.idxmax().dropna()]
         parties = []
     lines = dict(zip(parties, ("solid", "dashed", "dashdot"), strict=False))
-    order = [layer for layer in run.layers.order if layer in set(points.layer)]
-    points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
-    points = points.assign(x=[marked(layer, layer in run.layers.crossing) for layer in points.layer])
     points = points.assign(line=[lines.get(party, "solid") for party in points.party], part=points.label + points.party)
-    points = _hidden(_of_batches(points))
+    points = _by_layer(_of_batches(points), [run.layers])
     said = f" Lines: {', '.join(f'{line} party {party}' for party, line in lines.items())}." * (len(lines) > 1)
     what = f"Epoch {rows.epoch.max()}; means with 95 % intervals over batches."
     hidden = " Hollow: no attacker sees the layer." * int(points.hollow.any())
+    note = f"{what}{hidden}{said} {note}".strip()
     axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, name)
     title = f"Label leakage per layer{f', {name}' * (name != 'leak AUC')}"
-    return curves(points, styles, *axes, slug=slug, title=title, note=f"{what}{hidden}{said} {note}".strip(), levels=levels)
+    return curves(points, section.styles, *axes, f"{section.slug}_{slug}", title, note, levels=levels)
 
 
 def known_labels_figure(section: Section) -> Figure | None:
@@ -686,43 +596,35 @@ def known_labels_figure(section: Section) -> Figure | None:
     leaks = leaks.assign(message=[found[name][0] for name in leaks.name], known=[found[name][1] for name in leaks.name])
     if leaks.known.nunique() < 2:
         return None
-    largest = leaks.groupby([leaks.index, "setting", "message", "known"]).leak_two_sided.max().reset_index()
-    points = over(largest.sort_values("known"), ["setting", "message", "known"], "leak_two_sided")
+    keys = ["setting", "message", "known"]
+    largest = leaks.groupby([leaks.index, *keys]).leak_two_sided.max().reset_index().sort_values("known")
+    points = spread(over_seeds(largest, keys, "leak_two_sided")).rename(columns={"setting": "label"})
     lines = dict(zip(sorted(leaks.message.unique(), reverse=True), _DASHES, strict=False))
-    points = points.assign(
-        label=points.setting,
-        x=points.known.astype(str),
-        line=points.message.map(lines),
-        part=points.setting + points.message,
-    )
+    points = points.assign(x=points.known.astype(str), line=points.message.map(lines), part=points.label + points.message)
     points["hollow"] = points.line != "solid"
-    points["hover"] = [f"{p.label}, {p.message}\n{p.x} known labels: {p.words}" for p in points.itertuples()]
     axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
     said = ", ".join(f"{line} {message}" for message, line in lines.items())
     note = f"Leaks {section.where}. Lines: {said}. Means over seeds with 95 % t-intervals.{left_out}"
-    how: dict[str, Any] = {
-        "slug": f"{section.slug}_along_known_labels",
-        "title": "Leak by the number of known labels",
-        "note": note,
-    }
-    return curves(points, section.styles, *axes, **how, levels=[COIN])
+    slug, title = f"{section.slug}_along_known_labels", "Leak by the number of known labels"
+    return curves(points.assign(more=points.message), section.styles, *axes, slug, title, note, levels=[COIN])
 
 
 def measurements(run: Run) -> pd.DataFrame:
     """The rows of metrics.csv, none where it can't be read, with more columns.
 
-    attack: with its message, as `norm on gradients`. cut: whether the layer crosses at its party. reference: whether it is
-    no attack. label: nothing.
+    attack, label: with its message, as `norm on gradients`. cut: whether the layer crosses at its party. reference: whether
+    it is no attack.
     """
     rows = pd.DataFrame(columns=COLUMNS)
     with suppress(OSError, UserError):  # a run without curves is still a run
         rows = pd.DataFrame(run.rows, columns=COLUMNS)
+    attacks = [attack_on(*pair) for pair in zip(rows.attack, rows.message, strict=True)]
     return rows.assign(
         cut=[run.layers.crosses(*place) for place in zip(rows.party, rows.layer, strict=True)],
         reference=(rows.message == "none") | rows.attack.map(lambda attack: level_of(attack, {}) == REFERENCE),
-        attack=[attack_on(*pair) for pair in zip(rows.attack, rows.message, strict=True)],
+        attack=attacks,
+        label=attacks,
         visible=rows.visible.eq(True),
-        label=None,
     )
 
 
@@ -734,48 +636,42 @@ def _readings(rows: pd.DataFrame) -> pd.DataFrame:
     return ordered.drop_duplicates(same, keep="last").sort_index()
 
 
-def _few(rows: pd.DataFrame, first: str) -> tuple[list[str], str]:
-    """At most MOST_LINES attacks, and a sentence on those that are left out.
+def _few(rows: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str]:
+    """The rows of at most MOST_LINES attacks, and a sentence on those that are left out.
 
     Those are the verdict's worst, the strongest on each kind of message, and the strongest of the others in the last epoch.
     """
     last = rows.assign(value=rows.value.where(rows.visible & (rows.epoch == rows.epoch.max()), -1.0))
-    strength = (
-        last.groupby(["attack", "message"], sort=False).value.max().sort_values(ascending=False, kind="stable").reset_index()
-    )
+    strength = last.groupby(["attack", "message"], sort=False).value.max().sort_values(ascending=False, kind="stable")
+    strength, worst = strength.reset_index(), run.summary.verdict.worst
+    first = strength.attack[strength.attack == (attack_on(worst.attack, worst.message) if worst else "")]
     every = list(strength.attack)
-    kinds = strength.drop_duplicates("message").attack
-    drawn = list(dict.fromkeys([*(name for name in every if name == first), *kinds, *every]))[:MOST_LINES]
+    drawn = list(dict.fromkeys([*first, *strength.drop_duplicates("message").attack, *every]))[:MOST_LINES]
     said = "the worst of the verdict, the strongest on each kind of message, and the strongest of the others"
-    return drawn, f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
+    note = f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
+    return rows[rows.attack.isin(drawn)], note
 
 
 def _references(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The rows of the probe, and of the strongest attack on own columns."""
     rows = rows[rows.reference & rows.visible & rows.value.notna()]
-    is_probe = rows.attack.map(base_name) == PROBE
-    for of, style, knows in (
-        (rows[is_probe], PROBE, "half of the labels known"),
-        (rows[~is_probe], OWN, "own features alone"),
-    ):
+    style = rows.attack.map(lambda attack: PROBE if base_name(attack) == PROBE else OWN)
+    for name, knows in ((PROBE, "half of the labels known"), (OWN, "own features alone")):
+        of = rows[style == name]
         if len(of):
             strongest_one = of.loc[of.value.idxmax(), "attack"]
-            yield of[of.attack == strongest_one].assign(label=f"{strongest_one}, {knows}", style=style)
+            yield of[of.attack == strongest_one].assign(label=f"{strongest_one}, {knows}", style=name)
 
 
-def over(frame: pd.DataFrame, by: list[str], column: str, figure: str = "") -> pd.DataFrame:
-    """y, low, high: mean over runs and its interval for each value of `by`. words: the same."""
-    values = over_seeds(frame, by, column, figure)
+def spread(values: pd.Series) -> pd.DataFrame:
+    """y, low, high: the means and intervals, as `over_seeds` makes them, beside the index as columns. words: the same."""
     keys = values.index.to_frame(index=False)
     ends = {"y": "mean", "low": "low", "high": "high"}
-    return keys.assign(
-        **{name: [getattr(v, end) for v in values] for name, end in ends.items()}, words=list(map(text_of, values))
-    )
+    return keys.assign(words=list(values), **{name: [getattr(v, end) for v in values] for name, end in ends.items()})
 
 
-def over_seeds_of(section: Section, name: str) -> pd.DataFrame:
-    """`over` of a quantity, for each setting as `label`."""
-    return over(section.runs.assign(value=section.values(name), label=section.runs.setting), ["label"], "value", name)
+ACROSS = {"y": "x", "low": "x_low", "high": "x_high", "words": "x_words"}
+"""Columns of `spread` -> those of what stands along the other axis."""
 
 
 def strongest(leaks: pd.DataFrame, figure: str) -> list[str]:
@@ -806,20 +702,20 @@ def _of_all(drawn: Sequence[str], every: Sequence[str]) -> str:
 
 def _of_batches(rows: pd.DataFrame) -> pd.DataFrame:
     """Intervals and words of rows of metrics.csv."""
-    low, high = np.fmin(rows.ci_low, rows.value), np.fmax(rows.ci_high, rows.value)
-    values = [text_of(Interval(*value)) for value in zip(rows.value, low, high, strict=True)]
-    where = [
-        f"{layer}, epoch {epoch}" if layer else f"epoch {epoch}" for layer, epoch in zip(rows.layer, rows.epoch, strict=True)
-    ]
-    hover = [f"{label}\n{place}: {value}" for label, place, value in zip(rows.label, where, values, strict=True)]
-    return rows.assign(y=rows.value, low=low, high=high, hover=hover)
+    rows = rows.assign(y=rows.value, low=np.fmin(rows.ci_low, rows.value), high=np.fmax(rows.ci_high, rows.value))
+    return rows.assign(words=[Interval(*value) for value in zip(rows.y, rows.low, rows.high, strict=True)])
 
 
-def _hidden(points: pd.DataFrame) -> pd.DataFrame:
-    """What no attacker sees is hollow and dotted, and a line of its own."""
-    part = points.get("part", points.label) + np.where(points.visible, "", " ")
+def _by_layer(points: pd.DataFrame, layers: Sequence[Layers]) -> pd.DataFrame:
+    """From input to output. What no attacker sees is hollow and dotted, and a line of its own."""
+    order, crossing = merged_order(layers), {name for of in layers for name in of.crossing}
+    points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
+    line, part = (points.get(name, default) for name, default in (("line", "solid"), ("part", points.label)))
     return points.assign(
-        hollow=~points.visible, line=np.where(points.visible, points.get("line", "solid"), "dotted"), part=part
+        x=[marked(layer, layer in crossing) for layer in points.layer],
+        hollow=~points.visible,
+        line=np.where(points.visible, line, "dotted"),
+        part=part + np.where(points.visible, "", " "),
     )
 
 
@@ -833,15 +729,12 @@ def files(figure: Figure, formats: Sequence[str] = FORMATS) -> Iterator[tuple[st
         yield f"{figure.slug}.{ending}", bytes(vl_convert.svg_to_pdf(drawn) if ending == "pdf" else content)
 
 
-def svg(figure: Figure, *, dark: bool = False, across: int = 0) -> str:
+def svg(figure: Figure) -> str:
     """In its light colours, WIDTH pixels wide if it is as wide as its place."""
     import vl_convert
 
-    across = across or (900 if figure.is_wide else WIDTH)  # names beside it take up to 400
-    values = {"dark": dark, "across": across}
-    params = [
-        param | {"value": values[param["name"]]} if param["name"] in values else param for param in figure.spec["params"]
-    ]
+    across = 900 if figure.is_wide else WIDTH  # names beside it take up to 400
+    params = [param | {"value": across} if param["name"] == "across" else param for param in figure.spec["params"]]
     spec = {**figure.spec, "params": params}
     if spec.get("width") == "container":
         spec |= {"width": across, "autosize": {"type": "fit-x", "contains": "padding"}}
@@ -858,7 +751,7 @@ def library() -> str:
     import vl_convert
 
     bundle: Any = vl_convert.javascript_bundle  # whose annotations ask for what it does without
-    licences = (_TEMPLATES / "vega_licences.txt").read_text("utf-8")
+    licences = Path(__file__).with_name("templates").joinpath("vega_licences.txt").read_text("utf-8")
     return f"/*!\n{licences}*/\n{bundle(vl_version=_VEGA_LITE)}\n"
 
 

@@ -1,10 +1,11 @@
-"""Tables and figures of special experiments: every attack against every defense, the price of privacy, solvers, alarms."""
+"""Tables and figures of special experiments: published values, the matrix, the price of privacy, solvers, alarms."""
 
 import math
 import re
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -12,11 +13,12 @@ import pandas as pd
 
 from vflbench.errors import UserError
 from vflbench.numerics.alarm import POLICIES, alarm
+from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.places import config_folder
-from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
-from vflbench.report.group import Section, options_key, over_seeds
-from vflbench.report.published import Value, read_experiment
+from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers, spread
+from vflbench.report.group import Section, Setting, at_cut, options_key, over_seeds
+from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value, read_experiment
 from vflbench.report.tables import Table, text_of
 from vflbench.report.tables import table as made_table
 from vflbench.report.words import in_words
@@ -32,22 +34,89 @@ _LINES = ("solid", "dashed", "dotted", "dashdot")
 
 
 def experiment_tables(section: Section) -> list[Table]:
-    return [
-        table
-        for table in (matrix_table(section), price_table(section), alarm_table(section), *solver_tables(section))
-        if len(table.frame)
-    ]
+    made = [matrix_table(section), price_table(section), alarm_table(section), *solver_tables(section)]
+    return [table for table in made if len(table.frame)]
 
 
 def experiment_figures(section: Section) -> list[Figure]:
-    made = [price_figure(section), alarm_figure(section), matrix_figure(section)]
-    return [figure for figure in (*made, *solver_figures(section)) if figure is not None]
+    made = [price_figure(section), alarm_figure(section), matrix_figure(section), *solver_figures(section)]
+    return [figure for figure in made if figure is not None]
 
 
-def _table(section: Section, name: str, title: str, rows: Sequence[Any], columns: Sequence[str], note: str) -> Table:
+def _table(section: Section, name: str, title: str, rows: Any, note: str, columns: Sequence[str] | None = None) -> Table:
     """Cells keep their types: counts beside missing ones stay whole numbers."""
-    frame = pd.DataFrame(rows, columns=list(columns), dtype=object)
-    return made_table(section, name, title, frame, note, is_open=True)
+    return made_table(section, name, title, pd.DataFrame(rows, columns=columns, dtype=object), note, is_open=True)
+
+
+# Published values
+
+
+def published_table(section: Section, experiment: PublishedExperiment) -> Table:
+    """Published value, value here, and the difference; no rows if the experiment lists no values."""
+    section, rows = at_cut(section), []
+    for value in experiment.values:
+        here, number = measured(value, section), value.number
+        printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or "no number is printed"
+        moved = None
+        if number is not None and not math.isnan(here.mean):
+            moved = replace(here, mean=here.mean - number, low=here.low - number, high=here.high - number)
+        rows.append(
+            {
+                "what": value.what,
+                "published": printed if number is None else float(number),
+                "here": here if here.runs else "not measured here",
+                "runs": here.runs,
+                "here - published": moved,
+                "published for": value.data or experiment.data,
+            }
+        )
+    of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
+    how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
+    note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
+    return _table(section, "published", "Beside the published values", rows, note)
+
+
+def measured(value: Value, section: Section) -> OverRuns:
+    """The mean over the runs of the one setting of the section that has the value's options; of no runs without one.
+
+    Only a value that was published as a mean over days is measured by settings of several days.
+    """
+    groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
+    of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
+    if value.quantity is None or of_days != 1:
+        return over_runs([])
+    name = value.quantity.removeprefix(LOSS_OF)
+    numbers = section.values(name)
+    if name != value.quantity:
+        numbers = section.of_baseline(numbers).where(~section.runs.undefended) - numbers
+    return over_runs(numbers[section.runs.setting.isin([group.name for group in groups])], range_of(name))
+
+
+def _but_for_the_day(group: Setting) -> str:
+    """What distinguishes it from other settings, without the day on which it is tested."""
+    options = sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day")
+    return f"{group.defense} {options}"
+
+
+def _has(group: Setting, key: str, wanted: Any) -> bool:
+    """Whether its option has this value; `defense` and `attack` are compared by the chosen names."""
+    value = group.runs[0].option(key)
+    return bool(("+".join(value or {}) or "none" if key in ("defense", "attack") else value) == wanted)
+
+
+def scale_of(section: Section) -> str:
+    """The data of a section in words: rows, epochs, batches, seeds."""
+    manifests = [run.manifest for run in section.runs.run]
+    rows, batches = _span(one.data.train_rows for one in manifests), _span(one.batch_size for one in manifests)
+    epochs, seeds = _span(run.summary.epochs for run in section.runs.run), section.runs.seed.nunique()
+    parts = [section.title.rpartition(" on ")[2], rows and f"{rows} training rows"]
+    parts += [epochs and f"{epochs} epoch{'s' * (epochs != '1')}", batches and f"batches of {batches}"]
+    return ", ".join([*filter(None, parts), f"{seeds} seed{'s' * (seeds > 1)}"])
+
+
+def _span(values: Iterable[int | None]) -> str:
+    known = sorted({value for value in values if value})
+    return " to ".join(f"{value:,}" for value in dict.fromkeys([*known[:1], *known[-1:]]))
 
 
 # Every attack against every defense
@@ -59,11 +128,12 @@ def matrix(section: Section) -> pd.DataFrame:
     Undefended settings first, then from what leaves most to what leaves least without labels.
     """
     leaks = section.leaks[section.leaks.visible | (section.leaks.message == "none")]
-    probes = leaks.name.map(base_name) == PROBE
-    attack = leaks.name.map(base_name).mask(leaks.is_reference & ~probes, "own columns")
+    names = leaks.name.map(base_name)
+    attack = names.mask(leaks.is_reference & (names != PROBE), "own columns")
     leaks = leaks.assign(attack=attack, level=leaks.level.mask(leaks.is_reference, REFERENCE))
-    worst = leaks.groupby(["setting", leaks.index.rename("run"), "level", "attack"], sort=False).leak_two_sided.max()
-    cells = over_seeds(worst.reset_index(), ["setting", "level", "attack"], "leak_two_sided")
+    keys = ["setting", "level", "attack"]
+    worst = leaks.groupby([leaks.index.rename("run"), *keys], sort=False).leak_two_sided.max()
+    cells = over_seeds(worst.reset_index(), keys, "leak_two_sided")
     chosen = list(dict.fromkeys(name for run in section.runs.run for name in run.config.get("attack") or {}))
     levels = [*LEVELS, REFERENCE]
     columns = sorted(
@@ -89,33 +159,38 @@ def strongest(row: pd.Series, level: str) -> tuple[str | None, OverRuns]:
     return attack, known[attack] if attack else over_runs([])
 
 
-def ceiling(runs: Sequence[Run]) -> float | str | None:
-    """The lowest leak AUC promised of all messages; `refuted` if what the promises assume did not hold."""
-    promises = [promise for run in runs for promise in run.summary.guarantees.values() if promise is not None]
-    stands = [p.leak_auc_all_messages for p in promises if p.assumption_holds is not False]
-    return min((value for value in stands if value is not None), default="refuted" if promises else None)
+def ceilings(section: Section) -> dict[str, float | str]:
+    """Setting -> the lowest leak AUC promised of all messages; `refuted` if what the promises assume did not hold."""
+    found: dict[str, float | str] = {}
+    for group in section.groups:
+        promises = [promise for run in group.runs for promise in run.summary.guarantees.values() if promise is not None]
+        stands = [p.leak_auc_all_messages for p in promises if p.assumption_holds is not False]
+        if promises:
+            found[group.name] = min((value for value in stands if value is not None), default="refuted")
+    return found
 
 
 def matrix_table(section: Section) -> Table:
     if section.experiment != MATRIX or section.leaks.empty:
         return made_table(section, "matrix", "", [])
-    table = matrix(section)
-    levels = [level for level in LEVELS if level in table.columns.get_level_values("level")]
-    utility, runs = section.over_seeds(section.utility), section.runs.groupby("setting").run.apply(list)
-    rows = []
-    for name, row in table.iterrows():
-        cells = [name, len(runs[name]), utility[name], ceiling(runs[name])]
-        rows.append([*cells, *(cell for level in levels for cell in reversed(strongest(row, level))), *row])
-    columns = ["setting", "runs", section.titled(section.utility), "ceiling"]
-    columns += [name for level in levels for name in (f"strongest, {level}", f"which, {level}")]
-    columns += [f"{attack}, {level}" for level, attack in table.columns]
+    table, promised = matrix(section), ceilings(section)
+    frame = pd.DataFrame({"setting": table.index, "runs": section.settings.seeds[table.index].map(int)}, table.index)
+    frame[section.titled(section.utility)] = section.over_seeds(section.utility)
+    frame["ceiling"] = [promised.get(name) for name in table.index]
+    for level in (level for level in LEVELS if level in table.columns.get_level_values("level")):
+        best = [strongest(row, level) for _, row in table.iterrows()]
+        frame[f"strongest, {level}"], frame[f"which, {level}"] = zip(
+            *[(value, attack) for attack, value in best], strict=True
+        )
+    for (level, attack), column in table.items():
+        frame[f"{attack}, {level}"] = column
     note = (
         "Two-sided leak AUC at the visible layer where it is largest, mean (95 % t-interval over seeds); 0.5 is a coin, 1 "
         "reads every label. A ceiling bounds what messages add about a label, and not what features predict; refuted: what "
         "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
         "party's own columns."
     )
-    return _table(section, "matrix", "Every attack against every defense", rows, columns, note)
+    return _table(section, "matrix", "Every attack against every defense", frame, note)
 
 
 def matrix_figure(section: Section) -> Figure | None:
@@ -123,25 +198,26 @@ def matrix_figure(section: Section) -> Figure | None:
     several = 3 <= len(section.settings) <= 80 and section.counted.name.nunique() >= 5
     if section.leaks.empty or (section.experiment != MATRIX and not several):
         return None
-    table = matrix(section)
-    utility, runs = section.over_seeds(section.utility), section.runs.groupby("setting").run.apply(list)
-    ceilings = {name: value for name in table.index if (value := ceiling(runs[name])) is not None}
-    cells = [("", section.titled(section.utility), name, math.nan, f"{utility[name].mean:.3f}", "") for name in table.index]
-    cells += [("", "ceiling", name, math.nan, text_of(ceilings.get(name, "")), "") for name in table.index if ceilings]
-    for (level, attack), column in table.items():
-        cells += [(level, attack, n, v.mean, "", f"{n}\n{attack}: {text_of(v)}") for n, v in column.items()]
+    table, promised, utility = matrix(section), ceilings(section), section.over_seeds(section.utility)
+    cells: list[Any] = [
+        ("", section.titled(section.utility), n, math.nan, f"{utility[n].mean:.3f}", None) for n in table.index
+    ]
+    cells += [("", "ceiling", n, math.nan, text_of(promised.get(n, "")), None) for n in table.index if promised]
+    cells += [(*key, n, v.mean, None, text_of(v)) for key, column in table.items() for n, v in column.items()]
     for level in LEVELS:
-        best = {name: strongest(row, level) for name, row in table.iterrows()}
-        if any(attack for attack, _ in best.values()):
-            words = {n: (f"{v.mean:.2f} {a}", f"{n}\n{a}: {text_of(v)}") if a else ("", n) for n, (a, v) in best.items()}
-            cells += [("strongest", level, n, v.mean, *words[n]) for n, (_, v) in best.items()]
+        best = [(name, *strongest(row, level)) for name, row in table.iterrows()]
+        if any(attack for _, attack, _ in best):
+            cells += [
+                ("strongest", level, n, v.mean, f"{v.mean:.2f} {a}" if a else "", f"{text_of(v)} {a or ''}")
+                for n, a, v in best
+            ]
     note = (
         "Two-sided leak AUC of each attack, at the visible layer where it is largest: mean over seeds. 0.5 is a coin, 1 "
         "reads every label. A ceiling bounds what messages add about a label, and not what features predict. References are "
         "no attacks."
     )
-    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "hover"])
-    return heat_map(frame, slug=f"{section.slug}_matrix", title="Every attack against every defense", note=note)
+    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "full"])
+    return heat_map(frame, f"{section.slug}_matrix", "Every attack against every defense", note)
 
 
 # The price of privacy
@@ -152,9 +228,9 @@ def price(section: Section) -> pd.DataFrame:
 
     Test rows choose nothing. Empty for sections of other experiments, and without validation rows. curve: what a line of the
     figure has in common; label: the defense; ceiling: of the leak AUC from all messages, 1 where nothing is promised;
-    epochs, rate, setting, runs (their number), auc (`OverRuns` of the test AUC), run: the first seed's.
+    epochs, rate, setting, auc (`OverRuns` of the test AUC), run: the first seed's.
     """
-    columns = ["curve", "label", "ceiling", "epochs", "rate", "setting", "runs", "auc", "run", "seed", "validation"]
+    columns = ["curve", "label", "ceiling", "epochs", "rate", "setting", "auc", "run", "seed", "validation"]
     if section.experiment != PRICE or "validation_auc" not in section.runs:
         return pd.DataFrame(columns=columns)
     auc, lines = section.over_seeds("test_auc"), []
@@ -166,10 +242,10 @@ def price(section: Section) -> pd.DataFrame:
         config = {key: value for key, value in run.config.items() if key not in ("epochs", "defense" if choice else "")}
         config["optimizer"] = {key: value for key, value in run.config["optimizer"].items() if key != "lr"}
         label = ", ".join([_method(run.config.get("defense") or {}), *in_words(others)])
-        ceilings = [p.leak_auc_all_messages for p in run.summary.guarantees.values() if p and p.leak_auc_all_messages]
+        promised = [p.leak_auc_all_messages for p in run.summary.guarantees.values() if p and p.leak_auc_all_messages]
         curve = f"{options_key(config, ('seed',))} {choice} {of.made_by.iloc[0]}"
-        line = [curve, label, round(min(ceilings, default=1.0), 3), run.config["epochs"], run.config["optimizer"]["lr"]]
-        lines.append([*line, setting, auc[setting].runs, auc[setting], run, -of.seed.iloc[0], of.validation_auc.iloc[0]])
+        line = [curve, label, round(min(promised, default=1.0), 3), run.config["epochs"], run.config["optimizer"]["lr"]]
+        lines.append([*line, setting, auc[setting], run, -of.seed.iloc[0], of.validation_auc.iloc[0]])
     table = pd.DataFrame(lines, columns=columns).sort_values(["seed", "validation"], ascending=False, kind="stable")
     table = table.drop_duplicates(["curve", "epochs"])
     return table.sort_values(["ceiling", "label", "curve", "epochs"], ascending=[False, True, True, True])
@@ -177,22 +253,21 @@ def price(section: Section) -> pd.DataFrame:
 
 def price_table(section: Section) -> Table:
     """A line a defense, three columns for each number of epochs: test AUC, the chosen rate, and the runs."""
-    table = price(section)
-    counts = sorted(set(table.epochs))
-    rows = []
+    table, rows = price(section), []
     for _, of in table.groupby("curve", sort=False):
-        by_epochs = {p.epochs: [p.auc, f"{p.rate:g}", p.runs] for p in of.itertuples()}
-        first = of.iloc[0]
-        cells = (cell for n in counts for cell in by_epochs.get(n, [None] * 3))
-        rows.append([first.label, None if first.ceiling == 1 else first.ceiling, *cells])
-    columns = ["defense", "ceiling"]
-    columns += [name for n in counts for name in (f"test AUC, {n} epoch{'s' * (n > 1)}", f"rate, {n}", f"runs, {n}")]
+        first, by_epochs = of.iloc[0], of.set_index("epochs")
+        row = {"defense": first.label, "ceiling": None if first.ceiling == 1 else first.ceiling}
+        for n in sorted(set(table.epochs)):
+            auc, rate = by_epochs.loc[n, ["auc", "rate"]] if n in by_epochs.index else (None, None)
+            row[f"test AUC, {n} epoch{'s' * (n > 1)}"] = auc
+            row |= {f"rate, {n}": rate and f"{rate:g}", f"runs, {n}": auc and auc.runs}
+        rows.append(row)
     note = (
         "Test AUC: mean (95 % t-interval over seeds) at the learning rate with the highest validation AUC in the first "
         "seed, which has them all. Ceiling: of the leak AUC from all messages of a run. "
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
-    return _table(section, "price", "The price of label privacy", rows, columns, note)
+    return _table(section, "price", "The price of label privacy", rows, note)
 
 
 def price_figure(section: Section) -> Figure | None:
@@ -200,20 +275,20 @@ def price_figure(section: Section) -> Figure | None:
     table = price(section)
     if table.empty:
         return None
-    ceilings = sorted(set(table.ceiling[table.ceiling < 1]), reverse=True)
-    place = table.ceiling.map({value: number for number, value in enumerate(ceilings)}).fillna(0).astype(int)
-    label = table.label + [f", ceiling {value:.3f}" * (value < 1) for value in table.ceiling]
-    style = table.groupby("label").setting.transform("first")
-    values = {"y": [v.mean for v in table.auc], "low": [v.low for v in table.auc], "high": [v.high for v in table.auc]}
-    hover = [
-        f"{name}\n{p.epochs} epochs: test AUC {text_of(p.auc)}" for name, p in zip(label, table.itertuples(), strict=True)
-    ]
-    look = {"style": style, "line": [_LINES[number % 4] for number in place], "hollow": place > 0, "part": table.curve}
-    points = table[["epochs"]].assign(label=label, x=table.epochs.astype(str), hover=hover, **values, **look)
+    points = spread(table.set_index(["label", "ceiling", "curve", "epochs", "setting"]).auc)
+    promised = sorted(set(points.ceiling[points.ceiling < 1]), reverse=True)
+    place = [promised.index(value) if value < 1 else 0 for value in points.ceiling]
+    points = points.assign(
+        label=points.label + [f", ceiling {value:.3f}" * (value < 1) for value in points.ceiling],
+        style=points.groupby("label").setting.transform("first"),
+        x=points.epochs.astype(str),
+        line=[_LINES[number % 4] for number in place],
+        hollow=[number > 0 for number in place],
+        part=points.curve,
+    )
     axes = names(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
     note = "At the learning rates that validation rows chose. Means over seeds with 95 % t-intervals."
-    how: dict[str, Any] = {"slug": f"{section.slug}_price", "title": "The price of label privacy", "note": note}
-    return curves(points, section.styles, *axes, **how)
+    return curves(points, section.styles, *axes, f"{section.slug}_price", "The price of label privacy", note)
 
 
 def commands(section: Section) -> list[str]:
@@ -223,10 +298,8 @@ def commands(section: Section) -> list[str]:
     """
     lines = []
     for p in price(section).sort_values(["curve", "epochs"]).itertuples():
-        data = {
-            f"dataset.{key}": p.run.option(f"dataset.{key}") for key in ("path", "rows", "min_count", "numeric_transform")
-        }
-        given = [f"{key}={value}" for key, value in data.items() if value is not None]
+        keys = [f"dataset.{key}" for key in ("path", "rows", "min_count", "numeric_transform")]
+        given = [f"{key}={value}" for key in keys if (value := p.run.option(key)) is not None]
         words = [f"dataset={p.run.dataset}", *given, f"epochs={p.epochs}", f"optimizer.lr={p.rate:g}"]
         defense = [word for word in p.run.manifest.overrides if word.startswith("defense")]
         others = [_OTHER_CEILING.get(word, word) for word in defense]
@@ -248,11 +321,14 @@ def _method(defense: Mapping[str, Any]) -> str:
 
 # Seconds of solvers by the size of a batch
 
+_SIZE = ["rows", "columns"]
 
-def published_seconds() -> dict[tuple[int, int], Value]:
-    """The published seconds of the integer programme by rows and columns; `*` where several batches match."""
+
+def published_seconds() -> pd.DataFrame:
+    """The published seconds of the integer programme by rows and columns; mark `*` where several batches match."""
     values = read_experiment(config_folder() / "experiment" / f"{SOLVERS[0]}.yaml").values
-    return {(value.options["dataset.rows"], value.options["dataset.features"]): value for value in values}
+    lines = [(v.options["dataset.rows"], v.options["dataset.features"], v.number, v.mark) for v in values]
+    return pd.DataFrame(lines, columns=[*_SIZE, "solver_seconds", "mark"]).set_index(_SIZE)
 
 
 def solver_seconds(runs: Sequence[Run]) -> pd.DataFrame:
@@ -261,80 +337,70 @@ def solver_seconds(runs: Sequence[Run]) -> pd.DataFrame:
     Runs that did not rebuild a batch from the updates of federated training are left out. ended: the share of searches that
     ended within their limit.
     """
-    entries = []
-    for run in runs:
-        size = run.option("dataset.rows"), run.option("dataset.features")
-        for entry in run.summary.reconstructions if None not in size else ():
-            if entry.message == "update":
-                figures = {name: value.mean for name, value in entry.figures.items()}
-                entries += [(*size, entry.attack, name, value, entry.batches) for name, value in figures.items()]
-    frame = pd.DataFrame(entries, columns=["rows", "columns", "attack", "figure", "value", "batches"]).dropna()
+    entries = [
+        (run.option("dataset.rows"), run.option("dataset.features"), entry.attack, name, value.mean, entry.batches)
+        for run in runs
+        for entry in run.summary.reconstructions
+        if entry.message == "update"
+        for name, value in entry.figures.items()
+    ]
+    frame = pd.DataFrame(entries, columns=[*_SIZE, "attack", "figure", "value", "batches"]).dropna()
     frame["value"] = frame.value.astype(float) * frame.batches
-    sums = frame.groupby(["rows", "columns", "attack", "figure"], sort=False)[["value", "batches"]].sum()
+    sums = frame.groupby([*_SIZE, "attack", "figure"], sort=False)[["value", "batches"]].sum()
     return (sums.value / sums.batches).unstack("figure").reindex(columns=["solver_seconds", "ended", "matches", "unique"])
 
 
 def solver_tables(section: Section) -> list[Table]:
-    """A table for each family of runs that differ in nothing but the size of a batch: a line per size."""
+    """A table for each family of runs that differ in nothing but the size of a batch: a line per size.
+
+    Of the batches of a size that match is known only where all searches ended.
+    """
     made = []
     for suffix, name, runs in _families(section):
         seconds, published = solver_seconds(runs), published_seconds()
-        attacks = list(dict.fromkeys(seconds.index.get_level_values("attack")))
-        rows = []
-        for size in sorted({*published, *(key[:2] for key in seconds.index)}):
-            said = published.get(size)
-            line: list[Any] = [*size, said and (said.mark if said.number is None else said.number)]
-            for attack in attacks:
-                found = (*size, attack) in seconds.index
-                line += [*seconds.loc[(*size, attack), ["solver_seconds", "ended"]]] if found else [None, None]
-            rows.append([*line, *twins(seconds, size)])
-        columns = [name for attack in attacks for name in (f"{attack} s", f"{attack}, ended")]
+        if seconds.empty:
+            continue
+        frame = published.solver_seconds.astype(object).fillna(published.mark).to_frame("published s")
+        for attack, of in seconds.groupby("attack", sort=False):
+            of = of.droplevel("attack")[["solver_seconds", "ended"]].set_axis([f"{attack} s", f"{attack}, ended"], axis=1)
+            frame = frame.join(of, how="outer")
+        fit = seconds[(seconds["ended"] == 1) & seconds["unique"].notna()].groupby(_SIZE).max()
+        frame = frame.join(pd.DataFrame({"batches that fit": fit["matches"], "with a twin": 1 - fit["unique"]}))
         note = (
             "Mean seconds of a search over the batches of a size, each batch with the same weight, and the share of "
             "searches that ended within their limit. Published: on another machine, with another solver; * where the paper "
             "gives no time, as several batches match. With a twin: the share of batches for which another batch matches."
         )
         title = "Seconds to rebuild a batch" + (f": {name}" if name else "")
-        columns = ["rows", "columns", "published s", *columns, "batches that fit", "with a twin"]
-        made.append(_table(section, f"solvers{suffix}", title, rows if attacks else [], columns, note))
+        made.append(_table(section, f"solvers{suffix}", title, frame.reset_index(), note))
     return made
 
 
-def twins(seconds: pd.DataFrame, size: tuple[int, int]) -> tuple[float, float]:
-    """Mean number of batches that match, and the share of batches with another one; nan unless all searches ended."""
-    of = seconds[[key[:2] == size for key in seconds.index]]
-    ended = of[(of.ended == 1) & of.unique.notna()]
-    return float(ended.matches.max()), 1 - float(ended.unique.max())
-
-
-def solver_figures(section: Section) -> list[Figure]:
+def solver_figures(section: Section) -> list[Figure | None]:
     """A part for the published values and one for each attack: rows by columns, seconds on one logarithmic scale."""
-    made = [solver_figure(solver_seconds(runs), f"{section.slug}_solvers{suffix}") for suffix, _, runs in _families(section)]
-    return [figure for figure in made if figure is not None]
+    return [solver_figure(solver_seconds(runs), f"{section.slug}_solvers{end}") for end, _, runs in _families(section)]
 
 
 def solver_figure(seconds: pd.DataFrame, slug: str) -> Figure | None:
     """None if no time is known."""
-    said = [(*size, "published", value.number, 1.0, value.mark) for size, value in published_seconds().items()]
-    places = ["attack", "columns", "rows"]
-    known = pd.DataFrame(said, columns=["rows", "columns", "attack", "solver_seconds", "ended", "mark"])
-    known = pd.concat([known, seconds.reset_index()]).set_index(places)
-    attacks, columns, rows = (known.index.unique(place) for place in places)
-    whole = known.reindex(pd.MultiIndex.from_product([attacks, sorted(columns), sorted(rows)], names=places))
     if seconds.solver_seconds.isna().all():
         return None
+    places = ["attack", "columns", "rows"]
+    published = published_seconds().reset_index().assign(attack="published", ended=1.0)
+    known = pd.concat([published, seconds.reset_index()]).set_index(places)
+    attacks, columns, rows = (known.index.unique(place) for place in places)
+    whole = known.reindex(pd.MultiIndex.from_product([attacks, sorted(columns), sorted(rows)], names=places))
     cells = []
     for (attack, across, down), p in whole.iterrows():
         value = p.solver_seconds
         time = f"{'>' * (p.ended < 1)}{value:{'.0f' if value >= 100 else '.2g'}}"
         words = ("" if pd.isna(p.mark) else p.mark) if pd.isna(value) else time
-        hover = f"{attack}, {down} rows, {across} columns: {words or 'not run'}{' s' * (value > 0)}"
-        cells.append((attack, f"{across} columns", f"{down} rows", value, words, hover))
-    cells = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "hover"])
-    positive = cells.value[cells.value > 0]
+        cells.append((attack, f"{across} columns", f"{down} rows", value, words, (words and f"{words} s") or "not run"))
+    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "full"])
+    positive = frame.value[frame.value > 0]
     note = "Seconds; > marks a size at which not every search ended, * one for which the paper gives no time."
     title = "Seconds to rebuild a batch, by rows and columns"
-    return heat_map(cells, slug=slug, title=title, note=note, low=positive.min(), high=positive.max(), log=True)
+    return heat_map(frame, slug, title, note, low=positive.min(), high=positive.max(), log=True)
 
 
 def _families(section: Section) -> list[tuple[str, str, list[Run]]]:
@@ -364,21 +430,26 @@ def alarms(section: Section, thresholds: Sequence[float]) -> pd.DataFrame:
     false_alarms: honest runs that accused somebody. used: whether it is the policy of the runs.
     """
     lines = []
-    for setting, of in section.runs.groupby("setting", sort=False):
-        if "split_guard" not in (of.run.iloc[0].config.get("defense") or {}):
+    for group in section.groups:
+        defense = group.runs[0].config.get("defense") or {}
+        if "split_guard" not in defense:
             continue
-        options = of.run.iloc[0].config["defense"]["split_guard"] or {}
+        options = defense["split_guard"] or {}
         window, used = options.get("window") or 10, options.get("policy") or "average"
-        cheating = [_scores(run, "") for run in of.run if run.adversaries]
-        honest = [_scores(run, HONEST if run.adversaries else "") for run in of.run if run.honest or not run.adversaries]
-        cheating, honest = ([scores for scores in runs if scores] for runs in (cheating, honest))
+        logs = [
+            (_scores(run, "") if run.adversaries else {}, _scores(run, HONEST if run.adversaries else ""))
+            for run in group.runs
+        ]
+        cheating, honest = ([scores for scores in of if scores] for of in zip(*logs, strict=True))
         for policy in POLICIES if cheating or honest else ():
             for threshold in thresholds:
-                found = [[_noticed(scores, policy, window, threshold) for scores in runs] for runs in (cheating, honest)]
-                batches, accused = ([batch for batch in runs if batch is not None] for runs in found)
-                counts = {"cheating": len(cheating), "batches": batches, "honest": len(honest), "false_alarms": len(accused)}
-                line = {"setting": setting, "policy": policy, "window": window, "threshold": threshold}
-                lines.append({**line, **counts, "used": policy == used})
+                batches, accused = (
+                    [batch for scores in of if (batch := _noticed(scores, policy, window, threshold)) is not None]
+                    for of in (cheating, honest)
+                )
+                line = {"setting": group.name, "policy": policy, "window": window, "threshold": threshold}
+                line |= {"cheating": len(cheating), "batches": batches, "honest": len(honest), "false_alarms": len(accused)}
+                lines.append(line | {"used": policy == used})
     return pd.DataFrame(lines)
 
 
@@ -398,9 +469,8 @@ def _noticed(run: Scores, policy: str, window: int, threshold: float) -> int | N
     batches = []
     for scores in run.values():
         places, values = sorted(scores), [scores[batch] for batch in sorted(scores)]
-        batches += [next((at for n, at in enumerate(places, 1) if alarm(values[:n], policy, window, threshold)), math.inf)]
-    first = min(batches, default=math.inf)
-    return None if first == math.inf else int(first)
+        batches += [at for n, at in enumerate(places, 1) if alarm(values[:n], policy, window, threshold)][:1]
+    return min(batches, default=None)
 
 
 def alarm_table(section: Section) -> Table:
@@ -415,7 +485,7 @@ def alarm_table(section: Section) -> Table:
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    return _table(section, "alarms", "When split_guard raises an alarm", rows, columns, note)
+    return _table(section, "alarms", "When split_guard raises an alarm", rows, note, columns)
 
 
 def alarm_figure(section: Section) -> Figure | None:
@@ -424,18 +494,15 @@ def alarm_figure(section: Section) -> Figure | None:
     if read.empty:
         return None
     read = read[read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])]
-    hover = [
-        f"{p.setting}\nthreshold {p.threshold:g}\nnoticed: {len(p.batches)} of {p.cheating}"
-        f"\nfalse alarms: {p.false_alarms} of {p.honest}"
-        for p in read.itertuples()
-    ]
-    read = read.assign(style=read.setting, x=read.threshold, hover=hover, mark=False)
-    noticed = read.batches.map(len) / read.cheating.where(read.cheating > 0)
-    accused = read.false_alarms / read.honest.where(read.honest > 0)
-    noticed = read.assign(label=read.setting + ": noticed", y=noticed, line="solid")
-    accused = read.assign(label=read.setting + ": false alarms", y=accused, line="dotted")
-    points = pd.concat([noticed, accused])[["label", "style", "x", "y", "line", "hover", "mark"]]
+    parts = []
+    for what, count, runs, line in (
+        ("noticed", read.batches.map(len), read.cheating, "solid"),
+        ("false alarms", read.false_alarms, read.honest, "dotted"),
+    ):
+        words = count.astype(str) + " of " + runs.astype(str)
+        part = read.assign(label=read.setting + f": {what}", y=count / runs.where(runs > 0), words=words, line=line)
+        parts.append(part[["label", "y", "words", "line"]].assign(style=read.setting, x=read.threshold, mark=False))
     note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
     title = "Cheating label parties that are noticed, and honest ones that are accused"
     axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
-    return curves(points, section.styles, *axes, slug=f"{section.slug}_alarms", title=title, note=note)
+    return curves(pd.concat(parts), section.styles, *axes, f"{section.slug}_alarms", title, note)

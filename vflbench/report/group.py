@@ -124,9 +124,10 @@ class Section:
     @property
     def worst(self) -> pd.Series:
         """Run -> the attack that reads most in it, of those that count; None where none was scored."""
+        figure = "leak_auc" if self.leak_column in ("leak_distance", "leak_coin") else self.leak_column
         leaks = self.counted
-        leaks = leaks[leaks[self._figure].notna()]
-        return leaks.sort_values(self._figure).groupby(level=0)["attack"].last().reindex(self.runs.index)
+        leaks = leaks[leaks[figure].notna()]
+        return leaks.sort_values(figure).groupby(level=0)["attack"].last().reindex(self.runs.index)
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -134,9 +135,10 @@ class Section:
         return self.leaks[self.leaks["counts"] & ~self.leaks["is_reference"]]
 
     @property
-    def _figure(self) -> str:
+    def leak_column(self) -> str:
+        """The column of `leaks` that the leak is read from."""
         head = self.leak.partition(":")[0]
-        return "leak_auc" if head in ("leak_distance", "leak_coin") or head not in LEAKS else head
+        return head if head in LEAKS else "leak_auc"
 
     def values(self, name: str) -> pd.Series:
         """Run -> a quantity, as a user names it; nan where a run has none.
@@ -157,6 +159,14 @@ class Section:
             return pd.to_numeric(numbers, errors="coerce")
         return lines.groupby(level=0)[head].max().reindex(self.runs.index)
 
+    def of_baseline(self, values: pd.Series) -> pd.Series:
+        """Run -> the value of the undefended run of the same seed; nan without one."""
+        keys = self.runs["setting"], self.runs["seed"]
+        known = dict(zip(zip(*keys, strict=True), values, strict=True))
+        baselines = keys[0].map(self.settings["baseline"])
+        pairs = zip(baselines, keys[1], strict=True)
+        return pd.Series([known.get(pair, math.nan) for pair in pairs], self.runs.index, dtype=float)
+
     def titled(self, name: str) -> str:
         """The quantity in words, of a leak with the layer at which it is taken: `leak AUC at the cut layer, norm`."""
         head, _, attack = name.partition(":")
@@ -173,7 +183,10 @@ class Section:
     def groups(self) -> "list[Setting]":
         """The settings with their runs, for what is told about one."""
         runs = dict(list(self.runs.groupby("setting", sort=False)["run"]))
-        return [Setting(str(name), tuple(runs[name]), self.settings.loc[name]) for name in self.settings.index]
+        return [
+            Setting(p.Index, tuple(runs[p.Index]), p.defense, p.adversary, p.undefended, p.options)
+            for p in self.settings.itertuples()
+        ]
 
     def baseline(self, setting: "Setting") -> "Setting | None":
         return next((other for other in self.groups if other.name == self.settings.at[setting.name, "baseline"]), None)
@@ -186,27 +199,14 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Runs that differ in nothing but the seed. facts: its line of `Section.settings`."""
+    """Runs that differ in nothing but the seed, with some of its line of `Section.settings`."""
 
     name: str
     runs: tuple[Run, ...]
-    facts: Mapping[str, Any]
-
-    @property
-    def defense(self) -> str:
-        return str(self.facts["defense"])
-
-    @property
-    def adversary(self) -> str:
-        return str(self.facts["adversary"])
-
-    @property
-    def undefended(self) -> bool:
-        return bool(self.facts["undefended"])
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        return self.runs[0].config
+    defense: str
+    adversary: str
+    undefended: bool
+    options: Mapping[str, Any]
 
 
 class Front(NamedTuple):
@@ -274,39 +274,25 @@ def beside_honest(section: Section) -> Section:
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """`Section.runs` of some runs, in the order of settings and seeds."""
     frame = _frame(runs, _names(runs))
-    order = sorted(
-        frame.index,
-        key=lambda i: (
-            frame.at[i, "defense"] != "none",
-            frame.at[i, "defense"],
-            frame.at[i, "adversary"] != "none",
-            _rank(frame.at[i, "setting"]),
-            str(frame.at[i, "seed"]),
-        ),
-    )
-    return frame.loc[order].reset_index(drop=True)
+
+    def order(p: Any) -> tuple[Any, ...]:
+        return p.defense != "none", p.defense, p.adversary != "none", _rank(p.setting), str(p.seed)
+
+    return frame.loc[[p.Index for p in sorted(frame.itertuples(), key=order)]].reset_index(drop=True)
 
 
 def _frame(runs: Sequence[Run], names: Sequence[str]) -> pd.DataFrame:
     numbers = pd.json_normalize([_numbers(run) for run in runs]).reindex(range(len(runs)))
-    frame = pd.DataFrame(
-        {
-            "run": pd.Series(list(runs), dtype=object),
-            "setting": names,
-            "defense": [run.defense for run in runs],
-            "adversary": [run.adversary for run in runs],
-            "seed": [run.seed for run in runs],
-            "is_audit": [run.is_audit for run in runs],
-            "undefended": [_is_undefended(run) for run in runs],
-            "made_by": [made_by(run) for run in runs],
-            "learned": [run.summary.learned is not False and not _is_coin(run.summary.test_auc) for run in runs],
-        }
-    )
-    return pd.concat([frame, numbers], axis=1)
+    lines = [
+        (run, name, run.defense, run.adversary, run.seed, run.is_audit, _is_undefended(run), made_by(run), _learned(run))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    return pd.concat([pd.DataFrame(lines, columns=list(_OF_RUNS)).astype({"run": object}), numbers], axis=1)
 
 
-def _is_coin(test_auc: float | None) -> bool:
-    return test_auc is not None and test_auc <= 0.5
+def _learned(run: Run) -> bool:
+    auc = run.summary.test_auc
+    return run.summary.learned is not False and (auc is None or auc > 0.5)
 
 
 def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
@@ -314,18 +300,15 @@ def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
     lines, index = [], []
     for number, run in frame["run"].items():
         for leak in run.summary.leaks:
-            values = {name: getattr(leak, name).mean for name in ("raw", "two_sided", "oriented", "net")}
-            of_classes = {name: leak.classes[name].mean for name in ("accuracy", "ami", "macro_auc") if name in leak.classes}
-            level = level_of(leak.attack, run.threats)
-            place = {key: getattr(leak, key) for key in ("message", "party", "layer", "visible", "batches")}
-            names = {"attack": attack_on(leak.attack, leak.message), "name": leak.attack, "level": level}
-            figures = {f"leak_{name}": value for name, value in (values | of_classes).items()} | {"leak_coin": leak.coin}
-            at_cut = run.layers.crosses(leak.party, leak.layer)
-            lines.append(names | place | {"at_cut": at_cut} | figures)
+            line = {key: getattr(leak, key) for key in ("message", "party", "layer", "visible", "batches")}
+            line |= {"attack": attack_on(leak.attack, leak.message), "name": leak.attack}
+            line |= {"level": level_of(leak.attack, run.threats), "at_cut": run.layers.crosses(leak.party, leak.layer)}
+            line |= {f"leak_{name}": getattr(leak, name).mean for name in ("raw", "two_sided", "oriented", "net")}
+            line |= {f"leak_{name}": figure.mean for name, figure in leak.classes.items()} | {"leak_coin": leak.coin}
+            lines.append(line)
             index.append(number)
-    columns = ["attack", "name", "level", "message", "party", "layer", "visible", "batches", "at_cut"]
-    leaks = pd.DataFrame(lines, index=index, columns=[*columns, *(name for name in LEAKS if name not in _DERIVED)])
-    numbers = [name for name in LEAKS if name not in _DERIVED]
+    numbers = [name for name in LEAKS if name not in ("leak_auc", "leak_distance")]
+    leaks = pd.DataFrame(lines, index=index, columns=[*_OF_LEAKS, *numbers])
     leaks[numbers] = leaks[numbers].astype(float)
     leaks[["visible", "at_cut"]] = leaks[["visible", "at_cut"]].astype(bool)
     leaks["leak_auc"] = leaks[["leak_two_sided", "leak_net"]].max(axis=1)
@@ -339,7 +322,7 @@ def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
     return leaks.join(frame[["setting", "defense", "seed"]])
 
 
-_DERIVED = ("leak_auc", "leak_distance")
+_OF_LEAKS = ("attack", "name", "level", "message", "party", "layer", "visible", "batches", "at_cut")
 
 
 def rebuilt_of(frame: pd.DataFrame) -> pd.DataFrame:
@@ -444,19 +427,16 @@ def data_parts(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
     recordings of the same rows are one part.
     """
     facts = pd.DataFrame([_data_facts(run) for run in runs], columns=["experiment", "data", "files", "content"])
+    whole = facts.groupby(["experiment", "data"])
+    several = whole["files"].transform("nunique") > 1
+    contents = facts["content"].mask(facts["content"] == "").groupby([facts[key] for key in ("experiment", "data", "files")])
+    differ = contents.transform("nunique") > 1
+    facts["content"] = facts["content"].replace("", "not recorded").where(differ, "")
     made = []
-    for (experiment, data), of_data in facts.groupby(["experiment", "data"], sort=True):
-        for files, of_files in of_data.groupby("files", sort=True):
-            contents = sorted({content for content in of_files["content"] if content})
-            named = [files or "files not recorded"] * (of_data["files"].nunique() > 1 or len(contents) > 1)
-            parts = (
-                [(content, of_files[of_files["content"] == content]) for content in contents] if len(contents) > 1 else []
-            )
-            unknown = of_files[of_files["content"] == ""]
-            parts += [("not recorded", unknown)] if parts and len(unknown) else []
-            for content, part in parts or [("", of_files)]:
-                words = [data, *(name for name in named if name != data), *([content[:12]] if content else [])]
-                made.append((experiment, ", ".join(words), [runs[i] for i in part.index]))
+    for (experiment, data, files, content), of in facts.groupby(list(facts), sort=True):
+        named = [files or "files not recorded"] * bool((several | differ)[of.index[0]])
+        words = [data, *(name for name in named if name != data), *filter(None, [content[:12]])]
+        made.append((experiment, ", ".join(words), [runs[i] for i in of.index]))
     return made
 
 
@@ -468,14 +448,10 @@ def _data_facts(run: Run) -> tuple[str, str, str, str]:
         return run.experiment, f"recorded rows {rows[:8]}" if rows else run.dataset, "", ""
     of_parties = data.get("party_files") or {}
     files = [of_parties[party] for party in sorted(of_parties)] or [data]
-    paths = [path for file in files for path in _listed(file.get("path"))]
-    names = "+".join(PurePath(path).name for path in paths)
+    paths = [path if isinstance(path, list) else [path] for file in files if (path := file.get("path"))]
+    names = "+".join(PurePath(str(path)).name for path in itertools.chain(*paths))
     content = " ".join(str(file["file_sha256"]) for file in files if file.get("file_sha256"))
     return run.experiment, names if run.dataset in _OWN_TABLES and names else run.dataset, names, content
-
-
-def _listed(path: Any) -> list[str]:
-    return [] if not path else [str(one) for one in path] if isinstance(path, list) else [str(path)]
 
 
 def default_x(frame: pd.DataFrame) -> str:
@@ -543,26 +519,17 @@ def _inner(options: Mapping[str, Any], head: str) -> str:
 
 
 def _distinguishing(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each run: the options that differ among them; options of defenses, among runs with the same ones."""
+    """For each run: the options that differ among the runs with the same defenses."""
     options = pd.json_normalize([essential(run.config) for run in runs]).drop(columns="seed", errors="ignore").astype(object)
     texts = options.map(lambda value: json.dumps(value, default=str))
-    of_defense = [column for column in options if str(column).partition(".")[0] == "defense"]
-    same = pd.Series([run.defense for run in runs])
-    differ = texts.drop(columns=of_defense).nunique() > 1
-    differ = {column: pd.Series(value, texts.index) for column, value in differ.items()}
-    differ |= {column: texts.groupby(same)[column].transform("nunique") > 1 for column in texts}
+    differ = texts.groupby(pd.Series([run.defense for run in runs])).transform("nunique") > 1
     made = []
     for place in options.index:
-        kept = [column for column in options if differ[column][place] and not _is_missing(options.at[place, column])]
-        classes = [column.removesuffix("_target_") for column in kept if column.endswith("._target_")]
-        kept = [key for key in kept if key.endswith("_target_") or not key.startswith(tuple(classes))]
+        kept = [key for key in options if differ.at[place, key] and (v := options.at[place, key]) == v]  # nan: it has none
+        classes = tuple(key.removesuffix("_target_") for key in kept if key.endswith("._target_"))
+        kept = [key for key in kept if key.endswith("_target_") or not key.startswith(classes)]
         made.append({key: options.at[place, key] for key in sorted(kept, key=_weight)})
     return made
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether json_normalize found no such option."""
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _weight(key: str) -> int:
@@ -593,11 +560,8 @@ def _numbers(run: Run) -> dict[str, Any]:
 
 def _rank(name: str) -> list[Any]:
     """Numbers in a name are sorted as numbers."""
-    return [(1, float(part), "") if _is_number(part) else (0, 0.0, part) for part in re.split(r"[ ,]+", name)]
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text) is not None
+    is_number = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?").fullmatch
+    return [(1, float(part), "") if is_number(part) else (0, 0.0, part) for part in re.split(r"[ ,]+", name)]
 
 
 def _styles(frames: Iterable[pd.DataFrame]) -> dict[str, Style]:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from markupsafe import Markup, escape
 from vflbench.errors import UserError
 from vflbench.plain_files import replaced
 from vflbench.report import charts, group, pictures, words
-from vflbench.report.experiments import experiment_figures, experiment_tables
+from vflbench.report.experiments import experiment_figures, experiment_tables, published_table, scale_of
 from vflbench.report.group import Section
-from vflbench.report.published import PublishedExperiment, published_table, read_experiments, scale_of
+from vflbench.report.published import PublishedExperiment, read_experiments
 from vflbench.report.tables import DCS, Table, not_averaged, tables
 from vflbench.results.folder import PAGE_MARK, shown
 from vflbench.results.runs import Oddity, Run, Tree, read_tree
@@ -57,15 +56,6 @@ class Wishes:
         return group.sections(runs, x=self.x, y=self.y, layer=self.layer, by=self.by)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What a section comes to. shown: for the page."""
-
-    shown: dict[str, Any]
-    tables: list[Table]
-    figures: list[charts.Figure]
-
-
 def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: Tree | None = None) -> Path:
     """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, figures in `out`/figures. Returns the page's path.
 
@@ -81,7 +71,7 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
         raise UserError("there is no run in or under it", key="report", value=", ".join(map(str, folders)))
     experiments = read_experiments(names={run.experiment for run in tree.runs})
 
-    def parts_of(runs: Sequence[Run]) -> list[_Part]:
+    def parts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         odd.clear()
         return [_part(section, experiments.get(section.experiment), odd) for section in wishes.sections(runs)]
 
@@ -89,20 +79,20 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     parts, tree.runs, bad = without_bad_runs(tree.runs, parts_of)
     tree.odd += [*bad, *odd]
     others = _odd_tables(tree, folders)
-    for table in (*(table for part in parts for table in part.tables), *others):
+    for table in (*(table for part in parts for table in part["tables"]), *others):
         for ending, text in (("csv", table.csv()), ("md", table.markdown()), ("tex", table.latex())):
             _write(out / "tables", f"{table.slug}.{ending}", text)
-    for figure in (figure for part in parts for figure in part.figures if wishes.formats):
+    for figure in (figure for part in parts for figure in part["figures"] if wishes.formats):
         for name, content in charts.files(figure, wishes.formats):
             _write(out / "figures", name, content)
     _write(out, wishes.page, _page(tree, parts, others, wishes))
     return out / wishes.page
 
 
-_Made = Callable[[Sequence[Run]], list[_Part]]
+_Made = Callable[[Sequence[Run]], list[dict[str, Any]]]
 
 
-def without_bad_runs(runs: Sequence[Run], make: _Made) -> tuple[list[_Part], list[Run], list[Oddity]]:
+def without_bad_runs(runs: Sequence[Run], make: _Made) -> tuple[list[dict[str, Any]], list[Run], list[Oddity]]:
     """What `make` returns for the runs, those that it could be made of, and why it could not be of the others.
 
     What a file may hold is checked when it is read; this keeps a run that can't be shown for another reason from ending the
@@ -113,22 +103,20 @@ def without_bad_runs(runs: Sequence[Run], make: _Made) -> tuple[list[_Part], lis
     except UserError:
         raise
     except Exception:
-        wrong = {id(run): reason for run in runs if (reason := _why_not(run, make))}
+        wrong = {run.folder: reason for run in runs if (reason := _why_not(run, make))}
         if not wrong:
             raise
-    kept = [run for run in runs if id(run) not in wrong]
-    odd = [Oddity("unreadable", run.folder, wrong[id(run)]) for run in runs if id(run) in wrong]
-    return make(kept), kept, odd
+    kept = [run for run in runs if run.folder not in wrong]
+    return make(kept), kept, [Oddity("unreadable", folder, reason) for folder, reason in wrong.items()]
 
 
 def _why_not(run: Run, make: _Made) -> str:
-    with suppress(UserError):
-        try:
-            make([run])
-        except UserError:
-            raise
-        except Exception as error:  # whatever it is: the other runs are to be shown
-            return shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
+    try:
+        make([run])
+    except UserError:
+        return ""
+    except Exception as error:  # whatever it is: the other runs are to be shown
+        return shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
     return ""
 
 
@@ -145,57 +133,51 @@ def _write(folder: Path, name: str, content: str | bytes) -> None:
         raise UserError(f"it can't be written: {error.strerror or error}", key="--out", value=shown(path, 500)) from error
 
 
-def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> _Part:
+def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> dict[str, Any]:
+    """What the page has of a section."""
     made = tables(section)
-    first = [table for table in made if table.is_open]
-    first += experiment_tables(section)
+    first = [table for table in made if table.is_open] + experiment_tables(section)
     first += [published_table(section, experiment)] if experiment is not None else []
-    made = [table for table in (*first, *(table for table in made if not table.is_open)) if len(table.frame)]
     drawn = [*charts.charts(section), *experiment_figures(section), *pictures.figures(section, odd)]
     before = 1 if len(section.settings) > 1 else len(drawn)  # so many stand before the tables
-    return _Part(
-        {
-            "title": shown(section.title),
-            "slug": section.slug,
-            "experiment": experiment and {"does": experiment.does, "source": experiment.source},
-            "scale": shown(scale_of(section)),
-            "facts": facts(section),
-            "threats": threats(section),
-            "sentences": [(shown(name), shown(text, _MOST_TEXT)) for name, text in words.defense_sentences(section)],
-            "remarks": [shown(line, _MOST_TEXT) for line in (*words.remarks(section), *_left_out(section))],
-            "alarms": [(shown(line, _MOST_TEXT), is_alarm) for line, is_alarm in alarms(section)],
-            "first": drawn[:before],
-            "charts": drawn[before:],
-        },
-        made,
-        drawn,
-    )
+    return {
+        "title": shown(section.title),
+        "slug": section.slug,
+        "experiment": experiment,
+        "scale": scale_of(section),
+        "facts": facts(section),
+        "threats": threats(section),
+        "sentences": words.defense_sentences(section),
+        "remarks": [*words.remarks(section), *_left_out(section)],
+        "alarms": alarms(section),
+        "first": drawn[:before],
+        "charts": drawn[before:],
+        "figures": drawn,
+        "tables": [table for table in (*first, *(table for table in made if not table.is_open)) if len(table.frame)],
+    }
 
 
 def _left_out(section: Section) -> list[str]:
     """A line on the settings that are on no front with the others, and why."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in section.front.left_out.items():
-        by_reason.setdefault(reason, []).append(name)
-    lines = [
-        f"{'; '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)} ({why})"
-        for why, names in by_reason.items()
-    ]
-    if not lines or len(section.settings) < 2:
+    left_out = pd.Series(section.front.left_out, dtype=object)
+    if left_out.empty or len(section.settings) < 2:
         return []
-    return [
-        f"Compared are only settings that the same attacks read on the same rows. Left out of the front: {'. '.join(lines)}."
-    ]
+    named = []
+    for why, of in left_out.groupby(left_out, sort=False):
+        more = f" and {len(of) - 3} more" * (len(of) > 3)
+        named.append(f"{'; '.join(of.index[:3])}{more} ({why})")
+    said = "Compared are only settings that the same attacks read on the same rows. Left out of the front:"
+    return [f"{said} {'. '.join(named)}."]
 
 
 def alarms(section: Section) -> list[tuple[str, bool]]:
     """(sentence, whether it is an alarm): rows of several versions; leaks above a defense's ceiling, the strongest run's."""
     made = [(line, False) for line in not_averaged(section)]
-    for setting, runs in section.runs.groupby("setting", sort=False)["run"]:
-        exceeded = [(name, p, run) for run in runs for name, p in run.summary.guarantees.items() if p and p.exceeded]
-        worst = {name: (p, run) for name, p, run in sorted(exceeded, key=lambda one: one[1].exceeded[0].value or 0)}
-        for name, (promise, run) in worst.items():
-            made.append((f"{setting}: {words.exceeded(name, promise, run)}.", promise.bounds != words.LABEL_PRIVACY))
+    for setting in section.groups:
+        exceeded = [(name, p, run) for run in setting.runs for name, p in run.summary.guarantees.items() if p and p.exceeded]
+        exceeded.sort(key=lambda one: one[1].exceeded[0].value or 0)
+        for name, (promise, run) in {name: (promise, run) for name, promise, run in exceeded}.items():
+            made.append((f"{setting.name}: {words.exceeded(name, promise, run)}.", promise.bounds != words.LABEL_PRIVACY))
     return made
 
 
@@ -224,7 +206,7 @@ def facts(section: Section) -> list[tuple[str, str]]:
         "commit": _several((m.git_commit or "")[:10] for m in manifests),
         "plug-ins": _several(f"{Path(one.folder).name}: {', '.join(one.files)}" for m in manifests for one in m.plugins),
     }
-    return [(name, shown(text, 2_000)) for name, text in named.items() if text]
+    return [(name, text) for name, text in named.items() if text]
 
 
 def threats(section: Section) -> list[tuple[str, str]]:
@@ -232,19 +214,18 @@ def threats(section: Section) -> list[tuple[str, str]]:
 
     Of attacks that ran: what was skipped is in a table of its own.
     """
-    texts: dict[str, dict[str, None]] = {}
-    for run in section.runs["run"]:
-        for name, threat in run.threats.items():
-            if name not in run.skipped:
-                texts.setdefault(name, {})[" ".join(dict.fromkeys(filter(None, (threat.text, threat.does))))] = None
-    for run in section.runs["run"]:
-        for name, adversary in run.adversaries.items():
-            those = [other for other in section.runs["run"] if name in other.adversaries]
-            beside = sum(other.honest is not None for other in those)
-            count = f"Runs with this adversary: {len(those)} of {len(section.runs)}; {beside} with an honest run beside it."
-            text = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
-            texts.setdefault(f"{name}, adversary", {})[text] = None
-    return [(shown(name), shown(text, 2_000)) for name, different in texts.items() for text in different]
+    found, runs = [], list(section.runs["run"])
+    for run in runs:
+        ran = {name: threat for name, threat in run.threats.items() if name not in run.skipped}
+        found += [(name, " ".join(dict.fromkeys(filter(None, (one.text, one.does))))) for name, one in ran.items()]
+    for name, adversary in ((name, one) for run in runs for name, one in run.adversaries.items()):
+        those = [run for run in runs if name in run.adversaries]
+        beside = sum(run.honest is not None for run in those)
+        count = f"Runs with this adversary: {len(those)} of {len(runs)}; {beside} with an honest run beside it."
+        text = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
+        found.append((f"{name}, adversary", text))
+    names = list(dict.fromkeys(name for name, _ in found))
+    return sorted(dict.fromkeys(found), key=lambda one: names.index(one[0]))
 
 
 def _cut_layers(run: Run) -> str:
@@ -265,8 +246,7 @@ def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
     made = []
     for kind, title in _KINDS.items():
         rows = [(shown(_relative(odd.path, folders), 500), shown(odd.reason, 1000)) for odd in tree.of_kind(kind)]
-        frame = pd.DataFrame(rows, columns=["where", "why"])
-        made.append(Table(kind.replace("-", "_"), title, frame))
+        made.append(Table(kind.replace("-", "_"), title, pd.DataFrame(rows, columns=["where", "why"])))
     return [table for table in made if len(table.frame)]
 
 
@@ -276,30 +256,33 @@ def _relative(path: Path, folders: Sequence[Path]) -> str:
     return os.path.relpath(path, root.parent) if root else path.name
 
 
-def _page(tree: Tree, parts: Sequence[_Part], odd: Sequence[Table], wishes: Wishes) -> str:
+def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
     environment = Environment(
         loader=PackageLoader("vflbench.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: shown(value, _MOST_TEXT) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["coded"] = _coded
-    style, script, figures = (
-        "".join(environment.get_template(name).render() for name in names)
+    css, script, figures = (
+        [environment.get_template(name).render() for name in names]
         for names in (("figures.css", "page.css"), ("page.js",), ("figures.js",))
     )
-    scripts = [script, *([charts.library(), figures] if any(part.figures for part in parts) else [])]
-    notes = dict.fromkeys((shown(t.title), shown(t.note, _MOST_TEXT)) for part in parts for t in part.tables if t.note)
+    style = "".join(css)
+    scripts = [*script, *([charts.library(), *figures] if any(part["figures"] for part in parts) else [])]
+    notes = dict.fromkeys((shown(t.title), shown(t.note, _MOST_TEXT)) for part in parts for t in part["tables"] if t.note)
+    reading = {key: f"reading_{place}" for place, key in enumerate(notes, 1)}
     return environment.get_template("page.html").render(
         policy=_policy(style, scripts),
         style=Markup(style),  # nosec B704  # ours, as the next two
         scripts=[Markup(text) for text in scripts],  # nosec B704
         mark=Markup(PAGE_MARK),  # nosec B704
         wishes=wishes,
-        sections=[part.shown | {"tables": [_on_page(table, notes) for table in part.tables]} for part in parts],
-        odd=[_on_page(table, notes) for table in odd],
-        reading=list(notes),
+        sections=[part | {"tables": [_on_page(table, reading) for table in part["tables"]]} for part in parts],
+        odd=[_on_page(table, reading) for table in odd],
+        reading=list(reading),
         counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
         runs=len(tree.runs),
         audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
@@ -307,23 +290,22 @@ def _page(tree: Tree, parts: Sequence[_Part], odd: Sequence[Table], wishes: Wish
     )
 
 
-def _on_page(table: Table, notes: Mapping[tuple[str, str], None]) -> dict[str, Any]:
+def _on_page(table: Table, reading: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     """reading: where the page says how to read it. pandas escaped its html, and `<` in its copies."""
     made = table.on_page()
-    key = (shown(table.title), shown(table.note, _MOST_TEXT))
-    place = f"reading_{list(notes).index(key) + 1}" if key in notes else ""
     html = (
         made["html"]
         .replace("<table ", f'<table aria-label="{escape(made["title"])}" ', 1)
         .replace("<th>", '<th scope="col">')
         .replace(' style="text-align: unset;"', "")  # which the page's policy forbids
     )
+    place = reading.get((shown(table.title), shown(table.note, _MOST_TEXT)), "")
     return made | {"reading": place, "html": Markup(html), "copies": Markup(made["copies"])}  # nosec B704
 
 
 def _coded(text: str) -> Markup:
     """What stands between backticks as code."""
-    parts = _CODE.split(text)  # text, backticks, code, text, ...
+    parts = _CODE.split(shown(text, _MOST_TEXT))  # text, backticks, code, text, ...
     codes = [Markup("<code>%s</code>%s") % pair for pair in zip(parts[2::3], parts[3::3], strict=True)]
     return Markup("").join([escape(parts[0]), *codes])
 

@@ -15,8 +15,9 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
-from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, over, text
-from vflbench.report.group import Section
+from vflbench.numerics.interval import over_runs
+from vflbench.report.charts import ACROSS, INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, spread, text
+from vflbench.report.group import Section, over_seeds
 from vflbench.report.tables import slugged, text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
 from vflbench.results.runs import Oddity, Run
@@ -35,7 +36,7 @@ RECOVERY = {
     "id_accuracy": "share of right ids",
 }
 """Figures -> their names on the axis: the first three that any run has are drawn by setting."""
-PICTURES = "inversion_pictures"
+PICTURES, _BITS = "inversion_pictures", "bits sent per row, all parties together"
 MECHANISMS = ("uncompressed", "quantized", "quantized + unbiased noise", "quantized + biased noise")
 MOST_FIGURES, MOST_SETTINGS = 8, 60
 _LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
@@ -95,32 +96,21 @@ def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
 
 def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
     """What every attack on features closes of the best guess's error."""
-    cells = over(gains(rebuilt), ["attack", "setting"], "gain", "r2")
-    if not 2 <= cells.setting.nunique() <= MOST_SETTINGS:
+    cells = over_seeds(gains(rebuilt), ["attack", "setting"], "gain", "r2")
+    attacks, settings = (cells.index.unique(level) for level in ("attack", "setting"))
+    if not 2 <= len(settings) <= MOST_SETTINGS:
         return None
-    order = [name for name in section.settings.index if name in set(cells.setting)]
-    score = section.over_seeds(section.utility)
-    facts = pd.DataFrame([("", section.titled(section.utility), name, text_of(score[name].mean)) for name in order])
-    facts = facts.set_axis(["group", "column", "row", "words"], axis=1)
-    whole = pd.MultiIndex.from_product([cells.attack.unique(), order], names=["attack", "setting"])
-    cells = cells.set_index(["attack", "setting"]).reindex(whole).reset_index()
-    cells["hover"] = [f"{p.setting}\n{p.attack}: {p.words}" for p in cells.itertuples()]
-    cells = (
-        cells.drop(columns="words")
-        .rename(columns={"attack": "column", "setting": "row", "y": "value"})
-        .assign(group="attacks")
-    )
+    order = [name for name in section.settings.index if name in settings]
+    score = [text_of(value.mean) for value in section.over_seeds(section.utility)[order]]
+    facts = pd.DataFrame({"group": "", "column": section.titled(section.utility), "row": order, "words": score})
+    whole = pd.MultiIndex.from_product([attacks, order], names=["column", "row"])
+    cells = spread(cells.reindex(whole, fill_value=over_runs([]))).rename(columns={"y": "value", "words": "full"})
+    cells = cells.assign(group="attacks", full=cells.full.map(text_of))
     note = (
         "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less is no "
         "better than guessing."
     )
-    how: dict[str, Any] = {
-        "slug": f"{section.slug}_gains",
-        "title": "Rebuilt beyond the best guess",
-        "note": note,
-        "low": 0.0,
-    }
-    return heat_map(pd.concat([facts, cells]), **how)
+    return heat_map(pd.concat([facts, cells]), f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
 
 
 def strongest(rebuilt: pd.DataFrame) -> str:
@@ -155,24 +145,15 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
     order = [name for name in section.settings.index if name in set(answers.setting)]
     for figure in [f for f in RECOVERY if f in answers and answers[f].notna().any()][:3]:
         is_log = figure in _LOGARITHMIC  # an attacker who is misled is off by ten times as much as others
-        points = over(answers, ["attack", "setting"], figure).rename(columns={"y": "x", "low": "x_low", "high": "x_high"})
-        points["hover"] = [f"{p.setting}\n{p.attack}, {RECOVERY[figure]}: {p.words}" for p in points.itertuples()]
-        points = points.assign(label=points.attack, y=points.setting, line="none")
         least = _LEAST if is_log else -math.inf  # an exact answer has a place too
+        points = spread(over_seeds(answers, ["attack", "setting"], figure)).rename(columns=ACROSS)
+        points = points.rename(columns={"attack": "label", "setting": "y"}).assign(line="none")
         points[["x", "x_low"]] = points[["x", "x_low"]].clip(lower=least)
         axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
-        how: dict[str, Any] = {
-            "slug": f"{section.slug}_recovery_{figure}{end}",
-            "title": f"What is rebuilt: {RECOVERY[figure]}",
-        }
+        slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
-        how |= {
-            "note": note,
-            "levels": _guesses(rebuilt, figure, least),
-            "upright": True,
-            "height": max(120, 28 * len(order)),
-        }
-        yield curves(points, section.styles, *axes, **how)
+        levels, height = _guesses(rebuilt, figure, least), max(120, 28 * len(order))
+        yield curves(points, section.styles, *axes, slug, title, note, levels=levels, upright=True, height=height)
 
 
 def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
@@ -181,33 +162,29 @@ def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
     of = rebuilt[rebuilt.attack == attack]
     answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
     figure = next((f for f in ("ssim", *FIGURES) if f in answers and answers[f].notna().any()), None)
-    bits = answers.run.map(section.runs.run.map(bits_per_row))
-    utility = answers.run.map(section.values(section.utility))
-    score = section.titled(section.utility)
-    for what, values, axis in (
-        ("bits sent", bits, numbers(alt.X, "bits sent per row, all parties together", log=2)),
-        (score, utility, numbers(alt.X, f"{score} of the model")),
+    utility, score = section.utility, section.titled(section.utility)
+    sent = section.runs.run.map(bits_per_row), "bits", "bits sent", numbers(alt.X, _BITS, log=2)
+    for values, name, what, axis in (
+        sent,
+        (section.values(utility), utility, score, numbers(alt.X, f"{score} of the model")),
     ):
-        if figure is None or not (values > 0).any():
+        known = answers.assign(value=answers.run.map(values))
+        if figure is None or not (known.value > 0).any():
             continue
-        x = over(answers.assign(value=values), ["setting"], "value", section.utility if what == score else "bits")
-        x = x.rename(columns={"y": "x", "low": "x_low", "high": "x_high", "words": "across"})
-        points = over(answers, ["setting"], figure).merge(x, on="setting")
-        points["hover"] = [f"{p.setting}\n{figure} {p.words}\n{what} {p.across}" for p in points.itertuples()]
+        x = spread(over_seeds(known, ["setting"], "value", name)).rename(columns=ACROSS)
+        points = spread(over_seeds(answers, ["setting"], figure)).merge(x, on="setting")
+        points = points.rename(columns={"setting": "label"}).assign(line="none")
         note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
-        kind = "bits" if what == "bits sent" else "utility"
-        how: dict[str, Any] = {"slug": f"{slug}_{figure}_{kind}{end}", "title": f"Rebuilt data against {what}", "note": note}
-        axes = axis, numbers(alt.Y, figure.replace("_", " "))
-        points = points.assign(label=points.setting, line="none")
-        yield curves(points, section.styles, *axes, **how, levels=_guesses(of, figure))
+        which = f"{slug}_{figure}_{'bits' if name == 'bits' else 'utility'}{end}"
+        axes, title = (axis, numbers(alt.Y, figure.replace("_", " "))), f"Rebuilt data against {what}"
+        yield curves(points, section.styles, *axes, which, title, note, levels=_guesses(of, figure))
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {s: pair for s, run in zip(firsts.setting, firsts.run, strict=True) if (pair := _pictures_of(run, attack))}
     if pairs:
         shown = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
         lines = [(name, row_of(of)) for name, of in shown]
         said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
-        how = {"slug": f"{slug}_pictures{end}", "title": f"Rebuilt pictures: {attack}", "alt_text": said}
-        yield picture_figure([("", lines)], **how)
+        yield picture_figure([("", lines)], f"{slug}_pictures{end}", f"Rebuilt pictures: {attack}", "", said)
 
 
 def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[Level]:
@@ -241,25 +218,22 @@ def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
     """
     pairs = dict(_pairs(run))
     blocks: list[tuple[str, Lines]] = []
-    for key, (truth, answer) in list(pairs.items())[:_MOST_PAIRS]:
+    for key, both in list(pairs.items())[:_MOST_PAIRS]:
         attack, party, layer = [*key.split("/"), "", ""][:3]
-        starts = range(0, min(len(truth), _MOST_PICTURES), _ACROSS)
-        lines: Lines = (
-            [
-                (name, row_of(of[start:_MOST_PICTURES]))
-                for start in starts
-                for name, of in (("true", truth), ("rebuilt", answer))
-            ]
-            if truth.ndim > 2
-            else [tables_of(truth, answer)]
-        )
+        lines: Lines = [tables_of(*both)]
+        if both[0].ndim > 2:
+            starts, named = (
+                range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS),
+                tuple(zip(("true", "rebuilt"), both, strict=True)),
+            )
+            lines = [(name, row_of(of[start:_MOST_PICTURES])) for start in starts for name, of in named]
         blocks.append((f"{attack}: party {party}, {layer}", lines))
     if not blocks:
         return None
     left_out = len(pairs) - len(blocks)
     note = f"Of one run; at most 20 pictures or 40 rows of each.{f' {left_out} more are in its file.' * bool(left_out)}"
     said = f"True data beside what attacks rebuilt of it: {', '.join(pairs)}."
-    return picture_figure(blocks, slug=slug, title=f"Rebuilt data: {name}", note=note, alt_text=said)
+    return picture_figure(blocks, slug, f"Rebuilt data: {name}", note, said)
 
 
 def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -311,21 +285,16 @@ def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
             if mechanism not in set(of.mechanism):
                 lines.append((f"{mechanism}: not run", None))
         blocks.append((f"{depth} layers, {levels:g} levels", lines))
-    title = f"Pictures rebuilt by {attack.replace('_', ' ')}"
+    slug, title = f"{section.slug}_pictures_{slugged(attack)}", f"Pictures rebuilt by {attack.replace('_', ' ')}"
     said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
-    how: dict[str, Any] = {
-        "slug": f"{section.slug}_pictures_{slugged(attack)}",
-        "title": title,
-        "note": "Identified by chance: 5 %.",
-    }
-    return picture_figure(blocks, **how, alt_text=said)
+    return picture_figure(blocks, slug, title, "Identified by chance: 5 %.", said)
 
 
 Lines = Sequence[tuple[str, Image.Image | None]]
 """Names of lines and their pictures, twice as large as they are shown; None: nothing is shown."""
 
 
-def picture_figure(blocks: Sequence[tuple[str, Lines]], *, slug: str, title: str, note: str = "", alt_text: str) -> Figure:
+def picture_figure(blocks: Sequence[tuple[str, Lines]], slug: str, title: str, note: str, alt_text: str) -> Figure:
     """Blocks of lines under titles, 340 pixels wide, so that it is as it should be on a telephone too.
 
     Short names stand to the left of their pictures, longer ones above them.
@@ -357,7 +326,7 @@ def picture_figure(blocks: Sequence[tuple[str, Lines]], *, slug: str, title: str
     )
     chart = alt.layer(*layers, width=_WIDE, height=max(round(y), 1))
     data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts)}
-    return finished(chart, data, slug=slug, title=title, note=note, alt_text=alt_text, wide=_WIDE)
+    return finished(chart, data, slug, title, note, alt_text, wide=_WIDE)
 
 
 def row_of(pictures: np.ndarray) -> Image.Image | None:

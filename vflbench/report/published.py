@@ -1,4 +1,4 @@
-"""Experiments that can be repeated: what configs/experiment says of them, and the published values beside the values here.
+"""Experiments that can be repeated: what configs/experiment says of them, and what was published.
 
 NAME.yaml is the sweep; its first comments say what it shows, its `Source:` and its `Cost:`. published_values.json has,
 under NAME, what was published: `data` and `scale` of the original, `values`, and the options that `reproduce` adds on the
@@ -6,26 +6,17 @@ command line.
 """
 
 import json
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from vflbench.errors import UserError
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.places import config_folder
 
-if TYPE_CHECKING:
-    from vflbench.report.group import Section, Setting
-    from vflbench.report.tables import Table
-
-NO_NUMBER = "no number is printed"
-NOT_MEASURED = "not measured here"
 OVER_DAYS = "mean over days"
 """In the words on a published value that is one."""
 LOSS_OF = "loss_of:"
@@ -116,91 +107,3 @@ def comments_of(file: Path) -> dict[str, str]:
             key = label.lower() if label in ("Source", "Threat", "Cost") else "does"
             comments[key] = comments[key] or (text if key != "does" else line.lstrip("# "))
     return comments
-
-
-def published_table(section: "Section", experiment: PublishedExperiment) -> "Table":
-    """Published value, value here, and the difference; no rows if the experiment lists no values."""
-    import pandas as pd
-
-    from vflbench.report.group import at_cut
-    from vflbench.report.tables import Table  # late: whoever lists experiments waits for no data frame
-
-    section, rows = at_cut(section), []
-    for value in experiment.values:
-        here, number = measured(value, section), value.number
-        printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or NO_NUMBER
-        known = number is not None and not math.isnan(here.mean)
-        rows.append(
-            {
-                "what": value.what,
-                "published": printed if number is None else float(number),
-                "here": here if here.runs else NOT_MEASURED,
-                "runs": here.runs,
-                "here - published": moved(here, -number) if known and number is not None else None,
-                "published for": value.data or experiment.data,
-            }
-        )
-    of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
-    how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
-    note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
-    frame = pd.DataFrame(rows, dtype=object)
-    return Table(f"{section.slug}_published", "Beside the published values", frame, note, is_open=True)
-
-
-def moved(value: OverRuns, by: float) -> OverRuns:
-    return OverRuns(value.mean + by, value.low + by, value.high + by, value.runs)
-
-
-def measured(value: Value, section: "Section") -> OverRuns:
-    """The mean over the runs of the one setting of the section that has the value's options; of no runs without one.
-
-    Only a value that was published as a mean over days is measured by settings of several days.
-    """
-    groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
-    of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
-    if value.quantity is None or of_days != 1:
-        return over_runs([])
-    name = value.quantity.removeprefix(LOSS_OF)
-    numbers = section.values(name) if name == value.quantity else losses(section, name)
-    return over_runs(list(numbers[section.runs["setting"].isin([group.name for group in groups])]), range_of(name))
-
-
-def losses(section: "Section", name: str) -> Any:
-    """Run -> what the undefended run of the same seed, on the same day, has more of; nan of undefended ones."""
-    values, runs = section.values(name), section.runs
-    known = dict(zip(zip(runs["setting"], runs["seed"], strict=True), values, strict=True))
-    baselines = runs["setting"].map(section.settings["baseline"]).where(lambda names: names != runs["setting"])
-    return [known.get(pair, math.nan) for pair in zip(baselines, runs["seed"], strict=True)] - values
-
-
-def _but_for_the_day(group: "Setting") -> str:
-    """What distinguishes it from other settings, without the day on which it is tested."""
-    options = sorted((key, str(v)) for key, v in group.facts["options"].items() if key != "dataset.test_day")
-    return f"{group.defense} {options}"
-
-
-def _has(group: "Setting", key: str, wanted: Any) -> bool:
-    """Whether its option has this value; `defense` and `attack` are compared by the chosen names."""
-    value = group.runs[0].option(key)
-    if key in ("defense", "attack"):
-        return ("+".join(value or {}) or "none") == wanted
-    if isinstance(value, int | float) and isinstance(wanted, int | float):
-        return float(value) == float(wanted)
-    return bool(value == wanted)
-
-
-def scale_of(section: "Section") -> str:
-    """The data of a section in words: rows, epochs, batches, seeds."""
-    runs = list(section.runs["run"])
-    rows = {run.manifest.data.train_rows for run in runs} - {None}
-    epochs, batches = {run.summary.epochs for run in runs} - {0}, {run.manifest.batch_size for run in runs} - {None}
-    parts = [section.title.rpartition(" on ")[2]]
-    parts += [f"{_span(rows)} training rows"] if rows else []
-    parts += [f"{_span(epochs)} epoch{'s' * (epochs != {1})}"] if epochs else []
-    parts += [f"batches of {_span(batches)}"] if batches else []
-    seeds = section.runs["seed"].nunique()
-    return ", ".join([*parts, f"{seeds} seed{'s' * (seeds > 1)}"])
-
-
-def _span(values: Collection[Any]) -> str:
-    return f"{min(values):,}" if len(values) == 1 else f"{min(values):,} to {max(values):,}"

@@ -273,26 +273,26 @@ def settings(section: Section) -> Table:
     frame["|leak AUC - 0.5|"] = section.over_seeds("leak_distance")
     for messages in ("one message", "all messages"):
         key = f"leak_auc_{messages.replace(' ', '_')}"
-        heights = pd.Series([_ceiling(run, key) for run in section.runs["run"]], section.runs.index, dtype=float)
+        heights = pd.Series([ceiling(run, key) for run in section.runs["run"]], section.runs.index, dtype=float)
         frame[f"ceiling, {messages}"] = heights.groupby(section.runs["setting"], sort=False).max()
     frame[f"DCS (beta {BETA})"] = dcs(section)
     if left_out := section.front.left_out:
         frame["on the front"] = ["yes" if name in section.front.settings else left_out.get(name) for name in frame.index]
     note = (
         f"Leaks {section.where}, of each run's worst attack. {_MEANS} A ceiling is what a defense promises for one run."
-        f"{_assumptions(section.runs['run'])}"
+        f"{assumptions(section.runs['run'])}"
     )
     is_open = len(section.settings) > 1 or verdicts(section) is None  # of a single setting the verdict says it
     return table(section, "settings", "Settings", frame, note, is_open=is_open)
 
 
-def _ceiling(run: Run, key: str) -> float:
+def ceiling(run: Run, key: str) -> float:
     """The lowest leak AUC that any of its defenses promises; nan without a promise."""
     heights = [getattr(promise, key) for promise in run.summary.guarantees.values() if promise is not None]
     return min((height for height in heights if height is not None), default=math.nan)
 
 
-def _assumptions(runs: Iterable[Run]) -> str:
+def assumptions(runs: Iterable[Run]) -> str:
     """Sentences on what the ceilings of these runs assume, and what was found where it was tested; empty if nothing."""
     tested: dict[tuple[str, str], list[bool]] = {}
     for name, promise in (item for run in runs for item in run.summary.guarantees.items()):
@@ -316,12 +316,9 @@ def dcs(section: Section) -> pd.Series:
     Source: Zou et al., "VFLAIR: A Research Library and Benchmark for Vertical Federated Learning", ICLR 2024, section on
     metrics.
     """
-    runs = section.runs[["setting", "seed"]].assign(utility=section.values(section.utility))
-    runs["baseline"] = runs["setting"].map(section.settings["baseline"])
-    undefended = runs.drop_duplicates(["setting", "seed"]).set_index(["setting", "seed"])["utility"].rename("ideal")
-    ideal = runs.join(undefended, on=["baseline", "seed"])["ideal"]
+    runs, utility = section.runs, section.values(section.utility)
     leak = section.values("leak_auc") if section.leak == "leak_auc" else math.nan
-    distance = ((1 - BETA) * (leak - COIN) ** 2 + BETA * (runs["utility"] - ideal) ** 2) ** 0.5
+    distance = ((1 - BETA) * (leak - COIN) ** 2 + BETA * (utility - section.of_baseline(utility)) ** 2) ** 0.5
     return over_seeds(runs.assign(dcs=1 / (1 + distance)), ["setting"], "dcs").reindex(section.settings.index)
 
 
@@ -702,7 +699,7 @@ def not_averaged(section: Section) -> list[str]:
     """A sentence on rows that have the same options and yet are several, and one on rows that average over versions."""
     alike: dict[str, list[Setting]] = {}
     for one in section.groups:
-        alike.setdefault(options_key(one.config, ("seed",)), []).append(one)
+        alike.setdefault(options_key(one.runs[0].config, ("seed",)), []).append(one)
     lines = [
         f"{of[0].defense}: its runs are in {len(of)} rows, not averaged, as they differ in "
         f"{apart([one.runs[0] for one in of])}."
