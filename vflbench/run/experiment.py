@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -43,12 +42,22 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
     """
     try:
-        with blaming(checkpoint), recorder.meter.running():
+        with recorder.meter.running():
             summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.path.unlink(missing_ok=True)
         return run(experiment, recorder, checkpoint)
+    except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the file that the run has gone on from may be at fault, or the code
+        if not checkpoint.gone_on:
+            raise
+        problem = (
+            f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
+            "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
+        )
+        raise UserError(problem, key="checkpoint", value=checkpoint.wanted) from error
     if experiment.adversaries:
         summary.honest = honest_run(experiment, recorder, checkpoint)
     return summary
@@ -223,23 +232,6 @@ def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts
         raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
     checkpoint.gone_on = True
     recorder.go_on(state["metrics_bytes"], str(run), **facts)
-
-
-@contextmanager
-def blaming(checkpoint: Checkpoint) -> Iterator[None]:
-    """While entered, a fault in a run that has gone on from a file is a UserError: the file or the code may be wrong."""
-    try:
-        yield
-    except (UserError, UnusableCheckpointError, OSError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        if not checkpoint.gone_on:
-            raise
-        problem = (
-            f"the run failed after it had gone on from {checkpoint.path} ({type(error).__name__}: {in_a_line(error, 200)}); "
-            "the traceback is in error.txt; overwrite=true begins anew, where the file may be another's or damaged"
-        )
-        raise UserError(problem, key="checkpoint", value=checkpoint.wanted) from error
 
 
 def save(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
