@@ -1,9 +1,8 @@
 """Attacks at their parties, and the rows and columns that they know or are asked about."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -240,12 +239,12 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
     def refused(problem: str) -> UserError:
         return UserError(problem, key="audit.auxiliary_path", value=path)
 
-    options = {field.name for field in dataclasses.fields(dataset)}
+    options = {field.name for field in fields(dataset)}
     if "path" not in options:
         raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
     changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
     try:
-        raw, _ = dataclasses.replace(dataset, **changes).read(rng)
+        raw, _ = replace(dataset, **changes).read(rng)
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
     own = train.raw
@@ -509,8 +508,9 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
     made: dict[str, Facts] = {}
     for party, of_party in facts.items():
         model = of_party.get(OwnModel)
-        again = {OwnModel: OwnModel(_remembering(model.embed, parts))} if isinstance(model, OwnModel) else {}
-        made[party] = {**of_party, **again}
+        made[party] = of_party
+        if isinstance(model, OwnModel):
+            made[party] = {**of_party, OwnModel: OwnModel(_remembering(model.embed, parts))}
     return made
 
 
