@@ -181,7 +181,7 @@ CAPS = {
     "vflbench/protocols": 2_205,
     "vflbench/report": 3_241,
     "vflbench/results": 1_644,
-    "vflbench/run": 3_925,
+    "vflbench/run": 3_922,
 }
 
 

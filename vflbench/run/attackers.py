@@ -379,7 +379,7 @@ class Attacker:
         return torch.cat([positives, classes.to(positives.device)])
 
     def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts, hints: Hints | None = None) -> View:
-        """What it sees of these rows. facts: of its party, and what the run knows, as `AttackerKnowledge` has them. hints:
+        """What it sees of these rows. facts: of its party, and what the run knows, as the auditor has them. hints:
         None where none are drawn for these rows.
         """
         known = dict(facts)

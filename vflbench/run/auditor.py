@@ -54,11 +54,10 @@ class Audited:
     attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
     that are trained on. group: rows of a batch. how: how much of an epoch is audited. held_out: rows that are not trained
     on. auxiliary: rows for attackers; held_out if left out. cut_layers: party -> layers that cross. cheating: parties with
-    an adversary. offered: facts that rounds have for a non-label party; where own columns are among them, attacks with
-    labels are also asked about these in place of messages. known: rows whose labels attackers know, where they were drawn
-    before. keeps_rows: choose rows to ask about at the end of an epoch and known ones whether any attack needs them or not,
-    because they are recorded. samples: also ask about rows of no audited batch. tables: makes what the answers of an epoch
-    are put into.
+    an adversary. offered: facts that rounds have for a non-label party. known: rows whose labels attackers know, where they
+    were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones whether any attack needs
+    them or not, because they are recorded. samples: also ask about rows of no audited batch. references: also ask attacks
+    with labels about own columns in place of messages. tables: makes what the answers of an epoch are put into.
     """
 
     attacks: Mapping[str, Attack]
@@ -76,6 +75,7 @@ class Audited:
     known: Rows | None = None
     keeps_rows: bool = False
     samples: bool = True
+    references: bool = True
     tables: Callable[[], Tables] = Tables
 
 
@@ -95,7 +95,8 @@ class Auditor:
         self.canaries, self.names = audited.canaries, RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.attackers = list(attackers_at(audited.attacks, audited.seats, audited.cheating, on_device))
-        self._references = column_references(self.attackers, on_device) if OwnColumns in audited.offered else {}
+        has_columns = audited.references and OwnColumns in audited.offered
+        self._references = column_references(self.attackers, on_device) if has_columns else {}
         self.attackers += self._references.values()
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
