@@ -1,7 +1,7 @@
 from omegaconf import OmegaConf
 from test_configs import composed
 
-from vflbench.results.provenance import differences, differing, digest, essential
+from vflbench.results.folder import differences, differing, digest, essential
 from vflbench.run.provenance import origin_of
 
 

@@ -10,8 +10,7 @@ import pytest
 from warm_command import SMALL, command
 
 from vflbench.errors import UserError
-from vflbench.results.folder import finished_folders
-from vflbench.results.provenance import digest
+from vflbench.results.folder import digest, finished_folders
 from vflbench.run import provenance
 from vflbench.run.provenance import data_files, import_from, origin_of
 

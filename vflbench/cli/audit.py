@@ -40,6 +40,7 @@ from vflbench.results.folder import (
     METRICS,
     Earlier,
     alone_in,
+    digest,
     look,
     read_manifest,
     read_metrics,
@@ -48,7 +49,6 @@ from vflbench.results.folder import (
 )
 from vflbench.results.gate import FLAG, KEYS, Gate, judge
 from vflbench.results.loggers import Logger, Loggers
-from vflbench.results.provenance import digest
 from vflbench.results.recorder import Recorder
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.offline import (

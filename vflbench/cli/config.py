@@ -31,8 +31,8 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results import provenance
-from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS, Unreadable, read_yaml
+from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS, Unreadable, essential, read_yaml
+from vflbench.results.folder import digest as digest_of
 from vflbench.run.provenance import import_from, origin_of
 
 SINGLE_NAMES = ("dataset", "model", "protocol", "engine", "optimizer")
@@ -439,8 +439,8 @@ def digest(_root_: DictConfig) -> str:
     try:
         if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
             run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
-        options = {str(key): _resolved(_root_, key) for key in provenance.essential(dict.fromkeys(_root_))}
-        return provenance.digest(options, origin_of(options, recorded_folders(_root_)))
+        options = {str(key): _resolved(_root_, key) for key in essential(dict.fromkeys(_root_))}
+        return digest_of(options, origin_of(options, recorded_folders(_root_)))
     finally:
         _Within.digest = False
 

@@ -121,7 +121,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _export(tree: "Tree", options: argparse.Namespace) -> None:
-    from vflbench.results.table import export
+    from vflbench.results.runs import export
 
     count, unreadable = export(tree.runs, options.folders, options.export)
     tree.set_aside(unreadable)

@@ -20,8 +20,8 @@ from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.report.words import in_words, within
-from vflbench.results.provenance import digest, essential, made_by, may_be_compared, names_of
-from vflbench.results.runs import Run
+from vflbench.results.folder import digest, essential
+from vflbench.results.runs import Run, made_by, may_be_compared, names_of
 from vflbench.results.schema import REFERENCE, level_of
 
 LEAKS = {

@@ -30,8 +30,7 @@ from vflbench.report.group import (
 from vflbench.report.words import short
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
-from vflbench.results.provenance import apart, rounding
-from vflbench.results.runs import Run
+from vflbench.results.runs import Run, apart, rounding
 from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Reading
 
 BETA, COIN, TOLERABLE = 0.5, 0.5, 0.55

@@ -1,15 +1,18 @@
-"""A run's folder: the names of its files, how those that others may have written are read, and what it holds already.
+"""A run's folder: the names of its files, how those that others may have written are read, and what it holds already: which
+run its configuration stands for, and what else decided its numbers (`run.provenance.origin_of`).
 
 Files are plain ones alone, of bounded size, and data: what is wrong ends in `Unreadable`.
 """
 
 import glob
+import hashlib
 import io
+import json
 import math
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -21,7 +24,6 @@ from pydantic import BaseModel, ValidationError
 from vflbench import errors
 from vflbench.errors import UserError
 from vflbench.plain_files import open_plain, written_whole
-from vflbench.results.provenance import differences, differing
 from vflbench.results.schema import COLUMNS, FORMAT, Manifest, MetricRow, Record, Summary
 
 if TYPE_CHECKING:
@@ -262,6 +264,80 @@ def _parsed(path: Path, content: bytes, kind: type[_R] | type[_Version]) -> Any:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise Unreadable(path, f"{place or 'it'} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
+
+
+_WITHOUT_EFFECT = ("checkpoint", "hydra", "log_every", "logger", "name", "overwrite")
+_MOST_NAMED = 3  # files in a sentence
+
+
+def essential(config: Mapping[Any, Any]) -> dict[str, Any]:
+    """The options that a result depends on. The order of the groups doesn't matter; that of the defenses in one does."""
+    return {key: config[key] for key in sorted(config, key=str) if key not in _WITHOUT_EFFECT}
+
+
+def digest(config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> str:
+    """8 hexadecimal digits of the SHA-256 of the essential options and of the provenance: the end of a folder's name."""
+    text = _text(essential(config)) + (json.dumps(origin, sort_keys=True) if origin else "")
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Why a run of the same options is another one, as `made by another version of ...`; empty: it is the same run."""
+    if old == new:
+        return ""
+    parts = []
+    if old.get("vflbench") != new.get("vflbench"):
+        parts.append(f"made by vflbench {old.get('vflbench')}, and this is {new.get('vflbench')}")
+    elif old.get("code") != new.get("code"):
+        parts.append("made by another version of vflbench's code")
+    if old.get("plugins") != new.get("plugins"):
+        parts.append(f"made with other plug-ins ({named(edited_files(old, new)) or 'in another order'})")
+    before, after = old.get("data", {}), new.get("data", {})
+    if changed := [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]:
+        parts.append(f"made with another content of the file in {named(changed)}")
+    return " and ".join(parts) or "of another provenance"
+
+
+def edited_files(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The files of plug-ins that differ in two provenances, or that only one has; those that both have come first."""
+    before, after = plugin_files(old), plugin_files(new)
+    names = {name for name, _ in before ^ after}
+    both = {name for name, _ in before} & {name for name, _ in after}
+    return sorted(names, key=lambda name: (name not in both, name))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The essential options in which two configurations differ, as `key: old value -> new value`; empty: the same run."""
+    old, new = essential(old), essential(new)
+    before, after = dict(flat(old)), dict(flat(new))
+    changed = [
+        f"{key}: {before.get(key, 'not there')} -> {after.get(key, 'not there')}"
+        for key in dict.fromkeys([*before, *after])
+        if key not in before or key not in after or _text(before[key]) != _text(after[key])
+    ]
+    return changed or [f"{key}: in another order" for key in new if _text(old.get(key)) != _text(new[key])]
+
+
+def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested mappings; an empty mapping is a value."""
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def plugin_files(origin: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """(path, hash) of every file of plug-ins in a provenance."""
+    return {pair for folder in origin.get("plugins", ()) for pair in folder.items()}
+
+
+def named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 _NAMED_DIFFERENCES = 4

@@ -17,8 +17,7 @@ from filelock import FileLock
 from vflbench.errors import UserError
 from vflbench.options import options
 from vflbench.places import pip_install
-from vflbench.results.folder import EVENTS, read_metrics
-from vflbench.results.provenance import flat
+from vflbench.results.folder import EVENTS, flat, read_metrics
 from vflbench.results.schema import Manifest, MetricRow, Summary
 
 _METRICS = 500  # a request; MLflow accepts 1000

@@ -33,10 +33,10 @@ from vflbench.results.folder import (
     SUMMARY,
     TABLE,
     Unreadable,
+    differing,
     read_manifest,
     read_summary,
 )
-from vflbench.results.provenance import differing
 from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Record, Resumed, Summary
 from vflbench.results.terminal import wrapped
 

@@ -19,8 +19,7 @@ from typing import Any
 from vflbench import __version__
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.folder import CONFIG, LOCK, MANIFEST, METRICS, read_manifest
-from vflbench.results.provenance import essential
+from vflbench.results.folder import CONFIG, LOCK, MANIFEST, METRICS, essential, read_manifest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MOST_PLUGIN_FILES, MOST_PLUGIN_BYTES = 2_000, 256 << 20
