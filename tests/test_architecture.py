@@ -179,9 +179,9 @@ CAPS = {
     "vflbench/models": 1_491,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
-    "vflbench/report": 3_241,
-    "vflbench/results": 1_644,
-    "vflbench/run": 3_922,
+    "vflbench/report": 3_240,
+    "vflbench/results": 1_632,
+    "vflbench/run": 3_921,
 }
 
 

@@ -361,7 +361,7 @@ class Earlier(Enum):
 
 
 def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> Earlier:
-    """How far the run with this resolved configuration and this origin (see `results.provenance`) came in this folder.
+    """How far the run with this resolved configuration and this origin (see `differing`) came in this folder.
 
     Raises FolderError if the folder holds a run of other options, or one that another code, other plug-ins or other data
     made. origin: None leaves that open.
