@@ -193,7 +193,7 @@ def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatc
     folder = write_run(tmp_path / "run", test_auc=0.5, verdict=verdict(reading()), facts=facts, honest=honest)
     assert "model    test AUC 0.500, without the adversary 0.750" in text_of(folder, monkeypatch)
     table = final_table(folder)
-    assert "honest run, without the adversary: test AUC 0.7500" in table
+    assert "model    test AUC 0.500, without the adversary 0.750" in table
     rows = [line.split() for line in table.splitlines() if line.startswith("norm ")]
     assert ["0.6123" in row for row in rows] == [False, True, False]
 
@@ -265,15 +265,15 @@ def of_marvell(value, bounds="the leak", **more):
 def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_each_level(tmp_path):
     falls = reading("remainder", 0.9999, because="above the ceiling of 0.680", level="messages only")
     text = final_table(write_run(tmp_path / "run", **of_marvell(0.9999, falls=falls)))
-    lines = text.split("\n\n")[0].splitlines() + text.split("\n\n")[1].splitlines()
-    assert lines[0].startswith("With marvell: gradients")
+    sentence, lines, levels = (part.splitlines() for part in text.split("\n\n")[:3])
+    assert sentence[0].startswith("With marvell: gradients")
     assert (
-        "ABOVE THE CEILING: remainder, without labels, reads AUC 0.9999 of gradients at a f2, at least 0.999, above the "
+        "ALARM    remainder, without labels, reads AUC 0.9999 of gradients at a f2, at least 0.999, above the "
         "ceiling "
         "of marvell, 0.680; its assumption does not hold here: the classes are isotropic Gaussians"
     ) in lines
-    assert "marvell FALLS to remainder, which reads AUC 0.9999, above the ceiling of 0.680" in lines
-    assert [re.split("  +", line) for line in lines[-4:]] == [
+    assert "defense  marvell falls to remainder (AUC 0.9999): above the ceiling of 0.680" in lines
+    assert [re.split("  +", line) for line in levels[-4:]] == [
         ["without labels", "remainder", "AUC 0.9999", "0.990 to 0.9999", "gradients at a f2", "-"],
         ["with 100 known labels", "completion", "AUC 0.800", "0.780 to 0.820", "embeddings at a f2", "0.650"],
         [

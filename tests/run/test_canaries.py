@@ -150,7 +150,7 @@ def test_a_broken_promise_is_found(tmp_path, defense, epochs, finder):
     assert summary["privacy"]["epsilon_low"] > 1.3 > summary["privacy"]["epsilon"] == 1.0
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert written["failed"].startswith("broken: the promise of eps = 1 is broken: ")
-    assert f"FAILED: {written['failed']}" in final_table(tmp_path / "run")
+    assert f"FAILED   {written['failed']}" in final_table(tmp_path / "run")
 
 
 @pytest.mark.slow

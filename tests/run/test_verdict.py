@@ -187,8 +187,8 @@ def test_a_run_whose_ceiling_is_exceeded_says_so_in_red_and_in_its_manifest(tmp_
     assert summary["guarantees"]["marvell"]["assumption_holds"] is False
     assert read_manifest(tmp_path / "run").exceeded["marvell"][0].attack == "remainder"
     lines = final_table(tmp_path / "run").splitlines()
-    assert any(line.startswith("ABOVE THE CEILING: remainder, without labels, reads AUC ") for line in lines)
-    assert any(line.startswith("marvell FALLS to remainder, which reads ") for line in lines)
+    assert any(line.startswith("ALARM    remainder, without labels, reads AUC ") for line in lines)
+    assert any(line.startswith("defense  marvell falls to remainder (AUC ") for line in lines)
     assert ["without", "labels", "remainder"] in [line.split()[:3] for line in lines]
     coloured = result_text(tmp_path / "run", colour=True)
     assert "\033[1;31mdefense  marvell falls to remainder (AUC " in coloured

@@ -200,15 +200,11 @@ def verdicts(section: Section) -> Table | None:
     for name in (PROBE, "own columns"):
         frame[f"{name}, reference"] = read("references", name).map(words.over_seeds)
     note = (
-        "The worst attack of a run is the one that reads most at any layer that an attacker sees; of several seeds the mean "
-        "of each seed's worst. Leak AUC: max(a, 1 - a) of the mean over batches or, if larger, what an attack reaches if it "
-        "knows in each batch which end is positive, less what a coin reaches. Changed messages: those that the defense "
-        "changes, where a run's worst attack reads others. The interval is that of the worst of all attacks, layers and "
-        "directions, whichever it is (95 %, Bonferroni): from the highest low end to the highest high end of all of them; "
-        "over several seeds from the lowest low end to the highest high end. References are no attacks: the "
-        "probe is trained on the labels of half of the rows, own columns are read without any message. A "
-        "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where "
-        "an attack on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
+        f"{words.WORST}; over several seeds the mean of each seed's worst, from the lowest low end to the highest high "
+        "end. Changed messages: those that the defense changes, where a run's worst attack reads others. References are "
+        "no attacks: the probe is trained on the labels of half of the rows, own columns are read without any message. A "
+        "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where an attack "
+        "on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
     return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=True)
 
@@ -563,13 +559,8 @@ def layers(section: Section) -> Table | None:
     frame = _mean_of(section.leaks, by, shown_leaks)
     if len(frame.columns) == len(by):
         return None
-    note = (
-        "Values of the last epoch. Two-sided: max(a, 1 - a) of the mean over batches. Oriented: the mean over batches of "
-        "max(a, 1 - a). Beside it are the value that a coin reaches there, and oriented without the part of a coin (net). A "
-        "leak counts as the larger of two-sided and net."
-    )
     frame = frame.rename(columns={"visible": "seen by an attacker"})
-    return table(section, "layers", "Leak at every layer", frame, note)
+    return table(section, "layers", "Leak at every layer", frame, f"Values of the last epoch. {words.LEAKS}")
 
 
 def reconstructions(section: Section) -> Table | None:

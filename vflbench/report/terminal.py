@@ -23,19 +23,11 @@ _USUAL = {"norm", "spectral"}
 """The attacks of train.yaml."""
 _NAME = 9
 """Columns of a line's name."""
-_LEGEND = (
-    "The worst of all attacks, layers and directions of the last epoch. AUC: the larger of max(a, 1 - a) of the mean over "
-    "batches, and of what an attacker reads who knows in each batch which end is positive, less what a coin reaches in this "
-    "way. Of more than two classes, the stronger of adjusted mutual information and macro AUC. Its interval: 95 % for the "
-    "worst of all readings, whichever it is (Bonferroni). No leak is said to be absent where this interval reaches "
-    f"AUC {WORTH_FINDING:.2f}."
-)
+_LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reaches AUC {WORTH_FINDING:.2f}."
 _LEAKS_NOTE = (
-    "AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. two-sided: "
-    "max(a, 1 - a) of the mean. oriented: the mean over batches of max(a, 1 - a). coin: what a coin reaches there. net: "
-    "oriented without the part of a coin. A leak counts as the larger of two-sided and net. AMI: adjusted mutual "
-    "information of answer and classes, 0 is a coin, 1 the classes under any names. macro AUC: mean of one class "
-    "against the rest. hidden: a layer of the label party, which no attacker sees."
+    "AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
+    f"{words.LEAKS} AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
+    "macro AUC: mean of one class against the rest. hidden: a layer of the label party, which no attacker sees."
 )
 _CLASSES = {"ami": "AMI", "macro_auc": "macro AUC"}
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
@@ -151,14 +143,12 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     thresholds, a line each.
     """
     summary, refused = run.summary, run.summary.claims_refused
-    lines = [*wrapped(words.verdict([run], named=True)), *gates]
-    lines += [f"FAILED: {run.failed}"] if run.failed else []
-    lines += [observed.verdict] if (observed := summary.observed_privacy) else []
-    lines += words.rebuilt([run]) if summary.verdict.worst else []
-    lines += [*_levels(run), "", f"model: {_model(run)}"]
+    above = [(name, one) for name, one in summary.guarantees.items() if one and one.exceeded]
+    lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
+    lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
+    lines += [words.exceeded(name, one, run) for name, one in above if one.bounds == words.LABEL_PRIVACY]
     lines += [f"adversary {name} at party {one.party}: {one.text}".strip(": ") for name, one in run.adversaries.items()]
-    if summary.honest is not None:
-        lines.append(f"honest run, without the adversary: test AUC {number(summary.honest.test_auc, 4)}")
+    lines += _levels(run)
     lines += _leaks(run)
     for name in dict.fromkeys(one.attack for one in summary.reconstructions):
         lines += _rebuilt([one for one in summary.reconstructions if one.attack == name])
@@ -166,7 +156,6 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         values = ", ".join(f"{one.party} {one.layer} {number(one.dcor.mean, 4)}" for one in summary.distance_correlation)
         lines.append(f"squared distance correlation of embeddings and labels: {values}")
     lines += words.not_run(run)
-    lines += [f"note: {note}" for note in run.manifest.notes if run.is_audit]
     noisy = {noise.defense: noise for noise in summary.embedding_privacy}
     for name, promise in summary.guarantees.items():
         if promise is not None:
@@ -176,7 +165,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     for noise in summary.embedding_privacy:
         lines += _record(f"differential privacy of embeddings, given the network, by {noise.defense}", noise)
     if summary.privacy:
-        lines += [*_record("label privacy of the whole run", summary.privacy), "", *wrapped(words.check(summary.privacy))]
+        lines += [*_record("label privacy of the whole run", summary.privacy), "", words.checked([summary.privacy])]
     for one in summary.figures:
         if one.value and isinstance(one.value, int):
             where = " ".join(part for part in (one.party, one.layer) if part)
@@ -200,9 +189,9 @@ def _leaks(run: Run) -> list[str]:
             row["honest two-sided"] = number(tree.get(leak.attack, {}).get(leak.message, {}).get(leak.layer), 4)
         level = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
         rows.append({name: text for name, text in row.items() if text not in ("-", "undefined")} | {"level": level})
-    known = dict.fromkeys(name for row in rows for name in row if name != "level")
-    table = [[*known, "level"], *([row.get(name) for name in (*known, "level")] for row in rows)]
-    return ["", *_lined_up(table), "", *wrapped(_LEAKS_NOTE)] if rows else []
+    names = [*dict.fromkeys(name for row in rows for name in row if name != "level"), "level"]
+    table = _lined_up([names, *([row.get(name) for name in names] for row in rows)])
+    return ["", *table, "", *wrapped(_LEAKS_NOTE)] if rows else []
 
 
 def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
@@ -247,33 +236,18 @@ def _figure(value: Interval | None) -> str:
 
 
 def _levels(run: Run) -> list[str]:
-    """Leaks above a ceiling, whether the defenses fall, and the worst attack at each level beside the references."""
-    verdict, given = run.summary.verdict, run.summary.guarantees.items()
-    lines = [f"ABOVE THE CEILING: {words.exceeded(name, one, run)}" for name, one in given if one and one.exceeded]
-    if falls := verdict.falls:
-        who = "+".join(run.summary.guarantees) or AS_RECORDED
-        lines.append(f"{who} FALLS to {falls.attack}, which reads {figure_text(falls)}, {falls.because}")
+    """The worst attack at each level of knowledge, beside the references."""
+    verdict, changed = run.summary.verdict, ", of what the defense changes"
     named = [(knowledge(one.attack, run.threats), one) for one in verdict.levels.values()]
-    changed = [(knowledge(one.attack, run.threats), one) for one in verdict.on_changed.values()]
-    named += [(f"{knows}, of what the defense changes", one) for knows, one in changed]
+    named += [(knowledge(one.attack, run.threats) + changed, one) for one in verdict.on_changed.values()]
     named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
-    rows = [
-        {
-            "knows": knows,
-            "worst attack": one.attack,
-            "reads": figure_text(one),
-            "the worst of all": between(one.low, one.high, 3) or "no interval",
-            "of": (f"{one.message}s at " if one.message != NO_MESSAGE else "") + f"{one.party} {one.layer}",
-            "own columns alone": None if one.own_columns is None else number(one.own_columns, 3),
-        }
-        for knows, one in named
-    ]
-    return (
-        [*lines, "", *_lined_up([list(rows[0]), *(list(row.values()) for row in rows)]), "", *wrapped(_LEGEND)]
-        if rows
-        else lines
-    )
+    rows = [["knows", "worst attack", "reads", "the worst of all", "of", "own columns alone"]]
+    for knows, one in named:
+        ends, alone = between(one.low, one.high, 3) or "no interval", number(one.own_columns, 3)
+        where = (f"{one.message}s at " if one.message != NO_MESSAGE else "") + f"{one.party} {one.layer}"
+        rows.append([knows, one.attack, figure_text(one), ends, where, "-" if one.own_columns is None else alone])
+    return ["", *_lined_up(rows), "", *wrapped(_LEGEND)] if named else []
 
 
-def _lined_up(rows: Iterable[Iterable[str | None]]) -> list[str]:
+def _lined_up(rows: Iterable[Sequence[str | None]]) -> list[str]:
     return tabulate(rows, tablefmt="plain", disable_numparse=True, missingval="-").splitlines()

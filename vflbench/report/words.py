@@ -11,7 +11,7 @@ reading counts as what it is when its sign is turned: far below 0.5 is a leak as
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 
 NO_MESSAGE = "none"
 LABEL_PRIVACY = "what the messages add about one row, given everything else"
+WORST = (
+    "The worst attack is the one that reads most at any layer that an attacker sees, in the last epoch. Leak AUC: max(a, "
+    "1 - a) of the mean over batches or, if larger, what an attack reaches if it knows in each batch which end is "
+    "positive, less what a coin reaches. Of more than two classes: the stronger of adjusted mutual information and macro "
+    "AUC. The interval is that of the worst of all attacks, layers and directions, whichever it is (95 %, Bonferroni)"
+)
+LEAKS = (
+    "two-sided: max(a, 1 - a) of the mean over batches. oriented: the mean over batches of max(a, 1 - a). coin: what a coin "
+    "reaches there. net: oriented without the part of a coin. A leak counts as the larger of two-sided and net."
+)
 MORE_BATCHES = "audit.batches=all, or more rows, would tell"
 _WORST_OF_ALL = "the worst of all:"
 NOBODY = "Without a defense"
@@ -448,11 +458,9 @@ def exceeded(defense: str, promise: Promise, run: Run) -> str:
         f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {defense}, {ceiling}"
     )
     text += f", and {len(others)} more leaks are above it" if others else ""
-    if _on_labels(promise):
-        text += (
-            f". This breaks no promise: the ceiling is on {LABEL_PRIVACY}, and features predict labels as well; canaries "
-        )
-        return f"{text}measure what it bounds"
+    if promise.bounds == LABEL_PRIVACY:
+        why = f"the ceiling is on {LABEL_PRIVACY}, and features predict labels as well"
+        return f"{text}. This breaks no promise: {why}; canaries measure what it bounds"
     refused = promise.assumption_holds is False
     return f"{text}; its assumption does not hold here: {promise.assumption}" if refused else text
 
@@ -461,29 +469,27 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
     """(name, text, whether it is an alarm): what each defense promises and whether a leak is above it, in a few words."""
     rows = _spent(run.summary.privacy) if run.summary.privacy else []
     for name, promise in run.summary.guarantees.items():
-        if promise is None or _on_labels(promise):
+        if promise is None or promise.bounds == LABEL_PRIVACY:
             continue
+        tested = "; what it assumes was tested, and not refused" * bool(promise.assumption_holds)
+        text = f"{name}: a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}{tested}"
+        if promise.assumption_holds is False:
+            text = f"{name} promises nothing here: a test refutes its assumption"
         if promise.exceeded:
             rows.insert(0, ("ALARM", exceeded(name, promise, run), True))
-        elif promise.assumption_holds is False:
-            rows.append(("promise", f"{name} promises nothing here: a test refutes its assumption", False))
         else:
-            tested = "; what it assumes was tested, and not refused" * bool(promise.assumption_holds)
-            ceiling = number(promise.leak_auc_all_messages, 3)
-            rows.append(("promise", f"{name}: a leak AUC of at most {ceiling}{tested}", False))
+            rows.append(("promise", text, False))
     return rows
 
 
 def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
     """The label privacy that a run spent, and what its canaries prove of it."""
     figures = {"eps": (privacy.epsilon, privacy.epsilon_low), "mu": (privacy.mu, privacy.mu_low)}
-    spent = [f"{name} = {most:.4g}" for name, (most, _) in figures.items() if most is not None]
-    if not spent:
-        return []
+    spent = " and ".join(f"{name} = {most:.4g}" for name, (most, _) in figures.items() if most is not None)
     proven = " and ".join(f"{name} at least {least:.3g}" for name, (_, least) in figures.items() if least)
-    measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}" if privacy.canaries else ""
-    text = f"label DP with {' and '.join(spent)}; {measured or 'not checked, as there are no canaries'}"
-    return [("privacy", f"{text}{': VIOLATED' * privacy.violated}", privacy.violated)]
+    measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}{': VIOLATED' * privacy.violated}"
+    text = measured if privacy.canaries else "not checked, as there are no canaries"
+    return [("privacy", f"label DP with {spent}; {text}", privacy.violated)] if spent else []
 
 
 def above_label_privacy(run: Run, worst: Reading) -> list[str]:
@@ -491,48 +497,32 @@ def above_label_privacy(run: Run, worst: Reading) -> list[str]:
 
     Empty where the AUC does not look higher than the lowest such ceiling for all messages.
     """
-    given = [(one.leak_auc_all_messages, name) for name, one in run.summary.guarantees.items() if one and _on_labels(one)]
+    given = [
+        (p.leak_auc_all_messages, name) for name, p in run.summary.guarantees.items() if p and p.bounds == LABEL_PRIVACY
+    ]
     height, name = min(((ceiling, name) for ceiling, name in given if ceiling is not None), default=(1.0, ""))
     if worst.figure != "AUC" or not round(worst.value or 0, 3) > round(height, 3):
         return []
     return [f"{number(worst.value, 3)} is above {name}'s {number(height, 3)}: no alarm, as features tell labels too"]
 
 
-def _on_labels(promise: Promise) -> bool:
-    return promise.bounds == LABEL_PRIVACY
-
-
-def check(privacy: Privacy) -> str:
-    """Whether the promise was seen to be broken, and how weak it had to be for the canaries to show that."""
-    promise = f"eps = {privacy.epsilon:.4g}" if privacy.mu is None else f"mu = {privacy.mu:.4g}"
-    if privacy.violated:
-        return f"the promise of {promise} is violated"
-    if not privacy.canaries:
-        return f"the promise of {promise} was not checked: no canaries (audit.canaries)"
-    text = f"the promise of {promise} is not violated, which does not verify it"
-    if not privacy.power:
-        return text
-    many = ("over a million" if one.canaries_needed is None else f"{one.canaries_needed:,}" for one in privacy.power)
-    wanted = f"it takes about {' and '.join(many)} canaries to catch these with probability {privacy.power[0].wanted:g}"
-    times = ", one ".join(f"{one.times:g} times too weak with probability {_probability(one)}" for one in privacy.power)
-    return f"{text} ({privacy.canaries:,} canaries would catch a promise {times}, at best; {wanted})"
+def checked(privacy: Sequence[Privacy]) -> str:
+    """Whether a run of a setting saw the promise broken, and how weak it had to be for the canaries of each to show that."""
+    if any(one.violated for one in privacy):
+        return "violated"
+    if not any(one.canaries for one in privacy):
+        return "not checked: no canaries (audit.canaries)"
+    least = [
+        min(same, key=lambda one: one.probability or 0) for same in zip(*(p.power for p in privacy if p.power), strict=False)
+    ]
+    caught = ", ".join(f"{one.times:g} times too weak with probability {_probability(one)}" for one in least)
+    return f"not violated, which does not verify it{f'; caught at best: {caught}' if caught else ''}"
 
 
 def _probability(power: Power) -> str:
     """Of catching a promise that is too weak."""
     value = power.probability or 0.0
     return "below 0.001" if value < 0.001 else "above 0.999" if value > 0.999 else f"{value:.2g}"
-
-
-def checked(privacy: Sequence[Privacy]) -> str | None:
-    """Over a setting's runs: whether one of them saw the promise broken, and the least power of their checks."""
-    powers = [one.power for one in privacy if one.power]
-    if any(one.violated for one in privacy):
-        return "violated"
-    if not powers or not any(one.canaries for one in privacy):
-        return "not checked" if powers else None
-    least = [min(same, key=lambda one: one.probability or 0) for same in zip(*powers, strict=False)]
-    return "not violated; caught: " + ", ".join(f"{one.times:g} times too weak {_probability(one)}" for one in least)
 
 
 def not_run(run: Run) -> list[str]:
@@ -553,29 +543,27 @@ def threshold(outcome: Outcome) -> str:
     """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
     limit, gap, row = outcome.gate.threshold, abs(outcome.row.value - outcome.gate.threshold), outcome.row
     digits = 3 if gap >= 0.0005 or gap == 0 else min(12, 1 - math.floor(math.log10(gap)))  # as many as show the gap
-    start = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed]
     is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"
     where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
     where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
-    beyond = "above" if outcome.passed is False else "below"
-    value = f"{row.value:.{digits}f}, {gap:.{digits}f} {beyond} {limit:g}"
-    text = f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"
+    start, beyond = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed], row.value > limit
+    value = f"{row.value:.{digits}f}, {gap:.{digits}f} {'above' if beyond else 'below'} {limit:g}"
+    parts = [f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"]
     if math.isnan(row.ci_low) or math.isnan(row.ci_high):
-        text += "; from a single batch: no interval"
+        parts.append("from a single batch: no interval")
     else:
         side = "all of it above" if row.ci_low > limit else "not above" if row.ci_high <= limit else "partly above"
         which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
-        text += f"; {which} is {between(row.ci_low, row.ci_high, 3)}: {side}"
+        parts.append(f"{which} is {between(row.ci_low, row.ci_high, 3)}: {side}")
     if outcome.passed is None:
-        text += f"; too few audited batches to judge: {MORE_BATCHES}"
+        parts.append(f"too few audited batches to judge: {MORE_BATCHES}")
     if outcome.undefined:
-        text += f"; without a value, so not judged: {', '.join(outcome.undefined)}"
+        parts.append(f"without a value, so not judged: {', '.join(outcome.undefined)}")
     if outcome.passed and outcome.other_side > limit:
-        other = (
-            f"another reading is {number(1 - outcome.other_side, 3)}: turned around, that is {number(outcome.other_side, 3)}"
-        )
-        text += f"; but it is one-sided, and {other}, above {limit:g} (leak_auc_two_sided counts both sides)"
-    return text
+        least, turned = number(1 - outcome.other_side, 3), number(outcome.other_side, 3)
+        other = f"another reading is {least}: turned around, that is {turned}, above {limit:g}"
+        parts.append(f"but it is one-sided, and {other} (leak_auc_two_sided counts both sides)")
+    return "; ".join(parts)
 
 
 # Several settings
@@ -616,95 +604,63 @@ def rank(group: "Setting") -> tuple[bool, float]:
 
 def remarks(section: "Section") -> list[str]:
     """Which defenses lower the leak; of one run or audit what was rebuilt, what was not run, notes; the next step."""
-    then = next_step(section)
+    lower, run = _lowering(section), section.groups[0].runs[0]
     if len(section.runs) > 1:
-        return [*lowering(section), *then]
-    run = section.groups[0].runs[0]
-    lines = rebuilt([run]) if run.summary.verdict.worst else []
-    if run.is_audit:
-        promise = [run.summary.observed_privacy.verdict] if run.summary.observed_privacy else []
-        lines += [*promise, *not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)]
-    return [*lines, *then]
-
-
-def lowering(section: "Section") -> list[str]:
-    """For each undefended setting the defenses that lower it with all else equal, that with the lowest reading first.
-
-    Readings are of the worst attack at any layer that an attacker sees, means over seeds. A model that learned nothing does
-    not count. Nothing where no defense was measured beside an undefended run of the same options and data.
-    """
-    lines = []
-    for base, beside in _compared(section):
-        named = "; ".join(f"{one.name}: {_with_model(one)}" for one in _lower(base, beside)[:MOST_NAMED])
-        without = f"Without a defense, {base.name}: {_with_model(base)}"
-        text = "No defense that was measured here lowers it with a useful model"
-        text = f"What lowers it most, as measured here on the same data: {named}" if named else text
-        lines.append(f"{text}. {without}.")
-    return lines[:MOST_BASES]
-
-
-def next_step(section: "Section") -> list[str]:
-    """A line on what to try, where an undefended setting leaks and no measured defense lowers that with a useful model."""
-    leaking = [run for one in section.groups if one.undefended or one.runs[0].is_audit for run in one.runs if _leaks(run)]
-    if not leaking or any(_lower(base, beside) for base, beside in _compared(section)):
-        return []
+        lines = [text for text, _ in lower[:MOST_BASES]]
+    else:
+        lines = rebuilt([run]) if run.summary.verdict.worst else []
+        lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
+        notes = [f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes]
+        lines += [*not_run(run), *notes] if run.is_audit else []
+    open_ones = [run for one in section.groups if one.undefended or one.runs[0].is_audit for run in one.runs]
+    worsts = [(run, worst) for run in open_ones if (worst := run.summary.verdict.worst)]
+    leaking = [run for run, one in worsts if judged(one.figure, one.low, one.high) is Judgement.LEAK]
+    if not leaking or any(is_lowered for _, is_lowered in lower):
+        return lines
     if all(run.is_audit for run in leaking):
         return [
+            *lines,
             "What to do next: messages that were recorded can't be defended afterwards. Train again with a defense, record "
             f"and audit that training, and compare both audits on a page of vflbench report. {HOW_TO[:1].upper()}"
-            f"{HOW_TO[1:]} says which to try first: of a model that vflbench trains, defense=label_gdp."
+            f"{HOW_TO[1:]} says which to try first: of a model that vflbench trains, defense=label_gdp.",
         ]
-    return [f"What to do next: {HOW_TO} compares the defenses, and says which to try first."]
+    return [*lines, f"What to do next: {HOW_TO} compares the defenses, and says which to try first."]
 
 
-def _lower(base: "Setting", beside: "Sequence[Setting]") -> list["Setting"]:
-    """Those that leak less, with a model that learned something; the lowest first."""
-    useful = [one for one in beside if not rank(one)[0] and not _test_auc(one) < _USEFUL]
-    return sorted((one for one in useful if worst_of(one) < worst_of(base)), key=worst_of)
+def _lowering(section: "Section") -> list[tuple[str, bool]]:
+    """(sentence, whether any defense lowers it) for each undefended setting with defended ones of the same data beside it.
 
+    The defenses that lower it with all else equal, that with the lowest reading first. Readings are of the worst attack at
+    any layer that an attacker sees, means over seeds. A model that learned nothing does not count.
+    """
+    data = {one.name: {run.manifest.data.fingerprint for run in one.runs} for one in section.groups}
+    worsts = {one.name: [run.summary.verdict.worst for run in one.runs] for one in section.groups}
+    groups = [one for one in section.groups if all(worst and worst.figure == "AUC" for worst in worsts[one.name])]
+    utility = {one.name: mean([run.summary.test_auc for run in one.runs]) for one in groups}
 
-def _compared(section: "Section") -> Iterator[tuple["Setting", list["Setting"]]]:
-    """Each undefended setting with the defended ones of the same data and options, if there are any."""
-    for base in section.groups:
-        if base.undefended and _is_auc(base):
-            beside = [one for one in section.groups if one is not base and section.baseline(one) is base and _is_auc(one)]
-            if beside := [one for one in beside if not one.undefended and _data(one) == _data(base)]:
-                yield base, beside
+    def text(one: "Setting") -> str:
+        return f"{one.name}: AUC {number(worst_of(one))} with test AUC {number(utility[one.name])}"
 
-
-def _test_auc(group: "Setting") -> float:
-    return mean([run.summary.test_auc for run in group.runs])
-
-
-def _with_model(group: "Setting") -> str:
-    """`AUC 0.60 with test AUC 0.70`."""
-    return f"AUC {number(worst_of(group))} with test AUC {number(_test_auc(group))}"
-
-
-def _leaks(run: Run) -> bool:
-    worst = run.summary.verdict.worst
-    return worst is not None and judged(worst.figure, worst.low, worst.high) is Judgement.LEAK
-
-
-def _is_auc(group: "Setting") -> bool:
-    return all(run.summary.verdict.worst and run.summary.verdict.worst.figure == "AUC" for run in group.runs)
-
-
-def _data(group: "Setting") -> set[str | None]:
-    return {run.manifest.data.fingerprint for run in group.runs}
+    made = []
+    for base in (one for one in groups if one.undefended):
+        beside = [one for one in groups if not one.undefended and section.baseline(one) is base]
+        beside = [one for one in beside if data[one.name] == data[base.name]]
+        useful = [one for one in beside if not rank(one)[0] and not utility[one.name] < _USEFUL]
+        lower = sorted((one for one in useful if worst_of(one) < worst_of(base)), key=worst_of)
+        first = f"What lowers it most, as measured here on the same data: {'; '.join(map(text, lower[:MOST_NAMED]))}"
+        first = first if lower else "No defense that was measured here lowers it with a useful model"
+        made += [(f"{first}. Without a defense, {text(base)}.", bool(lower))] if beside else []
+    return made
 
 
 def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:
     """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
     level, threat = level_of(attack, threats), threats.get(base_name(attack), Threat())
-    if level == LEVELS[0]:
-        return "without labels"
     known = [f"{threat.known_rows} known labels"] if threat.known_rows else []
-    known += [f"{threat.hints} known positive{'s' if threat.hints > 1 else ''} a batch"] if threat.hints else []
-    labels = f"with {' and '.join(known)}" if known else "with known labels"
-    if level == LEVELS[2]:
-        return f"actively, {labels}" if known else "actively"
-    return labels
+    known += [f"{threat.hints} known positive{'s' * (threat.hints > 1)} a batch"] if threat.hints else []
+    labels = f"with {' and '.join(known or ['known labels'])}"
+    actively = f"actively, {labels}" if known else "actively"
+    return {LEVELS[0]: "without labels", LEVELS[2]: actively}.get(level, labels)
 
 
 # Options, in the names of settings
