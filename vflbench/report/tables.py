@@ -479,43 +479,33 @@ def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
 
     Raises UserError for a key that no run has, or several, and where no key has two values in any section.
     """
-    keys = tuple(dict.fromkeys(_resolved(runs, key) for key in wanted))
-    if runs and keys and not any(varies(part, key) for _, _, part in data_parts(runs) for key in keys):
-        values = dict.fromkeys(value_text(option_value(run, keys[0])) or "not there" for run in runs)
-        where = "all runs" if len(values) == 1 else "all runs of each data set and experiment, which share no table"
-        it_is = f"it is {next(iter(values))} in {where}" if len(values) == 1 else f"it has one value in {where}"
-        raise UserError(f"{it_is}, so there is nothing to compare{_varying(runs)}", key="--by", value=",".join(keys))
-    return keys
-
-
-def _resolved(runs: Sequence[Run], key: str) -> str:
+    parts = [part for _, _, part in data_parts(runs)]
     leaves = dict.fromkeys(name for run in runs for name in flat(run.config) if name != "seed")
     heads = (".".join(name.split(".")[:n]) for name in leaves for n in range(1, name.count(".") + 1))
-    there = dict.fromkeys([*leaves, *heads])
-    meant = [name for name in there if name.endswith(f".{key}")]
-    meant = [name for name in meant if varies(runs, name)] or meant
-    if key in there or key in _CHOSEN or len(meant) == 1:
-        return key if key in there or key in _CHOSEN else meant[0]
-    near = difflib.get_close_matches(key, [*there, *map(short, there)], 1, 0.6)
-    problem = f"no run has this option{f'; did you mean {near[0]}?' if near else ''}{_varying(runs)}"
-    if key == "seed":
-        problem = f"runs that differ in nothing but the seed are averaged; choose another option{_varying(runs)}"
-    elif meant:
-        problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
-    raise UserError(problem, key="--by", value=key)
-
-
-def _varying(runs: Sequence[Run]) -> str:
-    """The end of an error: the options that vary among the runs of a part; those of a choice, where it was chosen."""
-    options = [name for run in runs for name in flat(run.config) if name != "seed" and not name.endswith("_target_")]
-    vary = []
-    for key in dict.fromkeys([*_CHOSEN, *options]):
-        values = [[option_value(run, key) for run in part] for _, _, part in data_parts(runs)]
-        known = [{value_text(v) for v in of if v is not None or key.split(".")[0] not in _CHOSEN} for of in values]
-        vary += [key] if any(len(texts) > 1 for texts in known) else []
-    more = " and more" if len(vary) > _MOST_NAMED else ""
-    nothing = "; no option varies between runs of one data set and experiment"
-    return f"; these vary: {', '.join(vary[:_MOST_NAMED])}{more}" if vary else nothing
+    there = dict.fromkeys([*_CHOSEN, *leaves, *heads])
+    vary = [key for key in there if wanted and any(varies(part, key) for part in parts)]
+    named = [key for key in vary if key in _CHOSEN or (key in leaves and not key.endswith("_target_"))]
+    those = f"; these vary: {', '.join(named[:_MOST_NAMED])}{' and more' * (len(named) > _MOST_NAMED)}"
+    those = those if named else "; no option varies between runs of one data set and experiment"
+    keys: list[str] = []
+    for key in wanted:
+        meant = [key] if key in there else [name for name in vary if name.endswith(f".{key}")]
+        meant = meant or [name for name in there if name.endswith(f".{key}")]
+        near = difflib.get_close_matches(key, [*there, *map(short, there)], 1, 0.6)
+        problem = f"no run has this option{f'; did you mean {near[0]}?' if near else ''}{those}" if not meant else ""
+        if len(meant) > 1:
+            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
+        elif key == "seed":
+            problem = f"runs that differ in nothing but the seed are averaged; choose another option{those}"
+        if problem:
+            raise UserError(problem, key="--by", value=key)
+        keys += meant
+    if runs and keys and not {*keys} & {*vary}:
+        values = dict.fromkeys(value_text(option_value(run, keys[0])) or "not there" for run in runs)
+        where = "all runs" if len(values) == 1 else "all runs of each data set and experiment, which share no table"
+        it_is = f"it is {next(iter(values))}" if len(values) == 1 else "it has one value"
+        raise UserError(f"{it_is} in {where}, so there is nothing to compare{those}", key="--by", value=",".join(keys))
+    return tuple(dict.fromkeys(keys))
 
 
 def option_value(run: Run, key: str) -> Any:

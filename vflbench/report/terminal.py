@@ -27,7 +27,7 @@ _LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reac
 _LEAKS_NOTE = (
     "AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
     f"{words.LEAKS} AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
-    "macro AUC: mean of one class against the rest. hidden: a layer of the label party, which no attacker sees."
+    "Macro AUC: mean of one class against the rest. Hidden: a layer of the label party, which no attacker sees."
 )
 _CLASSES = {"ami": "AMI", "macro_auc": "macro AUC"}
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."

@@ -45,8 +45,8 @@ WORST = (
     "AUC. The interval is that of the worst of all attacks, layers and directions, whichever it is (95 %, Bonferroni)"
 )
 LEAKS = (
-    "two-sided: max(a, 1 - a) of the mean over batches. oriented: the mean over batches of max(a, 1 - a). coin: what a coin "
-    "reaches there. net: oriented without the part of a coin. A leak counts as the larger of two-sided and net."
+    "Two-sided: max(a, 1 - a) of the mean over batches. Oriented: the mean over batches of max(a, 1 - a). Coin: what a coin "
+    "reaches there. Net: oriented without the part of a coin. A leak counts as the larger of two-sided and net."
 )
 MORE_BATCHES = "audit.batches=all, or more rows, would tell"
 _WORST_OF_ALL = "the worst of all:"
@@ -191,7 +191,9 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
             text = f"no attack that ran {ranks} significantly better than a coin{where}: {strongest} ({ends}{against})"
         case Judgement.LEAK:
             each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
-            alone = math.nan if differ else mean([_own_columns(run, worst) for run, worst in read])
+            levels = [run.summary.verdict.levels.get(level_of(worst.attack, run.threats)) for run, worst in read]
+            same = [one.own_columns for one in levels if one and one.attack == worsts[0].attack]
+            alone = math.nan if differ else mean(same)
             beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
             rest = ", each class against the rest" if figure == "macro AUC" else ""
             what = "the information on classes" if figure == "AMI" else "label pairs"
@@ -268,12 +270,6 @@ def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
     best = max((value for value in values if not math.isnan(value)), default=None)
     other = None if best is None else Reading.model_validate({"figure": figure, "value": best})
     return worst if worst.figure == figure else other
-
-
-def _own_columns(run: Run, worst: Reading) -> float | None:
-    """What the same attack reads on the party's own columns, without a message; None if that wasn't tried."""
-    at_level = run.summary.verdict.levels.get(level_of(worst.attack, run.threats))
-    return at_level.own_columns if at_level and at_level.attack == worst.attack else None
 
 
 def leak_value(leak: Leak, figure: str) -> float:
